@@ -352,9 +352,7 @@ static __always_inline int find_group(struct frame *f)
 	struct rocast_found *last = bpf_map_lookup_elem(&found, &at);
 	volatile __u32 *count = bpf_map_lookup_elem(&changes, &first);
 
-	if (f->meta.kind == KIND_CM) {
-		last = 0;
-	} else {
+	if (f->meta.kind != KIND_CM) { /* else now stays 0, and nothing is remembered */
 		/*
 		 * The number is read before the look-up. So what is remembered with the number is
 		 * the state at that number or a later one, and after a later change the number

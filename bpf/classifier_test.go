@@ -521,6 +521,11 @@ func TestWhatAProgramRemembersOfGroups(t *testing.T) {
 	put(t, b.c, Key{Dst: groupIP, QPN: 1, Match: MatchDstQPN}, 5)
 	finds("QPN 1", frame(hostA, groupIP, roce.OpSendOnly, 1, 64), 5)
 	passes("a CM datagram", frame(hostA, groupIP, udSend, 1, 64))
+	put(t, b.c, Key{Dst: groupIP, Match: MatchDst}, 8)
+	for range 2 {
+		finds("a CM datagram to a group's address", frame(hostA, groupIP, udSend, 1, 64), 8)
+		finds("QPN 1 behind a CM datagram", frame(hostA, groupIP, roce.OpSendOnly, 1, 64), 5)
+	}
 
 	// Without the number of changes all is looked up.
 	put(t, b.c, key, 6)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -657,18 +658,12 @@ func TestMessagesWrapInTheWord(t *testing.T) {
 	}
 }
 
-// A packet that was looked at in another state of the group is not carried: between the program's
-// look at the word and its swap, user space or another CPU has changed the word.
-func TestALostSwapDisarms(t *testing.T) {
-	b := newFanBench(t)
-	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
-	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2}, roce.MAC{2}, 0x0800))
-	b.arm(f, 7, 1)
-	word, frame := b.fan.Word(fanGroup), f.packet(roce.OpWriteOnly, 7, 4)
-	var stop atomic.Bool
+// runOften runs the classifier on a frame again and again, until stop.
+func (b *fanBench) runOften(t *testing.T, frame []byte) (stop func()) {
+	var ends atomic.Bool
 	ran := make(chan error)
 	go func() {
-		for !stop.Load() {
+		for !ends.Load() {
 			opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 10_000}
 			if _, err := b.p.objs.Program.Run(&opts); err != nil {
 				ran <- err
@@ -677,6 +672,22 @@ func TestALostSwapDisarms(t *testing.T) {
 		}
 		ran <- nil
 	}()
+	return func() {
+		t.Helper()
+		ends.Store(true)
+		fatal(t, <-ran)
+	}
+}
+
+// A packet that was looked at in another state of the group is not carried: between the program's
+// look at the word and its swap, user space or another CPU has changed the word.
+func TestALostSwapDisarms(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2}, roce.MAC{2}, 0x0800))
+	b.arm(f, 7, 1)
+	word, frame := b.fan.Word(fanGroup), f.packet(roce.OpWriteOnly, 7, 4)
+	stop := b.runOften(t, frame)
 	deadline := time.Now().Add(time.Minute)
 	for lost := uint64(0); lost == 0 && time.Now().Before(deadline) && !t.Failed(); lost = events(t, b.fan)["disarmed_race"] {
 		for n := range 10_000 {
@@ -690,10 +701,105 @@ func TestALostSwapDisarms(t *testing.T) {
 			}
 		}
 	}
-	stop.Store(true)
-	fatal(t, <-ran)
+	stop()
 	if n := events(t, b.fan)["disarmed_race"]; n == 0 && !t.Failed() {
 		t.Error("no swap was lost")
+	}
+}
+
+// Who sees a packet counted sees that it asks for an ACK: that is noted in front of the swap, so it
+// is noted of a packet whose swap is lost, too.
+func TestWhatAsksIsNotedInFrontOfTheSwap(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2}, roce.MAC{2}, 0x0800))
+	b.arm(f, 7, 1)
+	word, slot := b.fan.Word(fanGroup), b.fan.Slot(fanGroup)
+	asked := (*atomic.Uint32)(unsafe.Pointer(&slot.Asked))
+	frame := f.packet(roce.OpWriteOnly, 7, 4)
+	var ends, counted atomic.Bool
+	ended := make(chan bool)
+	go func() { // the program sees the armed word, and another one when it swaps
+		defer close(ended)
+		for n := uint64(0); !ends.Load(); n++ {
+			for _, armed := range []uint64{1 << 49, 0} {
+				if word.Swap(n<<50|armed|7)&0xFFFFFF == 8 {
+					counted.Store(true)
+				}
+			}
+		}
+	}()
+	deadline := time.Now().Add(3 * time.Minute)
+	for before, judged := uint64(0), false; !judged; {
+		asked.Store(0)
+		counted.Store(false)
+		opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 200}
+		if _, err := b.p.objs.Program.Run(&opts); err != nil || time.Now().After(deadline) {
+			t.Errorf("no swap was lost alone (%v)", err)
+			break
+		}
+		lost := events(t, b.fan)["disarmed_race"]
+		judged = lost > before && !counted.Load()
+		if before = lost; judged && asked.Load() != 7|asks {
+			t.Errorf("asked is %#x", asked.Load())
+		}
+	}
+	ends.Store(true)
+	<-ended
+}
+
+// Whoever finds a packet in its entry finds all of it: while the entry is written it has no packet.
+func TestARetainedPacketIsWhole(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2}, roce.MAC{2}, 0x0800))
+	const payload, enough = 2048, 20
+	entry := &b.fan.entries()[fanRetained]
+	var wrong, whole, written atomic.Int64 // looks that found such a packet, or none
+	stop, stopped := make(chan bool), make(chan bool)
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			psn := entry.psn().Load()
+			switch {
+			case psn == noPSN:
+				written.Add(1)
+				continue
+			case entry.Bytes == 0:
+				continue
+			}
+			first, last := entry.Frame[100], entry.Frame[payload]
+			switch {
+			case entry.psn().Load() != psn:
+			case first != byte(psn) || last != byte(psn):
+				wrong.Add(1)
+			default:
+				whole.Add(1)
+			}
+		}
+	}()
+	frame := f.packet(roce.OpSendOnly, 0, payload)
+	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 1}
+	deadline := time.Now().Add(time.Minute)
+	for n := 0; min(whole.Load(), written.Load()) < enough && time.Now().Before(deadline); n++ { // all have the same entry
+		b.arm(f, roce.PSN(n), 1)
+		b.retain(1)
+		frame[14+20+8+9], frame[14+20+8+10], frame[14+20+8+11] = byte(n>>16), byte(n>>8), byte(n)
+		for i := 100; i <= payload; i++ {
+			frame[i] = byte(n)
+		}
+		_, err := b.p.objs.Program.Run(&opts)
+		fatal(t, err)
+	}
+	close(stop)
+	<-stopped
+	if min(whole.Load(), written.Load()) < enough || wrong.Load() > 0 {
+		t.Errorf("of all looks %d found a whole packet, %d one with bytes of another one, %d none", whole.Load(), wrong.Load(), written.Load())
 	}
 }
 
