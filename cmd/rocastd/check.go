@@ -1,10 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/hook"
+	"github.com/rocast/rocast/ctl/server"
+	"github.com/rocast/rocast/ctl/store"
+	"github.com/rocast/rocast/dataplane/afxdp"
 )
 
 // findPorts replaces the globs of a config by the names of interfaces, and checks the bounds of
@@ -26,16 +30,35 @@ func findPorts(c *config.Config, have ...string) error {
 	return nil
 }
 
-// check says why the daemon could not start with a config, as far as that can be seen without
-// opening anything: a running daemon goes on.
+// findMistakes returns the mistake with which every start with a config fails, as far as that can
+// be seen without opening anything: a running daemon goes on. It replaces the globs in c as
+// findPorts does. A start calls it first, and so do --check and a reload: what a reload takes over,
+// a restart takes over too.
+func findMistakes(c *config.Config, have ...string) error {
+	if _, _, err := groupIDs(*c); err != nil {
+		return mistake{err}
+	}
+	if err := findPorts(c, have...); err != nil {
+		return err
+	}
+	if err := afxdp.Check(switchConfig(c)); errors.Is(err, afxdp.ErrConfig) {
+		return mistake{err}
+	}
+	for _, err := range []error{store.Check(c.StateDir), server.CheckSocket(c.Socket)} {
+		if err := aboutPath(err); errors.As(err, new(mistake)) {
+			return err
+		}
+	}
+	return nil
+}
+
+// check says why the daemon could not start with a config. It finds more than findMistakes: what a
+// start would try again later.
 func check(c config.Config) error { return checkWith(&c, nil) }
 
 // checkWith is check for a daemon that has ports already; see findPorts.
 func checkWith(c *config.Config, have []string) error {
-	if _, _, err := groupIDs(*c); err != nil {
-		return err
-	}
-	if err := findPorts(c, have...); err != nil {
+	if err := findMistakes(c, have...); err != nil {
 		return err
 	}
 	if c.Hook != "" {

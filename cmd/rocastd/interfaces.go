@@ -4,6 +4,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/rocast/rocast/ctl/config"
+	"github.com/rocast/rocast/dataplane/afxdp"
 )
 
 // interfaces lists the interfaces in the network namespace of the calling thread.
@@ -14,9 +15,12 @@ func interfaces() ([]config.Interface, error) {
 	}
 	var list []config.Interface
 	for _, l := range links {
-		a := l.Attrs()
-		leadsElsewhere := l.Type() == "bridge" || l.Type() == "vlan"
-		list = append(list, config.Interface{Name: a.Name, Plain: a.EncapType == "ether" && !leadsElsewhere})
+		u := afxdp.UpperOf(l, links)
+		i := config.Interface{Name: u.Name, Plain: l.Attrs().EncapType == "ether" && u.Refusal() == ""}
+		if u.IsBond() {
+			i.Plain, i.Lower = false, u.Below
+		}
+		list = append(list, i)
 	}
 	return list, nil
 }

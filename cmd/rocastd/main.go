@@ -57,10 +57,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (exit int
 			}
 			return err
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			checked := c // serve looks the ports up again
+			err = findMistakes(&checked)
 		}
-		if _, _, err := groupIDs(c); err != nil {
+		if err != nil {
 			return err
 		}
 		if err = serve(ctx, c, hangups, stderr); !errors.As(err, new(mistake)) {

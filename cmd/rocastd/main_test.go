@@ -21,7 +21,7 @@ func TestTheCommandLine(t *testing.T) {
 		}
 		return path
 	}
-	good := write("good.yaml", "ports: [lo, later]\n")
+	good := write("good.yaml", "ports: [later]\n")
 	glob := write("glob.yaml", "ports: ['nothing-has-this*']\n")
 	noPort := write("egress.yaml", "ports: [eth1]\negress: [{port: eth2, limit: 1MiB}]\n")
 	noKey := write("api.yaml", "ports: [eth1]\napi: {listen: \"127.0.0.1:1\", cert: /none, key: /none, ca: /none}\n")

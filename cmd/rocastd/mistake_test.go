@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/client"
 )
 
 // tryStart runs a daemon that is not to come up, and returns its exit status and its last line.
@@ -35,24 +38,51 @@ func (b *box) tryStart(t *testing.T, config string) (exit int, line string) {
 	return cmd.ProcessState.ExitCode(), lines[len(lines)-1]
 }
 
+// check is what rocastd --check says of the config.
+func (b *box) check(t *testing.T) (exit int, line string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	err := b.Do(func() error {
+		exit = run(t.Context(), []string{"--check", "--config", b.config}, &stdout, &stderr)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exit, strings.TrimSpace(stdout.String() + stderr.String())
+}
+
 // What the next start would only repeat ends with the status that the unit does not try again.
+// --check says the same without a start, and a reload refuses it: a restart would end the daemon.
 func TestAMistakeInTheConfigIsNotTriedAgain(t *testing.T) {
-	b := newBox(t)
+	b, runs := newBox(t), newBox(t)
+	daemon := client.New(runs.socket)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	for _, box := range []*box{b, runs} {
+		box.ip(t, "link", "add", "br1", "type", "bridge")
+	}
+	runs.start(t)
+	runs.ignoreNotices(t)
 	long := filepath.Join(dir, strings.Repeat("x", 100))
 	for _, c := range []struct{ change, want string }{
 		{"ports: [lo]", "open port lo: it is not an Ethernet interface"},
+		{"ports: [br0]", "open port br0: it is a bridge; name its ports instead: eth1, eth2"},
+		{"ports: [eth1, br1]", "open port br1: it is a bridge; name its ports instead"},
 		{"ports: ['enp*']", "ports: no interface matches enp*"},
 		{"ports: [eth1, eth2]\nworkers: 2", "open port eth1: it has 1 RX and 1 TX queues for 2 workers"},
 		{"ports: [eth1, eth2]\nmode: zero-copy", "open port eth1: "},
+		{"ports: [eth1]\nrepairMemory: 900GiB", "repairMemory is 943718400 KiB, and 1 workers can share from 1MiB to "},
+		{"ports: [eth1]\negress: [{port: eth1, limit: 1GiB}]", "egress of port eth1: limit is 1048576 KiB"},
 		{"ports: [eth1]\nsocket: " + long, "line 2: socket "},
 		{"ports: [eth1]\nsocket: " + file, "a file that is not a socket has this name"},
+		{"ports: [eth1]\nsocket: " + dir, "a file that is not a socket has this name"},
 		{"ports: [eth1]\nsocket: " + file + "/rocast.sock", "open the socket " + file + "/rocast.sock: "},
 		{"ports: [eth1]\nstateDir: " + file, "create the state directory: "},
+		{"ports: [eth1]\nsocketGroup: nobody-has-this", "socketGroup: group: unknown group nobody-has-this"},
 	} {
 		for _, key := range []string{"socket", "stateDir"} {
 			if !strings.Contains(c.change, key+":") {
@@ -61,6 +91,15 @@ func TestAMistakeInTheConfigIsNotTriedAgain(t *testing.T) {
 		}
 		if exit, line := b.tryStart(t, c.change+"\n"); exit != exitConfig || !strings.Contains(line, c.want) {
 			t.Errorf("%s\nexit %d, %s; want %d, %s", c.change, exit, line, exitConfig, c.want)
+		}
+		if exit, line := b.check(t); exit != exitConfig || !strings.Contains(line, c.want) {
+			t.Errorf("--check: %s\nexit %d, %s; want %d, %s", c.change, exit, line, exitConfig, c.want)
+		}
+		if err := os.WriteFile(runs.config, []byte(c.change+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := daemon.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "systemctl restart") {
+			t.Errorf("reload: %s\n%v; want %s", c.change, err, c.want)
 		}
 	}
 }

@@ -251,7 +251,14 @@ func TestLoad(t *testing.T) {
 }
 
 func TestPortsAreExpanded(t *testing.T) {
-	interfaces := []Interface{{"lo", false}, {"br0", false}, {"eth0", true}, {"eth1", true}, {"eth1.100", false}, {"eth2", true}}
+	var interfaces []Interface
+	for _, name := range []string{"eth0", "eth1", "eth2"} {
+		interfaces = append(interfaces, Interface{Name: name, Plain: true})
+	}
+	for _, name := range []string{"lo", "br0", "eth1.100", "bond1"} {
+		interfaces = append(interfaces, Interface{Name: name})
+	}
+	interfaces = append(interfaces, Interface{Name: "bond0", Lower: []string{"eth2", "eth1"}})
 	for _, c := range []struct {
 		patterns string
 		want     string
@@ -262,6 +269,10 @@ func TestPortsAreExpanded(t *testing.T) {
 		{"eth[12]", "eth1 eth2"},
 		{"br0", "br0"},                  // a name may be that of any interface: the data path checks whether it can be a port
 		{"eth1 eth9 eth9", "eth1 eth9"}, // eth9 does not exist yet
+		{"bond0", "eth2 eth1"},
+		{"eth0 eth1 bond0", "eth0 eth1 eth2"},
+		{"bond1 eth0", "bond1 eth0"}, // it has no lower device yet
+		{"bond*", "ports: no interface matches bond*; change it (ip link lists the interfaces), or write the name of an interface that is created later"},
 		{"eth1 wlan*", "ports: no interface matches wlan*; change it (ip link lists the interfaces), or write the name of an interface that is created later"},
 	} {
 		names, err := ExpandPorts(strings.Fields(c.patterns), interfaces)

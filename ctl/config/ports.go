@@ -10,16 +10,23 @@ import (
 // Interface is a network interface, as far as ExpandPorts needs to know it.
 type Interface struct {
 	Name string
-	// Plain says that this is an Ethernet interface of its own, and not loopback, a bridge or a
-	// VLAN device. A glob matches only plain interfaces.
+	// Plain says that this is an Ethernet interface of its own, and not loopback, a bridge, a VLAN
+	// device or another one above others. A glob matches only plain interfaces.
 	Plain bool
+	Lower []string // the lower devices of a bond, which stands for them
 }
 
 // ExpandPorts returns the names of the interfaces that match patterns, each once, in the order of
 // patterns. A pattern without wildcards is a name: it is returned even if the interface does not
-// exist yet. A glob that matches no interface is an error.
+// exist yet. The name of a bond stands for its lower devices, if it has some. A glob that matches
+// no interface is an error.
 func ExpandPorts(patterns []string, interfaces []Interface) ([]string, error) {
 	var names []string
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
 	for _, pattern := range patterns {
 		found := false
 		for _, i := range interfaces {
@@ -28,17 +35,23 @@ func ExpandPorts(patterns []string, interfaces []Interface) ([]string, error) {
 				continue
 			}
 			found = true
-			if !slices.Contains(names, i.Name) {
-				names = append(names, i.Name)
+			for _, lower := range i.Lower {
+				add(lower)
+			}
+			if len(i.Lower) == 0 {
+				add(i.Name)
 			}
 		}
-		switch isGlob := strings.ContainsAny(pattern, `*?[\`); {
-		case !found && isGlob:
+		switch {
+		case !found && IsGlob(pattern):
 			return nil, fmt.Errorf("ports: no interface matches %s; change it (ip link lists the interfaces), "+
 				"or write the name of an interface that is created later", pattern)
-		case !found && !slices.Contains(names, pattern):
-			names = append(names, pattern)
+		case !found:
+			add(pattern)
 		}
 	}
 	return names, nil
 }
+
+// IsGlob reports whether a pattern of ports has wildcards. Else it is a name.
+func IsGlob(pattern string) bool { return strings.ContainsAny(pattern, `*?[\`) }

@@ -68,6 +68,21 @@ func listen(path string, group int, mode os.FileMode) (net.Listener, error) {
 	return &listener{Listener: l, path: path}, nil
 }
 
+// CheckSocket returns an error if the path of a socket cannot be used. It makes nothing.
+func CheckSocket(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil && info.Mode().Type() != os.ModeSocket {
+		err = ErrNotASocket
+	}
+	if err != nil {
+		return fmt.Errorf("open the socket %s: %w", path, err)
+	}
+	return nil
+}
+
 // refuseLiving returns an error if a process answers on the socket, or if the path is not a socket.
 func refuseLiving(path string) error {
 	info, err := os.Lstat(path)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 const (
@@ -53,6 +54,22 @@ func Open(dir string) (*Store, error) {
 	}
 	removeUnfinished(filepath.Join(dir, groupsDir))
 	return &Store{dir: dir, lock: lock}, nil
+}
+
+// Check returns an error if a directory cannot be one for Open. It makes nothing.
+func Check(dir string) error {
+	groups := filepath.Join(dir, groupsDir)
+	info, err := os.Stat(groups)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil && !info.IsDir() {
+		err = &os.PathError{Op: "mkdir", Path: groups, Err: syscall.ENOTDIR}
+	}
+	if err != nil {
+		return fmt.Errorf("create the state directory: %w", err)
+	}
+	return nil
 }
 
 // Close releases the directory for other processes.

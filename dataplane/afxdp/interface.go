@@ -66,6 +66,9 @@ func look(name string) (seen, error) {
 	} else if err != nil {
 		return seen{}, err
 	}
+	if err := refuseUpper(link); err != nil {
+		return seen{}, err
+	}
 	a := link.Attrs()
 	if len(a.HardwareAddr) != len(roce.MAC{}) {
 		return seen{}, misfit{errors.New("it is not an Ethernet interface; name an interface towards hosts")}

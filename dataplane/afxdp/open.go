@@ -96,31 +96,9 @@ func Open(c Config) (*Switch, error) {
 	return s, nil
 }
 
-func (s *Switch) open(c Config) (err error) {
-	if s.attach, s.socket, err = c.Mode.split(); err != nil {
-		return err
-	}
-	if len(c.Ports) == 0 {
-		return errors.New("no port to open: name at least one interface")
-	}
-	if s.openSocket = c.openSocket; s.openSocket == nil {
-		s.openSocket = xsk.Open
-	}
-	if s.noRoom = c.noRoom; s.noRoom == nil {
-		s.noRoom = (*bpf.Port).NoRoom
-	}
-	c.Workers = max(c.Workers, 1)
-	if s.repairChunks, err = repairShare(c.RepairMemory, c.Workers); err != nil {
-		return err
-	}
-	if err := checkEgress(c.Ports, c.Egress); err != nil {
-		return err
-	}
-	now, err := s.find(c)
+func (s *Switch) open(c Config) error {
+	now, err := s.survey(&c)
 	if err != nil {
-		return err
-	}
-	if err := setRooms(s.interfaces, c.Workers); err != nil {
 		return err
 	}
 	s.reserve.Store(int32(reserve(s.interfaces, c.Workers)))

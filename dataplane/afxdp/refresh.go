@@ -42,7 +42,9 @@ func (s *Switch) Refresh() (ports []dataplane.PortInfo, warnings []dataplane.War
 		now[i], errs[i] = look(f.info.Name)
 		switch {
 		case errors.Is(errs[i], errGone):
-			s.shut(f, dataplane.PortGone, errGone)
+			s.shut(f, dataplane.PortGone, errs[i])
+		case errors.Is(errs[i], ErrConfig) && f.xdp != nil: // another interface has the name now
+			s.shut(f, dataplane.PortFailed, errs[i])
 		case errs[i] == nil && f.xdp != nil && f.outdated(now[i]):
 			s.shut(f, dataplane.PortFailed, nil)
 		case errs[i] == nil && f.xdp != nil && s.attach == bpf.ModeAuto && s.noRoom(f.xdp):

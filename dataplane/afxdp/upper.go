@@ -1,0 +1,52 @@
+package afxdp
+
+import (
+	"errors"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/rocast/rocast/dataplane"
+)
+
+// UpperOf describes an interface, which is one of list, as one above others.
+func UpperOf(l netlink.Link, list []netlink.Link) dataplane.Upper {
+	a := l.Attrs()
+	u := dataplane.Upper{Name: a.Name, Kind: l.Type()}
+	if bond, is := l.(*netlink.Bond); is {
+		u.Mode = bond.Mode.String()
+	}
+	for _, other := range list {
+		b := other.Attrs()
+		if b.MasterIndex == a.Index || u.Kind == "vlan" && b.Index == a.ParentIndex && a.NetNsID < 0 {
+			u.Below = append(u.Below, b.Name)
+		}
+	}
+	return u
+}
+
+// errEmptyBond is the reason of a port that is a bond: its lower devices are ports in its place as
+// soon as it has some.
+var errEmptyBond = away{"it is a bond without a lower device; add one with ip link set INTERFACE master BOND"}
+
+// away is an error that is errGone with a sentence of its own.
+type away struct{ sentence string }
+
+func (a away) Error() string      { return a.sentence }
+func (away) Is(target error) bool { return target == errGone }
+
+// refuseUpper refuses an interface above others that cannot be a port itself.
+func refuseUpper(l netlink.Link) error {
+	u := UpperOf(l, nil)
+	if u.IsBond() {
+		return errEmptyBond
+	}
+	if u.Refusal() == "" {
+		return nil
+	}
+	list, err := netlink.LinkList()
+	if err != nil {
+		return err
+	}
+	u = UpperOf(l, list)
+	return misfit{errors.New(u.Refusal())}
+}
