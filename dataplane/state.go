@@ -245,20 +245,24 @@ func (c *Core) switchSource(now feedback.Tick, st *state, leg *mft.Leg, next int
 		}
 		return Reason(feedback.Filtered)
 	}
-	switch {
-	case to.ended || !st.merge.MaySwitch():
-		return SourceBlocked
-	case ev.PSN != to.nextPSN:
+	claim := feedback.SourceSwitch{PSN: ev.PSN, Messages: to.messages, OldPath: max(st.active, onlySends), NewPath: next}
+	switch may := !to.ended && st.merge.MaySwitch(now, claim); {
+	case may && ev.PSN != to.nextPSN:
 		return SourceOutOfStep
+	case to.ended || ev.PSN != to.nextPSN:
+		return SourceBlocked
+	case !may:
+		c.sync(now, st, out)
+		c.acts = st.merge.Claim(now, c.acts[:0])
+		c.perform(st, nil, out)
+		return SourceBlocked
 	}
 	c.takeBack(now, st, out)
-	if !st.merge.MaySwitch() { // the engine has carried something until then
+	if !st.merge.MaySwitch(now, claim) { // the engine has carried something until then
 		return SourceBlocked
 	}
 	st.rebase(next, to)
-	c.acts = st.merge.SwitchSource(feedback.SourceSwitch{
-		PSN: ev.PSN, Messages: to.messages, OldPath: max(st.active, onlySends), NewPath: next,
-	}, c.acts[:0])
+	c.acts = st.merge.SwitchSource(claim, c.acts[:0])
 	c.perform(st, nil, out)
 	if st.held != nil {
 		c.repair.retained.releaseAll(st.held) // of another PSN space

@@ -42,7 +42,8 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	s, m, f := &g.source, &g.merged, &g.floor
 	quorum, recopied, missed := g.policy.Ack != AckAll, &g.doubts.recopied, &g.doubts.missed
 	b = append(b, flags(s.known, s.inside, m.known, f.known, f.migReq),
-		flags(g.back.awaited, g.back.newest, g.end.sent, g.speech.spoken, quorum && recopied.some, quorum && missed.some),
+		flags(g.back.awaited, g.back.newest, g.end.sent, g.speech.spoken, quorum && recopied.some, quorum && missed.some,
+			g.claimed(now)),
 		byte(g.refusal.syndrome), byte(g.end.syndrome), byte(g.away), s.unanswered)
 	for _, p := range []struct {
 		psn   roce.PSN
@@ -72,6 +73,9 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 				b = binary.AppendVarint(b, int64(d.began.Sub(first)))
 			}
 		}
+	}
+	if g.claimed(now) {
+		b = binary.AppendVarint(b, int64(now-g.claim.since))
 	}
 	if g.policy.Speak != SpeakOff {
 		b = binary.AppendVarint(b, int64(min(now-g.speech.quietSince, speakAfter)))

@@ -49,6 +49,7 @@ type Group struct {
 	refusal    refusal
 	end        end
 	doubts     doubts
+	claim      claim
 	speech     speech
 	congestion congestion
 }

@@ -81,7 +81,8 @@ func (g *Group) learn(p *path, psn, acked roce.PSN) bool {
 	}
 	if psn.After(g.source.sent) {
 		g.source.sent = psn
-		g.raise(psn.Next()) // these packets were forwarded before the restart, and are not retained
+		g.source.inside = true // for all that is known, until the source sends that packet again
+		g.raise(psn.Next())    // these packets were forwarded before the restart, and are not retained
 	}
 	p.part, p.acked = PartActive, acked
 	return true

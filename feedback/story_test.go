@@ -168,7 +168,9 @@ func (s *story) line(t *testing.T, d *datadriven.TestData, line string) {
 		s.members(word[1:])
 		s.play(line, Event{Kind: Timer})
 	case "source":
-		s.source(word[1:])
+		if !s.source(line, word[1:]) {
+			return
+		}
 		s.play(line, Event{Kind: Timer})
 	case "read":
 		s.play(line, Event{Kind: Refuse, PSN: s.psn(word[1]), Syndrome: roce.NAKInvalidRequest})
@@ -213,7 +215,8 @@ func (s *story) members(words []string) {
 	s.g.Rearrange(from, weights)
 }
 
-func (s *story) source(words []string) {
+// source makes another member the source, and says whether it may be.
+func (s *story) source(line string, words []string) (may bool) {
 	h := SourceSwitch{PSN: s.psn(words[0]), OldPath: -1, NewPath: -1}
 	for _, w := range words[1:] {
 		switch key, value, _ := strings.Cut(w, "="); key {
@@ -227,13 +230,16 @@ func (s *story) source(words []string) {
 		}
 	}
 	s.tell()
-	if !s.g.MaySwitch() {
-		s.out.WriteString("blocked: ")
-		return
+	if !s.g.MaySwitch(s.now, h) {
+		s.acts = s.g.Claim(s.now, s.acts[:0])
+		fmt.Fprintf(&s.out, "%s: %s", line, s.said("blocked"))
+		return false
 	}
-	for _, a := range s.g.SwitchSource(h, nil) {
+	s.acts = s.g.SwitchSource(h, s.acts[:0])
+	for _, a := range s.acts {
 		fmt.Fprintf(&s.out, "event: %s %v at %s\n", s.names[a.Path], a.Note, s.show24(a.PSN))
 	}
+	return true
 }
 
 // data plays 100, 100! or 100-103!, of which only the last packet asks for an ACK. A span is a
@@ -341,6 +347,11 @@ func (s *story) step(ev Event) string {
 	if len(s.acts) > MaxActions(len(s.names)) {
 		panic("Step appended more actions than MaxActions")
 	}
+	return s.said(outcome.String())
+}
+
+// said says what the actions are that came with an outcome.
+func (s *story) said(note string) string {
 	var said, copies []string
 	for i, a := range s.acts {
 		switch a.Kind {
@@ -362,7 +373,6 @@ func (s *story) step(ev Event) string {
 			said = append(said, text)
 		}
 	}
-	note := outcome.String()
 	if len(copies) > 0 {
 		note += " to " + strings.Join(copies, ",")
 	}

@@ -1,6 +1,10 @@
 package feedback
 
-import "github.com/rocast/rocast/roce"
+import (
+	"slices"
+
+	"github.com/rocast/rocast/roce"
+)
 
 // SourceSwitch makes another member the source (rule 12).
 type SourceSwitch struct {
@@ -10,25 +14,121 @@ type SourceSwitch struct {
 	NewPath  int      // the path of the new source, which is away while it sends; -1: it only sends
 }
 
+// claim is the wish of another member to become the source, while receivers lack something that the
+// quorum went on without.
+type claim struct {
+	stands bool
+	sent   roce.PSN // the newest packet of the source at that time
+	since  Tick
+}
+
+const (
+	// settleWithin is how long a receiver has to show that it has everything, where the policy has
+	// no silent-after. It is longer than seven probes take, and a fraction of the time after which
+	// most queue pairs give up.
+	settleWithin = 200 * millisecond
+	// claimLife is longer than any requester waits before it tries again. A claim that is so much
+	// older was given up, and what the receivers did then says nothing about now.
+	claimLife = 60 * second
+)
+
+// settleWithin is how long a receiver has that may be behind from then on.
+func (p *Policy) settleWithin() Tick {
+	if p.SilentAfter != 0 {
+		return Tick(p.SilentAfter)
+	}
+	return settleWithin
+}
+
 // MaySwitch says whether another member may become the source now: when everything that the old one
 // sent is acknowledged, also by every path that gets data, or when the old source's QP has ended. A
 // path that lacks something could not be told from one that lacks the new source's packets, whose
 // PSNs map onto the same ones of its QP. Inside a message no member may become the source: the
 // receivers' QPs would see a message begin inside another.
-func (g *Group) MaySwitch() bool {
-	if g.refusal.syndrome != 0 || g.source.inside {
+//
+// A path that lacks something is not waited for when its time since the Claim is over, if the
+// policy can do without it.
+func (g *Group) MaySwitch(now Tick, s SourceSwitch) bool {
+	switch {
+	case g.refusal.syndrome != 0 || g.source.inside:
+		return false
+	case g.policy.Switch == SwitchForce:
+		return g.floor.known
+	case !g.turnOver():
 		return false
 	}
-	if g.policy.Switch == SwitchForce {
-		return g.floor.known
+	late := g.claimed(now) && now-g.claim.since >= g.policy.settleWithin()
+	return !slices.ContainsFunc(g.paths, g.lacks) || late && g.mayLeaveBehind(s)
+}
+
+// turnOver says whether the source needs nothing any more: everything is acknowledged to it, or its
+// QP has ended.
+func (g *Group) turnOver() bool { return g.end.sent || g.Settled() && !g.gapStands() }
+
+// claimed says whether another member wants to become the source.
+func (g *Group) claimed(now Tick) bool {
+	c := &g.claim
+	return c.stands && c.sent == g.source.sent && now-c.since <= g.policy.settleWithin()+claimLife
+}
+
+// Claim takes the next packet of a member that would become the source and may not. The old source
+// is silent, so nothing else shows what the paths have that the quorum went on without: they are
+// asked, and what can be repaired is.
+func (g *Group) Claim(now Tick, acts []Action) []Action {
+	if !g.turnOver() {
+		return acts
 	}
+	if !g.claimed(now) {
+		g.claim = claim{true, g.source.sent, now}
+	}
+	return g.askLacking(now, acts)
+}
+
+// lacks says whether a path that gets data lacks something of the source, for all that is known.
+func (g *Group) lacks(p path) bool {
+	return p.part == PartUnknown || p.part == PartActive && p.acked != g.source.sent
+}
+
+// mayLeaveBehind says whether the next source can do without the paths that lack something.
+func (g *Group) mayLeaveBehind(s SourceSwitch) bool {
+	if g.policy.Ack == AckAll && !g.policy.Evict {
+		return false
+	}
+	left := 0
 	for i := range g.paths {
 		p := &g.paths[i]
-		if p.part == PartUnknown || p.part == PartActive && p.acked != g.source.sent {
-			return false
+		takes := p.part == PartActive && !g.lacks(*p)
+		if i == s.OldPath {
+			takes = g.away.takesData() && !g.end.sent
+		}
+		if takes && i != s.NewPath {
+			left += g.weight(i)
 		}
 	}
-	return g.Settled() && !g.gapStands() || g.end.sent
+	return left >= g.policy.Ack.least()
+}
+
+// askLacking sends the packet that it waits for to each path that lacks something and owes no
+// answer; where that packet is not retained, the newest one. The answer shows what the path has:
+// an ACK is one of everything, and a NAK is for the first packet that the path lacks.
+func (g *Group) askLacking(now Tick, acts []Action) []Action {
+	if g.repairState == nil {
+		return acts
+	}
+	for i := range g.legs {
+		l := &g.legs[i]
+		if !g.lacks(g.paths[i]) || l.running {
+			continue
+		}
+		l.barred, l.attempts, l.backoff = false, 0, 0
+		if newest := g.source.sent; g.repairable(i) {
+			acts = g.probe(now, i, acts)
+		} else if !newest.Before(g.retained.oldest) {
+			l.cursor = newest
+			acts = g.repair(now, i, true, acts)
+		}
+	}
+	return acts
 }
 
 // SwitchSource performs a source switch. From here on everything is in the new source's PSN space,
@@ -39,7 +139,7 @@ func (g *Group) MaySwitch() bool {
 func (g *Group) SwitchSource(s SourceSwitch, acts []Action) []Action {
 	for i := range g.paths {
 		p := &g.paths[i]
-		if p.part == PartUnknown || p.part == PartActive && p.acked != g.source.sent {
+		if g.lacks(*p) {
 			p.part = PartBehind
 			acts = append(acts, Action{Kind: Notice, Note: NoteBehind, Path: i, PSN: p.acked.Next()})
 		}

@@ -16,6 +16,8 @@ type engine struct {
 	members []int  // of the engine's block
 	broken  string // the first violation that a move has caused
 	tape    *tape  // nil: nothing is recorded
+
+	succession state // that of checkSuccession
 }
 
 func (e *engine) fail(format string, args ...any) {
@@ -279,6 +281,7 @@ func (e *engine) checkEnd(s *state) {
 	case e.finished(s) < e.Packets:
 		e.fail("the source has finished, and %s has only up to %d", e.counted(), e.finished(s)-1)
 	default:
+		e.checkSuccession(s)
 		e.checkForgotten(s)
 	}
 }

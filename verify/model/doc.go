@@ -22,7 +22,9 @@
 //   - the source hears nothing about a packet beyond its place, or about a packet that it never
 //     sent;
 //   - the MSN that the source hears matches the messages that the counted receivers have;
-//   - the source's QP ends only with an error that a receiver sent, or that a refusal caused.
+//   - the source's QP ends only with an error that a receiver sent, or that a refusal caused;
+//   - when the source has finished, another member can become the source, with every receiver that
+//     has everything or can still be repaired, and with no other (succession.go).
 //
 // Every run must also end, with a result that the policy promises. The search checks two conditions
 // for this. First, no state is reachable from itself, so no run continues forever after the budget

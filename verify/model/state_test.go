@@ -24,7 +24,7 @@ func TestStateIsWhole(t *testing.T) {
 	}{
 		{group, []string{
 			"policy", "paths", "quorum", "away", "repairState",
-			"source", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "speech", "congestion",
+			"source", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "claim", "speech", "congestion",
 		}},
 		{repair, []string{"legs", "tally", "retained", "gap", "guess", "lull", "pace"}},
 		{field(repair, "pace"), []string{"seenAt", "pause"}},
@@ -49,6 +49,7 @@ func TestStateIsWhole(t *testing.T) {
 		{field(group, "end"), []string{"psn", "syndrome", "sent"}},
 		{field(group, "doubts"), []string{"recopied", "missed", "countedAt", "lowest", "began", "rounds"}},
 		{field(field(group, "doubts"), "recopied"), []string{"some", "from", "to"}},
+		{field(group, "claim"), []string{"stands", "sent", "since"}},
 		{field(group, "speech"), []string{"quietSince", "spoken", "hole"}},
 	} {
 		var got []string

@@ -463,7 +463,11 @@ func (d drawer) quorum(s *Scenario) {
 	if s.has(Leave) {
 		always--
 	}
-	if always > 0 && d.oneIn(5) {
+	rarely := 5
+	if s.has(SourceChange) {
+		rarely = 2 // what the quorum went on without, the next source has to wait for
+	}
+	if always > 0 && d.oneIn(rarely) {
 		s.Policy.Ack = feedback.AckPolicy(1 + d.IntN(always))
 	}
 }

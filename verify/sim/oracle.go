@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"time"
+
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/rnic"
@@ -34,6 +36,7 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 	switch {
 	case reason == dataplane.SourceBlocked || reason == dataplane.SourceOutOfStep:
 		h.blocked++
+		w.checkBlocked(h, f)
 	case dropped:
 	case f.stream != noStream:
 		h.place.arrive(int(f.packet))
@@ -83,7 +86,10 @@ func (w *world) noteProgress(h *host, d *dataplane.Frame) {
 // checkOutputs checks what the core sends and reports because of f; f is nil if the reason is that
 // time has passed.
 func (w *world) checkOutputs(f *frame) {
-	out := &w.box.outputs
+	out, active, claimedAt := &w.box.outputs, w.active, time.Duration(0)
+	if f != nil && f.stream != noStream {
+		claimedAt = w.hosts[f.stream].claimedAt
+	}
 	for k := range out.Notes {
 		w.checkNote(&out.Notes[k], f)
 	}
@@ -94,7 +100,11 @@ func (w *world) checkOutputs(f *frame) {
 		w.checkReply(&out.Replies[k])
 	}
 	for k := range out.Notes {
-		if n := &out.Notes[k]; n.What == feedback.NoteBehind {
+		switch n := &out.Notes[k]; {
+		case n.What != feedback.NoteBehind:
+		case w.active != active:
+			w.checkLeftBehind(n, claimedAt)
+		default:
 			w.checkBehind(n) // after the replies: an ACK may be what leaves the receiver behind
 		}
 	}
@@ -304,6 +314,9 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 	case feedback.NoteSource:
 		w.endTurn(&w.hosts[w.active])
 		w.active = h.number
+		for i := range w.hosts {
+			w.hosts[i].claimedAt, w.hosts[i].owedAt = 0, 0
+		}
 	case feedback.NoteJoined:
 		ok = h.membership == joining && f != nil && w.joined(h, f)
 	}
@@ -324,6 +337,62 @@ func (w *world) checkBehind(n *dataplane.Note) {
 		// arrive a moment later.
 	default:
 		w.checkLacksForGood(h, &w.hosts[w.active])
+	}
+}
+
+// settleWithin is how long a receiver has to show the next source what it has, if the policy names
+// no time.
+const settleWithin = 200 * time.Millisecond
+
+func (w *world) settleWithin() time.Duration {
+	if p := &w.s.Policy; p.SilentAfter > 0 {
+		return p.SilentAfter
+	}
+	return settleWithin
+}
+
+// checkBlocked fails if host h has to wait for its turn for too long, though the source before it
+// has heard that everything is acknowledged. That source receives from then on, so as many
+// receivers are left as there were for it, unless one has left the group.
+func (w *world) checkBlocked(h *host, f *frame) {
+	before := &w.hosts[w.active]
+	if int(f.packet) != h.seen {
+		return
+	}
+	if h.claimedAt == 0 {
+		h.claimedAt = w.now
+	}
+	receives := before.membership == member && !before.behind && before.weight() >= h.weight()
+	spares := w.s.Policy.Ack == feedback.AckAll || receives && w.tally[Leave].Times == 0
+	if !spares || !before.started || !before.over() || before.status != rnic.Success {
+		h.owedAt = 0
+		return
+	}
+	if h.owedAt == 0 {
+		h.owedAt = w.now
+	}
+	if w.now-h.owedAt >= w.settleWithin() {
+		w.fail(Ends, "%v waits for its turn since %v, and %v has ended its own", h, h.owedAt, before)
+	}
+}
+
+// checkLeftBehind fails unless the source that begins may do so without the receiver of report n:
+// the policy can do without it, and the receiver had its time to show that it has everything of the
+// source before.
+func (w *world) checkLeftBehind(n *dataplane.Note, claimedAt time.Duration) {
+	h, p, source, left := w.hostAt(n), &w.s.Policy, &w.hosts[w.active], 0
+	for i := range w.hosts {
+		if r := &w.hosts[i]; r != source && r.counts() && !r.behind {
+			left += r.weight()
+		}
+	}
+	switch {
+	case p.Ack == feedback.AckAll && !p.Evict:
+		w.fail(Membership, "%v is left behind, and nobody can be spared", h)
+	case left < max(1, int(p.Ack)):
+		w.fail(Membership, "%v is left behind, and %d receivers are left for %v", h, left, source)
+	case claimedAt == 0 || w.now-claimedAt < w.settleWithin():
+		w.fail(Membership, "%v is left behind %v after %v wanted to be the source", h, w.now-claimedAt, source)
 	}
 }
 

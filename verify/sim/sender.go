@@ -28,8 +28,10 @@ type sender struct {
 	fatals []fatal
 
 	flights []flight // by message
-	blocked int      // packets that the switch dropped because another source was active
-	misread int      // damaged packets in whose place the switch saw one message less end
+	// When it first wanted its next turn, and when since the source before it has ended its own.
+	claimedAt, owedAt time.Duration
+	blocked           int // packets that the switch dropped because another source was active
+	misread           int // damaged packets in whose place the switch saw one message less end
 }
 
 func (s *sender) reset(sc *Scenario, h *Host) {

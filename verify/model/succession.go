@@ -1,0 +1,59 @@
+package model
+
+import "github.com/rocast/rocast/feedback"
+
+// checkSuccession lets another member take its turn when the source has finished, as often as its
+// queue pair would try. No fault happens any more. The member must become the source. The receivers
+// that take part from then on must have everything: PSNs of the next source map onto those that a
+// receiver lacks. A receiver that can still be repaired must take part. A switch that has restarted
+// since may not know what the source has sent, or whether its last message has ended. Then it lets
+// nobody become the source.
+func (e *engine) checkSuccession(before *state) {
+	if int(before.left.crashes) < e.Crashes && (!before.group.Settled() || before.group.Inside()) {
+		return
+	}
+	s := &e.succession
+	s.copyFrom(before)
+	e.takeBack(s)
+	e.deliver(s)
+	oldest, next := s.group.Oldest(), feedback.SourceSwitch{PSN: e.psn(int8(e.Packets)), OldPath: -1, NewPath: -1}
+	for tries := 0; !s.group.MaySwitch(s.now, next); tries++ {
+		if tries == 3 {
+			e.fail("the source has finished, and no other member can become the source")
+			return
+		}
+		retained := s.group.Oldest()
+		e.acts = s.group.Claim(s.now, e.acts[:0])
+		e.perform(s, feedback.Event{Kind: feedback.Timer}, e.acts, retained, retained)
+		e.deliver(s)
+		if !s.group.MaySwitch(s.now, next) {
+			e.tick(s)
+			e.deliver(s)
+		}
+	}
+	for _, a := range s.group.SwitchSource(next, e.acts[:0]) {
+		r := &s.receivers[a.Path]
+		needs := e.psn(min(int8(r.expected), int8(e.Packets)-1)) // the newest packet shows what it has
+		if e.Policy.Repair != feedback.RepairOff && !r.dead && !needs.Before(oldest) {
+			e.fail("receiver %d is left behind, and packet %d is retained", a.Path, e.packet(needs))
+		}
+	}
+	for i := range s.receivers[:e.Receivers] {
+		if r := &s.receivers[i]; s.group.Part(i) == feedback.PartActive && int(r.expected) < e.Packets {
+			e.fail("receiver %d takes part when another member is the source, and lacks packet %d", i, r.expected)
+		}
+	}
+}
+
+// deliver lets the receivers take what is on its way to them, and the switch hears their answers,
+// until nothing is on its way.
+func (e *engine) deliver(s *state) {
+	for i := 0; i < e.Receivers; i++ {
+		for r := &s.receivers[i]; r.down.n > 0; {
+			if a, answered := r.take(e.World, r.down.remove(0), takes); answered {
+				e.step(s, a.event(e.World, i))
+				i = 0
+			}
+		}
+	}
+}
