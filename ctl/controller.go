@@ -38,6 +38,9 @@ type Parts struct {
 	// Hook is the program that RunHook runs for each event, or "".
 	Hook    string
 	Workers int // forwarding threads, as Status shows them
+	// FollowBonds is called whenever a link may have changed: it changes the ports where the lower
+	// devices of a bond have changed. nil: no bond is followed.
+	FollowBonds func()
 }
 
 // Controller keeps the desired groups. Its methods may be called from any goroutine.

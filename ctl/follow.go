@@ -24,6 +24,9 @@ func (c *Controller) followPorts(ctx context.Context) error {
 	ticker := time.NewTicker(lookAgainEvery)
 	defer ticker.Stop()
 	for {
+		if c.FollowBonds != nil {
+			c.FollowBonds()
+		}
 		c.refreshPorts()
 		select {
 		case <-ctx.Done():

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/hook"
@@ -16,7 +15,7 @@ import (
 func findPorts(c *config.Config, have ...string) error {
 	there, err := interfaces()
 	if err != nil {
-		return fmt.Errorf("list the interfaces: %w", err)
+		return err
 	}
 	for _, name := range have {
 		there = append(there, config.Interface{Name: name, Plain: true})
@@ -28,6 +27,15 @@ func findPorts(c *config.Config, have ...string) error {
 		return mistake{err}
 	}
 	return nil
+}
+
+// expand replaces names of bonds by those of their lower devices.
+func expand(ports []string) ([]string, error) {
+	there, err := interfaces()
+	if err != nil {
+		return nil, err
+	}
+	return config.ExpandPorts(ports, there)
 }
 
 // findMistakes returns the mistake with which every start with a config fails, as far as that can

@@ -85,7 +85,7 @@ func (s *service) open(c config.Config, openSwitch opener) error {
 		return err
 	}
 	s.reloader = reload.New(reload.Options{
-		Running: c, Control: s.controller, Check: checkWith, Log: s.log.Logger, SetLevel: s.log.SetLevel,
+		Running: c, Control: s.controller, Check: checkWith, Find: expand, Log: s.log.Logger, SetLevel: s.log.SetLevel,
 		Begins: s.tellReloading, Ends: func() { s.notify(s.withStatus(daemon.SdNotifyReady)) },
 	})
 	scrape := metrics.Handler(s.controller, s.reloader.Stale)
@@ -175,7 +175,7 @@ func (s *service) openControl(c config.Config, state *store.Store) error {
 	}
 	parts := ctl.Parts{
 		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log.Logger, Perftest: c.Perftest, CM: c.CM, Neighbours: c.Neighbours,
-		Workers: s.workers, Hook: c.Hook,
+		Workers: s.workers, Hook: c.Hook, FollowBonds: func() { s.reloader.FollowBonds() },
 	}
 	if c.Hook != "" { // groups matter more than the hook, so the daemon starts without it
 		if err := hook.Check(c.Hook); err != nil {

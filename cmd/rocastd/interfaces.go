@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/vishvananda/netlink"
 
 	"github.com/rocast/rocast/ctl/config"
@@ -11,7 +13,7 @@ import (
 func interfaces() ([]config.Interface, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list the interfaces: %w", err)
 	}
 	var list []config.Interface
 	for _, l := range links {

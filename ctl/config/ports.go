@@ -55,3 +55,8 @@ func ExpandPorts(patterns []string, interfaces []Interface) ([]string, error) {
 
 // IsGlob reports whether a pattern of ports has wildcards. Else it is a name.
 func IsGlob(pattern string) bool { return strings.ContainsAny(pattern, `*?[\`) }
+
+// MatchesAny reports whether a name matches one of the patterns of ports.
+func MatchesAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, name) })
+}

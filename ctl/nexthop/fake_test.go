@@ -3,7 +3,9 @@ package nexthop
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 )
 
 // fakeKernel has the answers of a kernel. It records the requests to solicit and to probe.
@@ -52,6 +54,16 @@ func (k *fakeKernel) link(ifIndex int) (link, error) {
 	return link{}, errors.New("no such device")
 }
 
+func (k *fakeKernel) lowers(bond int) (lowers []link, err error) {
+	for _, i := range slices.Sorted(maps.Keys(k.links)) {
+		if l := k.links[i]; l.master == bond {
+			l.index = i
+			lowers = append(lowers, l)
+		}
+	}
+	return lowers, k.broken[fmt.Sprint("lowers ", bond)]
+}
+
 func (k *fakeKernel) bridgePort(bridge int, mac MAC, vid uint16) (int, error) {
 	return k.fdb[fmt.Sprint(bridge, " ", mac, " ", vid)], k.broken["bridgePort"]
 }
@@ -65,6 +77,7 @@ func (k *fakeKernel) vlans(ifIndex int) ([]vlan, error) {
 const (
 	eth0, eth1, eth2, eth3, br0     = 9, 1, 2, 3, 10
 	eth1v100, eth1v200v100, br0v300 = 11, 12, 13
+	bond0                           = 20
 )
 
 var (

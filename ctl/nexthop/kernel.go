@@ -16,6 +16,8 @@ type kernel interface {
 	// nothing if the neighbour is not usable any more.
 	probe(ifIndex int, ip netip.Addr) error
 	link(ifIndex int) (link, error)
+	// lowers returns the lower devices of a bond, by ifindex.
+	lowers(bond int) ([]link, error)
 	// bridgePort looks up a MAC in a bridge's FDB. vid is 0 if the bridge does not filter VLANs.
 	// The result is 0 for an unknown MAC, and the bridge itself for the bridge's own MAC.
 	bridgePort(bridge int, mac MAC, vid uint16) (ifIndex int, err error)
@@ -50,15 +52,17 @@ const (
 type link struct {
 	index         int
 	name          string
-	kind          string // as "ip -details link" names it: "bridge", "vlan"
+	kind          string // as "ip -details link" names it: "bridge", "vlan", "bond"
 	mac           MAC
 	mtu           int
-	down          bool // the administrator has set it down
-	noCarrier     bool // the cable or the far end is down
-	master        int  // ifindex of the bridge that has this port
-	vlanFiltering bool // for a bridge
-	parent        int  // for a VLAN device
-	tag           tag  // for a VLAN device
+	down          bool   // the administrator has set it down
+	noCarrier     bool   // the cable or the far end is down
+	master        int    // ifindex of the bridge that has this port
+	vlanFiltering bool   // for a bridge
+	mode          string // for a bond
+	carries       bool   // for a lower device of a bond: the bond sends by it
+	parent        int    // for a VLAN device
+	tag           tag    // for a VLAN device
 }
 
 // broken returns a sentence that says why no frame passes, or "".

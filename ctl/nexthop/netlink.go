@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -92,11 +93,40 @@ func linkOf(found netlink.Link) (link, error) {
 	switch typed := found.(type) {
 	case *netlink.Bridge:
 		l.vlanFiltering = typed.VlanFiltering != nil && *typed.VlanFiltering
+	case *netlink.Bond:
+		l.mode = typed.Mode.String()
 	case *netlink.Vlan:
 		l.parent = attrs.ParentIndex
 		l.tag = tag{protocol: uint16(typed.VlanProtocol), vid: uint16(typed.VlanId)}
 	}
+	if lower, is := attrs.Slave.(*netlink.BondSlave); is {
+		l.carries = lower.State == netlink.BondStateActive && lower.MiiStatus == netlink.BondLinkUp
+	}
 	return l, nil
+}
+
+func (k *netlinkKernel) lowers(bond int) (lowers []link, err error) {
+	answers, err := k.Request(unix.RTM_GETLINK, unix.NLM_F_DUMP, unix.RTM_NEWLINK, nl.NewIfInfomsg(unix.AF_UNSPEC),
+		nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(bond))))
+	if err != nil {
+		return nil, err
+	}
+	for _, answer := range answers {
+		found, err := netlink.LinkDeserialize(nil, answer)
+		if err != nil {
+			return nil, err
+		}
+		if found.Attrs().MasterIndex != bond { // a kernel may not filter
+			continue
+		}
+		l, err := linkOf(found)
+		if err != nil {
+			return nil, err
+		}
+		lowers = append(lowers, l)
+	}
+	slices.SortFunc(lowers, func(a, b link) int { return a.index - b.index })
+	return lowers, nil
 }
 
 func (k *netlinkKernel) vlans(ifIndex int) ([]vlan, error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -60,6 +61,8 @@ type walk struct {
 	at    sighting       // found so far in this walk
 	state neighbourState // state of the next hop
 	tags  tags
+	// bonded are the ports that are lower devices of the bonds on the way.
+	bonded []int
 	// wasOff is the neighbour that was off at the last finding. It stays so while the kernel asks
 	// it again, until it answers: each try of the kernel would be news otherwise.
 	wasOff netip.Addr
@@ -172,7 +175,7 @@ func (w *walk) descend(l link) (doubt string, err error) {
 		switch {
 		case w.ports[l.index]:
 			w.Port, w.PortName, w.PortMTU = l.index, l.name, l.mtu
-			if broken := l.broken(); broken != "" {
+			if broken := l.broken(); broken != "" && !w.Down {
 				w.Down, doubt = true, broken
 			}
 			return doubt, nil
@@ -180,6 +183,11 @@ func (w *walk) descend(l link) (doubt string, err error) {
 			below, err = l.parent, w.tags.push(l.tag)
 		case l.kind == "bridge":
 			below, doubt, err = w.cross(l)
+		case l.kind == "bond":
+			var doubted string
+			if below, doubted, err = w.throughBond(first, l); doubted != "" {
+				doubt = doubted
+			}
 		default:
 			return "", w.elsewhere(first, l)
 		}
@@ -194,10 +202,11 @@ func (w *walk) descend(l link) (doubt string, err error) {
 		w.to, maxDepth, first.name)
 }
 
-// uplinks are those of a route's interfaces that are ports themselves. What is above a port is left
-// out: a frame that comes there has tags, which need not be those of the chosen way.
+// uplinks are those of a route's interfaces that are ports themselves, and the lower devices of a
+// bond on the chosen way. What else is above a port is left out: a frame that comes there has tags,
+// which need not be those of the chosen way.
 func (w *walk) uplinks(through Interfaces) Interfaces {
-	var ports []int
+	ports := slices.Clone(w.bonded)
 	for ifIndex := range w.ports {
 		if through.Has(ifIndex) {
 			ports = append(ports, ifIndex)
@@ -210,7 +219,7 @@ var errOwn = errors.New("is this box's own address")
 
 // errElsewhere is wrapped when the route leads to an interface that has no port of rocast below it.
 // The hop does not name such an interface, because a group's IP must not be added there.
-var errElsewhere = errors.New("not a port of rocast, nor a bridge or VLAN device on a port")
+var errElsewhere = errors.New("not a port of rocast, nor a bridge, bond or VLAN device on a port")
 
 // leadsToPorts refuses an interface that cannot have a port below it. It runs before any request
 // for a MAC. For a bridge it cannot tell the port: that needs the MAC.
@@ -218,7 +227,7 @@ func (w *walk) leadsToPorts(first link) (err error) {
 	l := first
 	for range maxDepth {
 		switch {
-		case w.ports[l.index] || l.kind == "bridge":
+		case w.ports[l.index] || l.kind == "bridge" || l.kind == "bond":
 			return nil
 		case l.kind != "vlan":
 			return w.elsewhere(first, l)
@@ -234,6 +243,9 @@ func (w *walk) elsewhere(first, last link) error {
 	path := last.name
 	if first.index != last.index {
 		path = first.name + " and " + last.name
+	}
+	if refusal := last.upper(nil).Refusal(); refusal != "" {
+		return fmt.Errorf("%v is reached through %s, which is %w: %s", w.to, path, errElsewhere, refusal)
 	}
 	return fmt.Errorf("%v is reached through %s, which is %w; see in rocast port ls whether %s could be opened, "+
 		"add it to ports: in the config, or correct the route",

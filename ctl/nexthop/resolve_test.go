@@ -59,9 +59,9 @@ func TestTheWayDown(t *testing.T) {
 
 		{"no route", netip.MustParseAddr("198.51.100.1"), nil, "no route to 198.51.100.1 (network is unreachable); add one with ip route"},
 		{"the box itself", ownIP, nil, "10.1.0.1 is this box's own address; write the host's"},
-		{"not a port of ours", onEth0, nil, "10.9.0.2 is reached through eth0, which is not a port of rocast, nor a bridge or VLAN device on a port; see in rocast port ls whether eth0 could be opened, add it to ports: in the config, or correct the route"},
+		{"not a port of ours", onEth0, nil, "10.9.0.2 is reached through eth0, which is not a port of rocast, nor a bridge, bond or VLAN device on a port; see in rocast port ls whether eth0 could be opened, add it to ports: in the config, or correct the route"},
 		{"a bridge port not of ours", onBridge, func(k *fakeKernel) { k.fdb["10 02:00:00:00:00:22 0"] = eth0 },
-			"10.2.0.2 is reached through br0 and eth0, which is not a port of rocast, nor a bridge or VLAN device on a port; see in rocast port ls whether eth0 could be opened, add it to ports: in the config, or correct the route"},
+			"10.2.0.2 is reached through br0 and eth0, which is not a port of rocast, nor a bridge, bond or VLAN device on a port; see in rocast port ls whether eth0 could be opened, add it to ports: in the config, or correct the route"},
 		{"no MAC yet", onEth1, func(k *fakeKernel) { clear(k.neighbours) }, "the kernel is asking for the MAC of 10.1.0.2 on eth1"},
 		{"the gateway does not answer", farAway, func(k *fakeKernel) { k.neighbours["1 10.1.0.2"] = neighbour{state: failed} },
 			"10.1.0.2 does not answer on eth1; is the host up, with this address?"},
@@ -96,6 +96,116 @@ func TestTheWayDown(t *testing.T) {
 				t.Errorf("\ngot  %s (own %v)\nwant %s", got, hop.Own, c.want)
 			}
 		})
+	}
+}
+
+// withBond makes eth2 and eth3 the lower devices of bond0, by which onEth1 is reached then.
+func (k *fakeKernel) withBond(mode string, carrying ...int) {
+	k.links[bond0] = link{name: "bond0", mac: MAC{2, 0, 0, 0, 0xb, 20}, mtu: 1500, kind: "bond", mode: mode}
+	for _, i := range []int{eth2, eth3} {
+		k.set(i, func(l *link) { l.master, l.carries = bond0, slices.Contains(carrying, i) })
+	}
+	k.routes[onEth1] = route{ifIndex: bond0}
+	k.neighbours[fmt.Sprint(bond0, " ", onEth1)] = neighbour{mac: hostMAC, state: usable}
+}
+
+// Frames leave a bond by a lower device by which the bond sends, and may come by each of them.
+func TestTheWayThroughABond(t *testing.T) {
+	const header = toHost + fromBox + "14" + "0800"
+	for _, c := range []struct {
+		name string
+		set  func(*fakeKernel)
+		want string
+		by   Interfaces
+	}{
+		{"active-backup", func(k *fakeKernel) { k.withBond("active-backup", eth3) }, "eth3 1500 " + header, InterfacesOf(eth2, eth3)},
+		{"the other one", func(k *fakeKernel) { k.withBond("active-backup", eth2) }, "eth2 1500 " + header, InterfacesOf(eth2, eth3)},
+		{"one of two is not in the aggregate", func(k *fakeKernel) { k.withBond("802.3ad", eth2) }, "eth2 1500 " + header, InterfacesOf(eth2, eth3)},
+		{"none is up", func(k *fakeKernel) { k.withBond("balance-xor") }, "eth2 1500 " + header + " but down: no lower device of bond0 is up", InterfacesOf(eth2, eth3)},
+		{"the bond is down", func(k *fakeKernel) {
+			k.withBond("balance-xor", eth2, eth3)
+			k.neighbours[fmt.Sprint(bond0, " ", onEth1)] = neighbour{mac: hostMAC, state: fixed}
+			k.set(bond0, func(l *link) { l.down = true })
+		}, "eth2 1500 " + header + " but down: bond0 is down; set it up with ip link set bond0 up", InterfacesOf(eth2, eth3)},
+		{"below a bridge", func(k *fakeKernel) {
+			k.withBond("active-backup", eth3)
+			k.set(bond0, func(l *link) { l.master = br0 })
+			k.routes[onEth1] = route{ifIndex: br0}
+			k.neighbours[fmt.Sprint(br0, " ", onEth1)] = neighbour{mac: hostMAC, state: usable}
+			k.fdb[fmt.Sprint(br0, " ", hostMAC, " 0")] = bond0
+		}, "eth3 1500 " + toHost + fromBox + "0a" + "0800", InterfacesOf(eth2, eth3)},
+		{"below a VLAN device", func(k *fakeKernel) {
+			k.withBond("active-backup", eth3)
+			k.links[21] = link{name: "bond0.100", mac: MAC{2, 0, 0, 0, 0xb, 20}, kind: "vlan", parent: bond0, tag: tag{protocol8021Q, 100}}
+			k.routes[onEth1] = route{ifIndex: 21}
+			k.neighbours[fmt.Sprint(21, " ", onEth1)] = neighbour{mac: hostMAC, state: usable}
+		}, "eth3 1500 " + toHost + fromBox + "14" + "81000064" + "0800", InterfacesOf(eth2, eth3)},
+		{"a lower device that is no port", func(k *fakeKernel) {
+			k.withBond("balance-xor", eth2, eth3)
+			k.set(eth0, func(l *link) { l.master, l.carries = bond0, true })
+		}, "eth3 1500 " + header + " but frames may take eth0 of bond0, which is not a port of rocast; see in rocast port ls whether it could be opened, or add it to ports: in the config", InterfacesOf(eth2, eth3)},
+		{"only that carries", func(k *fakeKernel) {
+			k.withBond("active-backup")
+			k.set(eth0, func(l *link) { l.master, l.carries = bond0, true })
+		}, "10.1.0.2 is reached through bond0, which is not a port of rocast, nor a bridge, bond or VLAN device on a port; see in rocast port ls whether bond0 could be opened, add it to ports: in the config, or correct the route", Interfaces{}},
+		{"without a lower device", func(k *fakeKernel) {
+			k.withBond("active-backup")
+			for _, i := range []int{eth2, eth3} {
+				k.set(i, func(l *link) { l.master = 0 })
+			}
+		}, "10.1.0.2 is reached through bond0, which is not a port of rocast, nor a bridge, bond or VLAN device on a port; see in rocast port ls whether bond0 could be opened, add it to ports: in the config, or correct the route", Interfaces{}},
+		{"a mode that sends a flow by several", func(k *fakeKernel) { k.withBond("balance-rr", eth2, eth3) },
+			"10.1.0.2 is reached through bond0, which is not a port of rocast, nor a bridge, bond or VLAN device on a port: it is a bond in mode balance-rr, and rocast follows bonds in mode active-backup, 802.3ad, balance-xor; set one of these modes (ip link set bond0 type bond mode MODE, while the bond has no lower device)", Interfaces{}},
+		{"the kernel does not answer", func(k *fakeKernel) {
+			k.withBond("active-backup", eth2)
+			k.broken = map[string]error{"lowers 20": errors.New("netlink broke")}
+		}, "look up the lower devices of bond0: netlink broke", Interfaces{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := newFakeKernel()
+			c.set(k)
+			hop := newResolver(k).resolve(onEth1, nil, false).Hop
+			if got := describe(hop); got != c.want || hop.Uplinks != c.by {
+				t.Errorf("\ngot  %s by %v\nwant %s by %v", got, hop.Uplinks, c.want, c.by)
+			}
+		})
+	}
+}
+
+// Flows are spread over the lower devices that are up, and each keeps its own.
+func TestABondSpreadsFlows(t *testing.T) {
+	k := newFakeKernel()
+	k.withBond("802.3ad", eth2, eth3)
+	r, used := newResolver(k), map[string]int{}
+	for i := range byte(32) {
+		to := netip.AddrFrom4([4]byte{10, 1, 0, 100 + i})
+		k.routes[to] = k.routes[onEth1]
+		k.neighbours[fmt.Sprint(bond0, " ", to)] = neighbour{mac: hostMAC, state: usable}
+		hop := r.resolve(to, nil, false).Hop
+		if again := r.resolve(to, nil, false).Hop; again != hop {
+			t.Errorf("%v: %+v, then %+v", to, hop, again)
+		}
+		used[hop.PortName]++
+	}
+	if used["eth2"] < 8 || used["eth3"] < 8 || used["eth2"]+used["eth3"] != 32 {
+		t.Errorf("%v", used)
+	}
+}
+
+// A change of a lower device is news for the hosts behind the bond.
+func TestABondIsFollowed(t *testing.T) {
+	k := newFakeKernel()
+	k.withBond("active-backup", eth2)
+	tracker := newTracker(k, []int{eth1, eth2, eth3})
+	if hop := tracker.Track(onEth1); hop.PortName != "eth2" {
+		t.Fatalf("%+v", hop)
+	}
+	for _, about := range []int{eth2, eth3, bond0} {
+		next := eth2 + eth3 - tracker.Hop(onEth1).Port
+		k.withBond("active-backup", next)
+		if changed := tracker.update([]change{{subject: subject{link: about}}}); len(changed) != 1 || tracker.Hop(onEth1).Port != next {
+			t.Errorf("news of %d: %v, %+v", about, changed, tracker.Hop(onEth1))
+		}
 	}
 }
 

@@ -34,7 +34,9 @@ type Options struct {
 	// Check checks what a config names, as a start does, and replaces the globs in Ports by names.
 	// The interfaces with the names in have are ports now: a glob matches them even if they are
 	// away.
-	Check    func(c *config.Config, have []string) error
+	Check func(c *config.Config, have []string) error
+	// Find replaces names of bonds by those of their lower devices, as Check does.
+	Find     func(ports []string) ([]string, error)
 	SetLevel func(level string) error // of the log
 	// Begins and Ends are called around each reload.
 	Begins, Ends func()
@@ -46,6 +48,7 @@ type Reloader struct {
 	Options              // Running is guarded by mu
 	file      string     // of the config
 	reloading sync.Mutex // held during a reload
+	bonds     bonds      // guarded by reloading
 
 	mu      sync.Mutex
 	since   time.Time // when the daemon took over what runs

@@ -24,6 +24,8 @@ type box struct {
 	ports   []string
 	bounds  map[string]int // LimitBytes of ports that were added
 	refuse  error          // of the next change of ports
+	gone    string         // a port whose interface is away
+	bond    []string       // the lower devices of bond0; nil: it has none
 	level   string
 	told    []string
 	changes int
@@ -32,7 +34,11 @@ type box struct {
 
 func (b *box) PortList() (list api.Ports) {
 	for _, name := range b.ports {
-		list.Ports = append(list.Ports, api.Port{Name: name})
+		p := api.Port{Name: name, State: api.PortUp}
+		if name == b.gone || name == "bond0" {
+			p.State = api.PortGone
+		}
+		list.Ports = append(list.Ports, p)
 	}
 	return list
 }
@@ -73,6 +79,9 @@ func newBox(t *testing.T) *box {
 			}
 			c.Ports, err = config.ExpandPorts(c.Ports, there)
 			return err
+		},
+		Find: func(ports []string) ([]string, error) {
+			return config.ExpandPorts(ports, []config.Interface{{Name: "bond0", Lower: b.bond}})
 		},
 		SetLevel: func(level string) error { b.level = level; return nil },
 		Begins:   func() { b.told = append(b.told, "begins") }, Ends: func() { b.told = append(b.told, "ends") },

@@ -34,7 +34,7 @@ mpi_headers="libopenmpi-dev libmpich-dev"
 # guest that is the box, and their dependencies. A * of tar matches slashes too.
 module_paths="arch/* crypto/* lib/* net/* fs/configfs/* drivers/infiniband/core/* drivers/infiniband/sw/*
 	drivers/virtio/* drivers/char/* drivers/net/virtio_net* drivers/net/net_failover* drivers/net/vmxnet3/*
-	drivers/net/ethernet/intel/e1000e/* drivers/net/veth* drivers/net/tun* drivers/net/ifb* drivers/ptp/* drivers/pps/*"
+	drivers/net/ethernet/intel/e1000e/* drivers/net/veth* drivers/net/tun* drivers/net/ifb* drivers/net/bonding/* drivers/net/team/* drivers/ptp/* drivers/pps/*"
 
 # What a fresh Debian has beyond the required packages, as far as the stories use it, and the parts
 # of its kernel package that a virtual machine without a screen never loads.
