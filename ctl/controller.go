@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/events"
 	"github.com/rocast/rocast/ctl/hook"
@@ -46,6 +47,8 @@ type Parts struct {
 // Controller keeps the desired groups. Its methods may be called from any goroutine.
 type Controller struct {
 	Parts
+	// Bounds counts which bounds were met, of listeners too.
+	Bounds   *bounds.Book
 	perftest *perftest.Helper
 	cm       *cm.Proxy
 	events   *events.Log

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/gather"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/roce"
@@ -41,8 +42,16 @@ type Hosts struct {
 	// senders are the hosts that have sent in a group since it was made, or since the daemon began:
 	// they may come back with a role that sends.
 	senders map[string]map[netip.Addr]bool
+	// unconfirmed has since when the box knows that a member has not confirmed.
+	unconfirmed map[waiting]time.Time
 	// left are groups that have ended, for the members that were left.
 	left map[string]*leftGroup
+}
+
+// waiting is a member that has not said that its QP is ready.
+type waiting struct {
+	group  string
+	member groupfile.ID
 }
 
 // leftGroup is a group that has ended because of one of its members.
@@ -57,11 +66,12 @@ type leftGroup struct {
 func NewHosts(c *Controller, config gather.Config) *Hosts {
 	var start [4]byte
 	_, _ = rand.Read(start[:]) // never fails
+	full := func(host netip.Addr) { c.Bounds.Met(bounds.HostGroups, host.String()) }
 	return &Hosts{
-		c: c, config: config, connect: connectTo,
+		c: c, hall: gather.Hall{Full: full}, config: config, connect: connectTo,
 		qpn:      roce.QPN(binary.BigEndian.Uint32(start[:]) % maxHostQPN),
 		programs: map[string]map[netip.Addr]*program{}, feeds: map[string]*feed{}, left: map[string]*leftGroup{},
-		senders: map[string]map[netip.Addr]bool{},
+		senders: map[string]map[netip.Addr]bool{}, unconfirmed: map[waiting]time.Time{},
 	}
 }
 
@@ -70,9 +80,11 @@ const (
 	// of multicast.
 	minHostQPN = 2
 	maxHostQPN = 1<<24 - 2
-	// maxOfHost bounds the groups of one host that run: one host alone cannot use up what the box
-	// has for groups.
-	maxOfHost = 256
+	// maxOfHost bounds the groups of one host that run, and maxUnconfirmed those of them of which a
+	// member has not said that its QP is ready: one host alone cannot use up what the box has for
+	// groups.
+	maxOfHost      = 256
+	maxUnconfirmed = 64
 	// keepLeft is how long members hear whom a group had that has ended. They are to ask about once
 	// a second, and hear of it then.
 	keepLeft = 10 * time.Minute
@@ -421,16 +433,36 @@ func hungUp(ctx context.Context) bool { return errors.Is(context.Cause(ctx), con
 func (h *Hosts) roomFor(host netip.Addr) error {
 	h.c.mu.Lock()
 	defer h.c.mu.Unlock()
-	in := 0
+	in, unconfirmed := 0, 0
 	for _, g := range h.c.groups {
 		if g.wanted != nil && g.wanted.Hosts != groupfile.HostsNothing && slices.ContainsFunc(g.wanted.Members(), func(m groupfile.Member) bool { return m.IP == host }) {
 			in++
+			if len(g.unconfirmed()) > 0 {
+				unconfirmed++
+			}
 		}
 	}
-	if in >= maxOfHost {
-		return api.Errorf(api.Unavailable, "%v is in %d groups already; let it leave some of them, or end some with rocast group rm", host, in)
+	var err error
+	switch {
+	case in >= maxOfHost:
+		err = api.Errorf(api.Unavailable, "%v is in %d groups already; let it leave some of them, or end some with rocast group rm", host, in)
+	case unconfirmed >= maxUnconfirmed:
+		err = api.Errorf(api.Unavailable, "%v is in %d groups of which members have not said that their QPs are ready; let them say so, or leave", host, unconfirmed)
+	default:
+		return nil
 	}
-	return nil
+	h.c.Bounds.Met(bounds.HostGroups, host.String())
+	return err
+}
+
+// unconfirmed returns the receivers whose programs have not said that their QPs are ready.
+func (g *group) unconfirmed() (ids []groupfile.ID) {
+	for i := range g.wanted.Receivers {
+		if m := &g.wanted.Receivers[i]; m.Confirm && !g.past.IsConfirmed(m.ID()) {
+			ids = append(ids, m.ID())
+		}
+	}
+	return ids
 }
 
 // create creates the group of a party. h.mu is held before and after, but not meanwhile.

@@ -26,6 +26,9 @@ const (
 	// silentProgram is how long a program may ask nothing before the box connects to it. It may be
 	// busy with other things for any time: the host's kernel takes the connection.
 	silentProgram = 30 * time.Second
+	// confirmWithin is how long a member may take to say that its QP is ready. Programs do that at
+	// once; a member that never does would keep its group waiting.
+	confirmWithin = 2 * time.Minute
 	// connectWithin bounds one such connection, and maxConnecting their number at one time.
 	connectWithin = time.Second
 	maxConnecting = 64
@@ -216,6 +219,7 @@ func (h *Hosts) Run(ctx context.Context) {
 			return
 		case now := <-ticker.C:
 			h.removeGone(ctx, now)
+			h.removeUnconfirmed(ctx, now)
 		}
 	}
 }
@@ -245,6 +249,69 @@ func (h *Hosts) removeGone(ctx context.Context, now time.Time) {
 			}
 		})
 	}
+}
+
+// removeUnconfirmed removes the members that have not said for too long that their QPs are ready.
+func (h *Hosts) removeUnconfirmed(ctx context.Context, now time.Time) {
+	for _, w := range h.unconfirmedAt(now) {
+		done, err := h.turn(ctx, w.group)
+		if err != nil {
+			return
+		}
+		h.expireUnconfirmed(ctx, w)
+		done()
+	}
+}
+
+// unconfirmedAt notes which members have not confirmed, and returns those that have had their time.
+// In a group of an operator only members that have come by themselves count.
+func (h *Hosts) unconfirmedAt(now time.Time) (late []waiting) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	since := map[waiting]time.Time{}
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	for name, g := range h.c.groups {
+		if g.wanted == nil || g.branch != nil || g.wanted.Hosts == groupfile.HostsNothing {
+			continue
+		}
+		for _, id := range g.unconfirmed() {
+			w := waiting{name, id}
+			if g.wanted.Hosts != groupfile.HostsEnd && h.programs[name][id.IP] == nil {
+				continue
+			}
+			if since[w] = h.unconfirmed[w]; since[w].IsZero() {
+				since[w] = now
+			}
+			if now.Sub(since[w]) >= confirmWithin {
+				late = append(late, w)
+			}
+		}
+	}
+	h.unconfirmed = since
+	return late
+}
+
+// expireUnconfirmed removes a member that has not confirmed. The group is held.
+func (h *Hosts) expireUnconfirmed(ctx context.Context, w waiting) {
+	h.c.mu.Lock()
+	there := h.c.groups[w.group]
+	is := there != nil && there.wanted != nil && slices.Contains(there.unconfirmed(), w.member)
+	h.c.mu.Unlock()
+	g, err := h.group(w.group)
+	at := slices.IndexFunc(g.Members, func(m api.Member) bool { return m.IP == w.member.IP.String() })
+	if !is || err != nil || at < 0 {
+		return // it has confirmed meanwhile, or left
+	}
+	h.c.Log.Warn("the program of a host has not said that its QP is ready, so its member is removed",
+		zap.String("group", w.group), zap.Stringer("host", w.member.IP), zap.Duration("within", confirmWithin))
+	if _, err := h.remove(ctx, w.group, &g.Members[at]); err != nil {
+		h.c.Log.Error("could not remove a member that has not confirmed; it is tried again", zap.String("group", w.group), zap.Error(err))
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.unconfirmed, w) // one that joins again has its own time
 }
 
 // silentPrograms returns the programs that are looked at, and forgets those of groups that have

@@ -16,8 +16,11 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/gather"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/internal/testlab"
 )
 
@@ -230,6 +233,100 @@ func TestHostsThatComeLaterOnlyReceive(t *testing.T) {
 	h.together(t, "g1", "source", "receiver")
 	if err := late("10.77.0.2", "both", 203); kindOf(err) != api.Forbidden {
 		t.Errorf("it has sent in another group of that name: %v", err)
+	}
+}
+
+// Groups that hosts make, any number of them, neither hide those of operators nor make the box
+// unready.
+func TestGroupsOfOperatorsComeFirst(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.together(t, "a1", "source", "receiver")
+	w.create(t, g1)
+	w.create(t, anotherGroup("g2", 101))
+	if s := w.Status(); !s.Ready || s.Healthy || len(s.Problems) != 1 || s.Problems[0].Blocks || s.Problems[0].Name != "a1" {
+		t.Errorf("%+v", s)
+	}
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Reason: "no route"}})
+	w.hopsChanged([]netip.Addr{addr("10.77.0.3")})
+	var problems, traffic, list []string
+	s := w.Status()
+	for _, p := range s.Problems {
+		problems = append(problems, p.Name)
+	}
+	for _, g := range w.Traffic().Groups {
+		traffic = append(traffic, g.Name+g.By)
+	}
+	for _, g := range w.Groups().Groups {
+		list = append(list, g.Name+g.By)
+	}
+	if got, want := fmt.Sprint(problems, traffic, list), "[g1 g2 a1] [g1 g2 a1hosts] [g1 g2 a1hosts]"; got != want || s.Ready {
+		t.Errorf("got %s, want %s; ready %v", got, want, s.Ready)
+	}
+}
+
+// A member whose program never says that its QP is ready is removed, and a group of such members
+// ends. In a group of an operator only those go that came by themselves.
+func TestMembersThatDoNotConfirm(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.together(t, "g1", "source", "receiver", "receiver")
+	h.together(t, "never", "source", "receiver")
+	w.create(t, strings.ReplaceAll(anotherGroup("open", 101), "psn: 5", "psn: 5, confirm: true")+"hosts: true\n")
+	outcome(t, h.join(t, "open", "10.77.0.9", asks("10.77.0.9", "receiver", 2)))
+	now := time.Now()
+	h.removeUnconfirmed(t.Context(), now)
+	if _, err := h.ready(t, "g1", "10.77.0.2", "receiver"); err != nil {
+		t.Fatal(err)
+	}
+	h.removeUnconfirmed(t.Context(), now.Add(confirmWithin-1))
+	if got := w.members(t, "g1") + ", " + w.members(t, "never"); got != "1 2 3, 1 2" {
+		t.Errorf("too early: %s", got)
+	}
+	h.removeUnconfirmed(t.Context(), now.Add(confirmWithin))
+	if got := w.members(t, "g1") + ", " + w.members(t, "open"); got != "1 2, 1 2 3" {
+		t.Error(got)
+	}
+	if _, err := w.Group("never"); kindOf(err) != api.NotFound {
+		t.Errorf("a group of which nobody is ready: %v", err)
+	}
+	// One that joins now has its own time.
+	outcome(t, h.join(t, "g1", "10.77.0.3", asks("10.77.0.3", "receiver", 3)))
+	h.removeUnconfirmed(t.Context(), now.Add(2*confirmWithin))
+	h.removeUnconfirmed(t.Context(), now.Add(3*confirmWithin-1))
+	if got := w.members(t, "g1"); got != "1 2 3" {
+		t.Error(got)
+	}
+}
+
+// A host is in so many groups of which nobody says that they are used; that is counted.
+func TestAHostIsInSoManyGroupsThatAreNotConfirmed(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	made := groupfile.File{Hosts: groupfile.HostsEnd, Source: groupfile.Member{IP: addr("10.77.0.1")},
+		Receivers: []groupfile.Member{{IP: addr("10.77.0.9"), Confirm: true}}}
+	w.mu.Lock()
+	for i := range maxUnconfirmed {
+		w.groups[fmt.Sprint("n", i)] = &group{wanted: &made}
+	}
+	w.mu.Unlock()
+	const want = "10.77.0.9 is in 64 groups of which members have not said that their QPs are ready; let them say so, or leave"
+	if _, err := h.Join(t.Context(), addr("10.77.0.9"), "more", asks("10.77.0.9", "receiver", 2), ""); err == nil || err.Error() != want || kindOf(err) != api.Unavailable {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	if n := w.BoundsMet()[bounds.HostGroups]; n != 1 {
+		t.Errorf("counted %d", n)
+	}
+	w.mu.Lock()
+	w.groups["n0"].past.Confirm(made.Receivers[0].ID())
+	w.mu.Unlock()
+	if err := h.roomFor(addr("10.77.0.9")); err != nil {
+		t.Errorf("one is confirmed: %v", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range maxUnconfirmed {
+		delete(w.groups, fmt.Sprint("n", i))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/events"
 	"github.com/rocast/rocast/ctl/hook"
@@ -17,16 +18,16 @@ import (
 
 // New returns a Controller without groups; Restore adds the stored ones.
 func New(parts Parts) *Controller {
-	c := &Controller{Parts: parts, started: time.Now(), parsing: make(chan struct{}, 1), groups: map[string]*group{}, index: newIndex(), gone: map[string]grave{}, moved: map[*group]struct{}{}}
+	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1), groups: map[string]*group{}, index: newIndex(), gone: map[string]grave{}, moved: map[*group]struct{}{}}
 	c.shared, c.events = newShared(), events.New(time.Now)
 	if c.Hook != "" {
 		c.hook = hook.New(c.Hook, c.Events, c.Log)
 	}
 	c.names.held = map[string]*holder{}
 	c.perftest = perftest.New(perftest.Options{
-		Groups: helperGroups{c}, Addresses: helperAddresses{c}, Log: c.Log,
+		Groups: helperGroups{c}, Addresses: helperAddresses{c}, Log: c.Log, Bounds: c.Bounds,
 	})
-	c.cm = cm.New(cm.Options{Groups: helperGroups{c}, Addresses: helperAddresses{c}, Log: c.Log})
+	c.cm = cm.New(cm.Options{Groups: helperGroups{c}, Addresses: helperAddresses{c}, Log: c.Log, Bounds: c.Bounds})
 	c.ports = ports.New(parts.Switch.Ports())
 	c.ports.LogChanges(c.Log, nil)
 	for _, n := range c.Neighbours {

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/dataplane"
 )
 
@@ -36,3 +37,6 @@ func portMAC(p dataplane.PortInfo) string {
 	}
 	return macText(p.MAC[:])
 }
+
+// BoundsMet returns how often each bound was met.
+func (c *Controller) BoundsMet() map[bounds.Bound]uint64 { return c.Bounds.Counts() }

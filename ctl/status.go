@@ -84,14 +84,21 @@ func (c *Controller) addPortsAndGroups(s *api.Status) {
 	s.Ports = map[string]int{api.PortUp: 0, api.PortDown: 0, api.PortGone: 0, api.PortFailed: 0}
 	s.Groups = map[string]int{api.Ready: 0, api.Waiting: 0, api.Degraded: 0, api.Failed: 0}
 	addPorts(s, c.ports)
+	var theirs []api.Problem // of groups that no operator made
 	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
-		g := c.groups[name]
-		v := summary(g)
+		v := summary(c.groups[name])
 		s.Groups[v.State]++
-		if v.State == api.Ready {
-			continue
+		p := api.Problem{Of: api.OfGroup, Name: name, State: v.State, Reason: v.Reason, Blocks: !v.ClearToSend && v.By == ""}
+		switch {
+		case v.State == api.Ready:
+		case v.By != "":
+			theirs = append(theirs, p)
+		default:
+			addProblem(s, p)
 		}
-		addProblem(s, api.Problem{Of: api.OfGroup, Name: name, State: v.State, Reason: v.Reason, Blocks: !v.ClearToSend})
+	}
+	for _, p := range theirs {
+		addProblem(s, p)
 	}
 }
 

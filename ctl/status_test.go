@@ -72,7 +72,7 @@ func TestTheListOfProblemsIsBounded(t *testing.T) {
 	w := newWorld(t)
 	const extra = 3
 	for i := range api.MaxProblems + extra {
-		w.groups[fmt.Sprintf("g%03d", i)] = &group{name: "g", problem: "a cause"}
+		w.groups[fmt.Sprintf("g%03d", i)] = &group{name: "g", kept: true, problem: "a cause"}
 	}
 	s := w.Status()
 	if len(s.Problems) != api.MaxProblems || s.More != extra || s.Groups["failed"] != api.MaxProblems+extra || s.Ready {

@@ -1,6 +1,8 @@
 package ctl
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -33,21 +35,20 @@ func (c *Controller) GroupTraffic(name string) (api.Traffic, error) {
 	return api.Traffic{At: now, Groups: []api.GroupTraffic{g}}, nil
 }
 
-// namesByTrouble returns the names of the groups that are not ready, and then of the others.
+// namesByTrouble returns the names of the groups of operators that are not ready, then of their
+// others, and then the same of all other groups: those can be any number.
 func (c *Controller) namesByTrouble() (names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var ready []string
+	rank := map[string]int{}
 	for name, g := range c.groups {
-		if summary(g).State == api.Ready {
-			ready = append(ready, name)
-		} else {
-			names = append(names, name)
+		s := summary(g)
+		rank[name] = 2 * rankOf(s.By)
+		if s.State == api.Ready {
+			rank[name]++
 		}
 	}
-	slices.Sort(names)
-	slices.Sort(ready)
-	return append(names, ready...)
+	return slices.SortedFunc(maps.Keys(rank), func(a, b string) int { return cmp.Or(cmp.Compare(rank[a], rank[b]), cmp.Compare(a, b)) })
 }
 
 // trafficOf asks the worker that has the group. Control's lock is held for one group at a time: a
@@ -63,7 +64,7 @@ func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, 
 	if s.Reason == "" {
 		s.Reason = g.waitsBecause()
 	}
-	t = api.GroupTraffic{Name: name, State: s.State, Reason: s.Reason, Events: c.events.Counts(name), Receivers: []api.ReceiverTraffic{}}
+	t = api.GroupTraffic{Name: name, State: s.State, Reason: s.Reason, By: s.By, Events: c.events.Counts(name), Receivers: []api.ReceiverTraffic{}}
 	if g.file == nil {
 		return t, true
 	}

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -27,7 +28,9 @@ func (c *Controller) Groups() api.Groups {
 		list.Groups = append(list.Groups, summary(c.groups[name]))
 	}
 	list.Groups = append(list.Groups, c.elsewhere()...)
-	slices.SortFunc(list.Groups, func(a, b api.GroupSummary) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(list.Groups, func(a, b api.GroupSummary) int {
+		return cmp.Or(cmp.Compare(rankOf(a.By), rankOf(b.By)), strings.Compare(a.Name, b.Name))
+	})
 	return list
 }
 
@@ -60,8 +63,27 @@ func (c *Controller) Group(name string) (api.Group, error) {
 	return api.Group{}, noGroup(name)
 }
 
+// madeBy says who made a group: "" for an operator.
+func (g *group) madeBy() string {
+	switch {
+	case !g.kept && g.branch == nil:
+		return api.ByService
+	case g.wanted != nil && g.wanted.Hosts == groupfile.HostsEnd:
+		return api.ByHosts
+	}
+	return ""
+}
+
+// rankOf orders groups by who made them: those of operators are first.
+func rankOf(by string) int {
+	if by == "" {
+		return 0
+	}
+	return 1
+}
+
 func summary(g *group) api.GroupSummary {
-	s := api.GroupSummary{Name: g.name, State: api.Ready, WaitingCount: g.waiting()}
+	s := api.GroupSummary{Name: g.name, State: api.Ready, WaitingCount: g.waiting(), By: g.madeBy()}
 	switch {
 	case g.problem != "":
 		s.State, s.Reason = api.Failed, g.problem

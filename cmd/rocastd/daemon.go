@@ -90,10 +90,10 @@ func (s *service) open(c config.Config, openSwitch opener) error {
 	})
 	scrape := metrics.Handler(s.controller, s.reloader.Stale)
 	s.server = server.New(server.Config{
-		Control: s.controller, Reloader: s.reloader, Features: features, Metrics: scrape, Log: s.log.Logger, Level: s.log, Group: group, Readers: readers,
+		Control: s.controller, Reloader: s.reloader, Features: features, Metrics: scrape, Log: s.log.Logger, Level: s.log, Bounds: s.controller.Bounds, Group: group, Readers: readers,
 	})
 	if c.Metrics.IsValid() {
-		s.metrics = &metrics.Listener{At: c.Metrics, Handler: s.forViewers(scrape), Log: s.log.Logger}
+		s.metrics = &metrics.Listener{At: c.Metrics, Handler: s.forViewers(scrape), Log: s.log.Logger, Bounds: s.controller.Bounds}
 	}
 	if err := errors.Join(s.openBoxes(c), s.openHosts(c)); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (s *service) openHosts(c config.Config) (err error) {
 	}
 	s.close = append(s.close, func() error { _ = s.hostsAt.Close(); return nil }) // Serve has closed it, unless open fails
 	s.hostGroups = ctl.NewHosts(s.controller, c.Hosts)
-	s.hosts = server.NewForHosts(s.hostGroups, s.log.Logger)
+	s.hosts = server.NewForHosts(s.hostGroups, s.log.Logger, s.controller.Bounds)
 	return nil
 }
 

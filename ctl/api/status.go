@@ -93,6 +93,6 @@ type Problem struct {
 	State  string `json:"state"`
 	Reason string `json:"reason,omitempty"`
 	// Blocks: the box is not ready because of it. These do: a port that is gone or failed, a group
-	// that is not clear to send, and a worker that is stuck.
+	// of an operator that is not clear to send, and a worker that is stuck.
 	Blocks bool `json:"blocks"`
 }

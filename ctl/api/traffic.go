@@ -21,6 +21,7 @@ type GroupTraffic struct {
 	Name    string `json:"name"`
 	State   string `json:"state"`
 	Reason  string `json:"reason,omitempty"`
+	By      string `json:"by,omitempty"`      // as in GroupSummary
 	Carrier string `json:"carrier,omitempty"` // the engine that carries the group now: kernel or afxdp
 	Packets uint64 `json:"packets"`           // packets of the source that were forwarded, each once
 	Bytes   uint64 `json:"bytes"`

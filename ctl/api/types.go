@@ -84,7 +84,15 @@ type GroupSummary struct {
 	// stalled, and the packets of the others get on.
 	GoesOn bool   `json:"goesOn,omitempty"`
 	Root   string `json:"root,omitempty"` // box that carries the group, if it is another one
+	By     string `json:"by,omitempty"`   // who made the group: absent: an operator; otherwise ByHosts or ByService
 }
+
+// Who makes groups besides operators. Their groups come behind those of operators in every view,
+// and a box is ready without them.
+const (
+	ByHosts   = "hosts"   // programs on hosts (docs/host.md)
+	ByService = "service" // rocast cm and rocast perftest, for whoever connects there
+)
 
 // Group is the complete description of a group.
 type Group struct {

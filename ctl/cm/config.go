@@ -11,9 +11,11 @@ import (
 )
 
 const (
-	// MaxHandshakes bounds the connections of a group IP that are being made. One more is refused
-	// with "no resources".
-	MaxHandshakes = 64
+	// MaxHandshakes bounds the connections of a group IP that are being made, and maxOfASource
+	// those of them that have the same source: one that does not go on keeps no other one out. One
+	// more is refused with "no resources".
+	MaxHandshakes = 512
+	maxOfASource  = 64
 	// MaxConnections bounds the connections of a group IP, with those that are remembered after
 	// their end. One more is refused with "no resources".
 	MaxConnections = 1024

@@ -365,11 +365,28 @@ func TestBounds(t *testing.T) {
 	if len(wide.conns) != maxSides/groupip.MaxReceivers || wide.counts[TooMany] != refused+1 {
 		t.Errorf("%d established connections to %d receivers, %d refused", len(wide.conns), groupip.MaxReceivers, wide.counts[TooMany])
 	}
-	for i := range uint32(MaxHandshakes + 1) {
-		w.m.Step(w.now, Heard{hostIPs["a"], wire.MAD{Message: testREQ(hostIPs["a"], i+1, 1, roce.QPN(i+100), 0)}})
+	// A source that does not go on keeps no other one out, and all together have a bound.
+	asks := func(from netip.Addr, i uint32) {
+		w.m.Step(w.now, Heard{from, wire.MAD{Message: testREQ(from, i+1, 1, roce.QPN(i+100), 0)}})
+	}
+	for i := range uint32(maxOfASource + 1) {
+		asks(hostIPs["a"], i)
+	}
+	if len(w.m.conns) != maxOfASource || w.m.counts[TooMany] != 1 {
+		t.Errorf("%d handshakes of one source, %d refused", len(w.m.conns), w.m.counts[TooMany])
+	}
+	source := hostIP(100)
+	for range MaxHandshakes/maxOfASource - 1 {
+		source = source.Prev()
+		for i := range uint32(maxOfASource) {
+			asks(source, i)
+		}
 	}
 	if len(w.m.conns) != MaxHandshakes || w.m.counts[TooMany] != 1 {
-		t.Errorf("%d handshakes, %d refused", len(w.m.conns), w.m.counts[TooMany])
+		t.Errorf("%d handshakes of all sources, %d refused", len(w.m.conns), w.m.counts[TooMany])
+	}
+	if asks(source.Prev(), 0); len(w.m.conns) != MaxHandshakes || w.m.counts[TooMany] != 2 {
+		t.Errorf("one more: %d handshakes, %d refused", len(w.m.conns), w.m.counts[TooMany])
 	}
 }
 

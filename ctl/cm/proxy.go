@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/roce"
@@ -31,6 +32,7 @@ type Options struct {
 	Groups    Groups
 	Addresses Addresses
 	Log       *zap.Logger
+	Bounds    *bounds.Book
 }
 
 // Addresses adds group IPs to the box.

@@ -20,7 +20,7 @@ func (m *Machine) hearREQ(from netip.Addr, tid uint64, req *wire.REQ) {
 		if old := m.connected(from, req); old != nil {
 			why, counter = wire.StaleConnection, Stale
 			m.end(old, "the source's queue pair asked for another connection", wire.StaleConnection)
-		} else if m.isFull() || m.isBusy(from) {
+		} else if m.isFull(from) || m.isBusy(from) {
 			why, counter = wire.NoResources, TooMany
 		}
 	}
@@ -115,16 +115,19 @@ func (m *Machine) connected(from netip.Addr, req *wire.REQ) *connection {
 	return nil
 }
 
-// isFull reports whether one more connection is too many. It forgets the oldest connection that is
-// over, if that makes room.
-func (m *Machine) isFull() bool {
-	handshakes := 0
+// isFull reports whether one more connection of a source is too many. It forgets the oldest
+// connection that is over, if that makes room.
+func (m *Machine) isFull(from netip.Addr) bool {
+	all, own := 0, 0
 	for _, c := range m.busy {
 		if c.state.isHandshake() {
-			handshakes++
+			all++
+			if c.key.addr == from {
+				own++
+			}
 		}
 	}
-	if m.isDown || handshakes >= MaxHandshakes {
+	if m.isDown || all >= MaxHandshakes || own >= maxOfASource {
 		return true
 	}
 	if len(m.conns) < min(MaxConnections, maxSides/len(m.config.Receivers)) {

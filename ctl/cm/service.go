@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/bounds"
 	wire "github.com/rocast/rocast/roce/cm"
 )
 
@@ -58,7 +59,11 @@ func (s *service) miscount(err error) {
 func (s *service) step(event Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	refused := s.machine.counts[TooMany]
 	actions := s.machine.Step(time.Since(s.began), event)
+	if heard, ok := event.(Heard); ok && s.machine.counts[TooMany] > refused {
+		s.options.Bounds.Met(bounds.CMConnections, heard.From.String())
+	}
 	if slices.ContainsFunc(actions, asksReceiver) {
 		s.options.Addresses.Announce(s.config.GroupIP) // the receiver's answer goes there
 	}

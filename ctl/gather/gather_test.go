@@ -353,7 +353,8 @@ func TestAProgramThatStartsAgain(t *testing.T) {
 
 // One host cannot keep others out.
 func TestBounds(t *testing.T) {
-	var l Hall
+	var full []netip.Addr
+	l := Hall{Full: func(host netip.Addr) { full = append(full, host) }}
 	name := func(i int) string { return strings.Repeat("x", i+1) }
 	for i := range maxOfHost {
 		if _, _, _, err := l.Come(noon, name(i), host(t, 1, "source", 2)); err != nil {
@@ -369,9 +370,12 @@ func TestBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const all = "256 groups wait for hosts already; let some of them begin first"
-	if _, _, _, err := l.Come(noon, "g1", host(t, 9, "source", 2)); err == nil || err.Error() != all {
+	const all = "4096 groups wait for hosts already; let some of them begin first"
+	if _, _, _, err := l.Come(noon, "g1", host(t, 200, "source", 2)); err == nil || err.Error() != all {
 		t.Error(err)
+	}
+	if !slices.Equal(full, []netip.Addr{addr(1), addr(200)}) {
+		t.Errorf("counted %v", full)
 	}
 }
 

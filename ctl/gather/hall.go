@@ -13,7 +13,7 @@ import (
 const (
 	// MaxParties bounds the groups that wait for hosts, and maxOfHost those of them that one host
 	// waits for: one host alone cannot keep all others out.
-	MaxParties = 256
+	MaxParties = 4096
 	maxOfHost  = 64
 	// Patience is how long a host counts that asks no more. Hosts ask again every api.MaxEventWait.
 	Patience = 10 * time.Second
@@ -35,6 +35,9 @@ type Party struct {
 
 // Hall holds the parties. The zero value is ready for use.
 type Hall struct {
+	// Full is called when a host is refused because of a bound.
+	Full func(host netip.Addr)
+
 	parties map[string]*Party
 	ended   []ending // the oldest first
 }
@@ -96,6 +99,9 @@ func (l *Hall) open(name string, h *Host) (*Party, error) {
 		if slices.ContainsFunc(p.Hosts, func(o *Host) bool { return o.IP == h.IP }) {
 			waits++
 		}
+	}
+	if (waits >= maxOfHost || len(l.parties) >= MaxParties) && l.Full != nil {
+		l.Full(h.IP)
 	}
 	switch {
 	case waits >= maxOfHost:

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/version"
 )
 
@@ -24,6 +25,8 @@ type Source interface {
 	Stats() api.Stats
 	Groups() api.Groups
 	Traffic() api.Traffic
+	// BoundsMet returns how often each bound was met.
+	BoundsMet() map[bounds.Bound]uint64
 }
 
 // classifierPrefix is the prefix of the classifier's counters in the counters of the data path.
@@ -46,6 +49,7 @@ var (
 	room       = describe("repair_buffers_max", "Buffers that may be used for them.")
 	groups     = describe("groups", "Groups, by state.", "state")
 	waiting    = describe("waiting_members", "Members of groups that cannot be reached, or whose program has not confirmed.")
+	boundsMet  = describe("bound_met_total", "How often somebody was refused because of a bound, by bound.", "bound")
 	build      = describe("build_info", "1, with the daemon's version, its commit and the version of Go.", "version", "revision", "goversion")
 )
 
@@ -74,7 +78,7 @@ type collector struct{ source Source }
 
 // Describe implements prometheus.Collector.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range append([]*prometheus.Desc{frames, classified, rxFrames, rxBytes, txFrames, txBytes, txLost, marked, queueFull, putOff, kernel, retained, buffers, room, groups, waiting, build}, ofGroups...) {
+	for _, d := range append([]*prometheus.Desc{frames, classified, rxFrames, rxBytes, txFrames, txBytes, txLost, marked, queueFull, putOff, kernel, retained, buffers, room, groups, waiting, boundsMet, build}, ofGroups...) {
 		out <- d
 	}
 }
@@ -105,6 +109,9 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		for event, value := range p.Kernel {
 			s.count(kernel, value, p.Name, event)
 		}
+	}
+	for bound, n := range c.source.BoundsMet() {
+		s.count(boundsMet, n, string(bound))
 	}
 	c.collectGroups(s)
 	s.traffic(c.source.Traffic())

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/version"
 )
 
@@ -34,6 +35,10 @@ func (source) Groups() api.Groups {
 	}}
 }
 
+func (source) BoundsMet() map[bounds.Bound]uint64 {
+	return map[bounds.Bound]uint64{bounds.HostGroups: 3}
+}
+
 func TestAScrape(t *testing.T) {
 	answer := httptest.NewRecorder()
 	Handler(source{}, func() bool { return true }).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
@@ -44,7 +49,8 @@ func TestAScrape(t *testing.T) {
 		}
 	}
 	v := version.Build()
-	want := fmt.Sprintf("rocast_build_info{goversion=%q,revision=%q,version=%q} 1", v.Go, v.Commit, v.Version) + `
+	want := `rocast_bound_met_total{bound="host-groups"} 3
+` + fmt.Sprintf("rocast_build_info{goversion=%q,revision=%q,version=%q} 1", v.Go, v.Commit, v.Version) + `
 rocast_classified_frames_total{verdict="redirect-data"} 9
 rocast_config_stale 1
 rocast_frames_total{reason="forwarded"} 7

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/internal/testlab"
 )
 
@@ -163,49 +163,61 @@ func TestAListenerOfThisMachineIsAskedByItsAddress(t *testing.T) {
 	}
 }
 
-// Whoever holds connections open takes a bounded number of them: as soon as one ends, one that
-// waits is served, and never two.
-func TestAListenerHasSoManyConnections(t *testing.T) {
-	var inside, most atomic.Int64
-	entered, leave := make(chan struct{}), make(chan struct{})
-	slow := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		n := inside.Add(1)
-		for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
-		}
-		entered <- struct{}{}
-		<-leave
-		inside.Add(-1)
-	})
+// Connections that are held open do not keep the question about health from its answer, neither
+// those of its own address nor those of many others: the oldest ones are closed.
+func TestHealthIsAnsweredBesideManyConnections(t *testing.T) {
 	conns, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := Listener{At: netip.MustParseAddrPort("127.0.0.1:1"), Handler: slow, Log: zap.NewNop()}
+	met := bounds.New(zap.NewNop())
+	l := Listener{At: netip.MustParseAddrPort("127.0.0.1:1"), Handler: Routes(box{}, http.NotFoundHandler()), Log: zap.NewNop(), Bounds: met}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- l.serve(ctx, conns) }()
-	for range 2 * maxConns {
-		conn, err := net.Dial("tcp", conns.Addr().String())
+	connect := func(from int) net.Conn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(from))}}
+		conn, err := d.Dial("tcp", conns.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\nHost: localhost\r\n\r\n"); err != nil {
-			t.Fatal(err)
+		return conn
+	}
+	healthy := func(from int) {
+		t.Helper()
+		conn := connect(from)
+		_ = conn.SetDeadline(time.Now().Add(testlab.Patience))
+		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
+		if answer, _ := io.ReadAll(conn); !strings.HasSuffix(string(answer), "\r\nok\n") {
+			t.Errorf("from 127.0.0.%d: %q", from, answer)
 		}
 	}
-	for range maxConns {
-		<-entered
+	quiet := connect(99)
+	var first net.Conn
+	for range mostOfAnAddress {
+		if conn := connect(1); first == nil {
+			first = conn
+		}
 	}
-	for range maxConns {
-		leave <- struct{}{}
-		<-entered // one that had to wait
+	healthy(1)
+	if n, err := first.Read(make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("the oldest one is open: %d, %v", n, err)
 	}
-	for range maxConns {
-		leave <- struct{}{}
+	for from := range mostOfAll/mostOfAnAddress + 1 {
+		for range mostOfAnAddress {
+			connect(2 + from)
+		}
 	}
-	if n := most.Load(); n != maxConns {
-		t.Errorf("%d were served at a time, want %d", n, maxConns)
+	for from := range 20 {
+		healthy(40 + from)
+	}
+	_, _ = io.WriteString(quiet, "GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
+	if answer, _ := io.ReadAll(quiet); !strings.HasSuffix(string(answer), "\r\nok\n") {
+		t.Errorf("an address with one connection has lost it: %q", answer)
+	}
+	if n := met.Counts()[bounds.MetricsConnections]; n == 0 {
+		t.Error("nothing is counted")
 	}
 	stop()
 	if err := <-done; err != nil {

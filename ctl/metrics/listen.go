@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/net/netutil"
 
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/logs"
 )
 
@@ -22,8 +22,10 @@ const (
 	answerWithin   = 20 * time.Second
 	idleWithin     = 2 * time.Minute
 	maxHeaderBytes = 16 << 10
-	// maxConns bounds the connections. Further ones wait until one has ended.
-	maxConns = 64
+	// mostOfAnAddress bounds the connections from one address, and mostOfAll those from all. A
+	// further one takes the place of the oldest of its address, or of the address with the most.
+	mostOfAnAddress = 32
+	mostOfAll       = 256
 )
 
 // openAgainAfter is the time between two tries to open a listener.
@@ -34,6 +36,7 @@ type Listener struct {
 	At      netip.AddrPort
 	Handler http.Handler
 	Log     *zap.Logger
+	Bounds  *bounds.Book
 	again   time.Duration // tests shorten it; 0: openAgainAfter
 }
 
@@ -74,7 +77,7 @@ func (l *Listener) serve(ctx context.Context, conns net.Listener) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
-	if err := s.Serve(netutil.LimitListener(conns, maxConns)); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.Serve(&newest{Listener: conns, met: l.Bounds}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil

@@ -21,7 +21,12 @@ var version = string(opening("6.29", 3).exchanges[0].client)
 // connect is a client that sends one text and nothing more.
 func (l *lab) connect(says string) net.Conn {
 	l.Helper()
-	conn, err := l.clientConn()
+	return l.connectFrom(clientIP, says)
+}
+
+func (l *lab) connectFrom(ip netip.Addr, says string) net.Conn {
+	l.Helper()
+	conn, err := l.connFrom(ip)
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -139,14 +144,34 @@ func TestDownSendsThoseWhoWaitAway(t *testing.T) {
 	l.ended(1)
 }
 
+// TestTooManyClientsOfOneHost: a host that connects and says nothing keeps no other host out.
+func TestTooManyClientsOfOneHost(t *testing.T) {
+	l := newLab(t, 1, func(lim *limits) { lim.version = time.Hour })
+	l.up()
+	for range MaxOfAClient {
+		l.connect("")
+	}
+	l.until("handshaking handshaking handshaking handshaking")
+	if err := hungUpOn(l.connect("")); err != nil {
+		t.Error(err)
+	}
+	l.hears("run of 127.0.0.1 refused: 4 clients of 127.0.0.1 are connected already; wait until one has ended")
+	l.connectFrom(clientIP.Next().Next(), "")
+	l.until("handshaking handshaking handshaking handshaking refused handshaking")
+}
+
 // TestTooManyClients: the connections of clients beyond the bound are closed, and only one of these
 // clients is listed.
 func TestTooManyClients(t *testing.T) {
 	l := newLab(t, 1, func(lim *limits) { lim.version = time.Hour })
 	l.up()
 	var last net.Conn
-	for range MaxClients {
-		last = l.connect("")
+	from := netip.MustParseAddr("127.0.0.100")
+	for i := range MaxClients {
+		if i%MaxOfAClient == 0 {
+			from = from.Next()
+		}
+		last = l.connectFrom(from, "")
 	}
 	all := strings.TrimSpace(strings.Repeat("handshaking ", MaxClients))
 	l.until(all)
@@ -155,7 +180,7 @@ func TestTooManyClients(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	l.hears("run of 127.0.0.1 refused: 16 clients are connected already; wait until one has ended")
+	l.hears("run of 127.0.0.1 refused: 64 clients are connected already; wait until one has ended")
 	l.until(all + " refused")
 	last.Close()
 	l.until(strings.TrimSuffix(all, "handshaking") + "ended refused")

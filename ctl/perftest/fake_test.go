@@ -287,8 +287,10 @@ func (l *lab) ended(n int) {
 }
 
 // clientConn connects from the client's address.
-func (l *lab) clientConn() (net.Conn, error) {
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: clientIP.AsSlice()}, Timeout: 5 * time.Second}
+func (l *lab) clientConn() (net.Conn, error) { return l.connFrom(clientIP) }
+
+func (l *lab) connFrom(ip netip.Addr) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: ip.AsSlice()}, Timeout: 5 * time.Second}
 	return d.Dial("tcp", netip.AddrPortFrom(groupIP, l.config.Port).String())
 }
 

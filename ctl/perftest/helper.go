@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/roce"
@@ -38,6 +39,7 @@ type Options struct {
 	Groups    Groups
 	Addresses groupip.Addresses
 	Log       *zap.Logger
+	Bounds    *bounds.Book
 }
 
 // Helper serves perftest clients on any number of group IPs. Its methods may be called from any
@@ -75,7 +77,7 @@ func (h *Helper) start(ctx context.Context, c Config) (*service, error) {
 	s := &service{
 		config: c, options: h.options, limits: h.limits, listener: listener, release: release,
 		log:     h.options.Log.With(zap.Stringer("groupIP", c.GroupIP)),
-		clients: make(chan struct{}, MaxClients), turn: make(chan struct{}, 1),
+		clients: map[netip.Addr]int{}, turn: make(chan struct{}, 1),
 		// Start at a random number: queue pairs of an earlier service on this IP may still send.
 		lastQPN: roce.QPN(rand.Uint32() & 0xFFFFFF),
 	}

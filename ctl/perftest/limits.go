@@ -10,10 +10,12 @@ const (
 	// DefaultPort is the default port of perftest itself (-p).
 	DefaultPort = 18515
 	// MaxSessions bounds the runs that a service remembers. The service forgets older runs.
-	MaxSessions = 32
+	MaxSessions = 128
 	// MaxClients bounds the clients that one service has at the same time: one client whose run is
 	// on, and the clients that wait for the end of that run. One more client is turned away.
-	MaxClients = 16
+	MaxClients = 64
+	// MaxOfAClient bounds those of them that have the same address.
+	MaxOfAClient = 4
 )
 
 // limits are the timeouts of a conversation. Tests choose shorter ones.

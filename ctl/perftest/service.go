@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -28,11 +29,11 @@ type service struct {
 	release  func() // removes the group IP from the box
 	cancel   context.CancelCauseFunc
 	tasks    sync.WaitGroup
-	clients  chan struct{} // holds one token for each client
 	turn     chan struct{} // holds a token while a client runs
 	lastQPN  roce.QPN      // last QPN given to a queue pair; used by the client that holds the turn
 
 	mu         sync.Mutex
+	clients    map[netip.Addr]int
 	sessions   []*Session
 	turnedAway time.Time // time of the last record of a client that got no conversation
 }
@@ -69,16 +70,42 @@ func (s *service) admit(ctx context.Context, conn net.Conn) {
 			"again with --allow", client.addr, s.config.Allow))
 		return
 	}
-	select {
-	case s.clients <- struct{}{}:
-		record := s.remember(Session{Client: client.addr, Began: time.Now()})
-		s.tasks.Go(func() {
-			defer func() { <-s.clients }()
-			s.run(ctx, client, record)
-		})
-	default:
+	if err := s.enter(client.addr); err != nil {
 		conn.Close()
-		s.turnAway(client.addr, refuse("%d clients are connected already; wait until one has ended", MaxClients))
+		s.options.Bounds.Met(bounds.PerftestClients, client.addr.String())
+		s.turnAway(client.addr, err)
+		return
+	}
+	record := s.remember(Session{Client: client.addr, Began: time.Now()})
+	s.tasks.Go(func() {
+		defer s.leave(client.addr)
+		s.run(ctx, client, record)
+	})
+}
+
+// enter counts a client, or refuses it because there are too many.
+func (s *service) enter(client netip.Addr) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := 0
+	for _, n := range s.clients {
+		all += n
+	}
+	switch {
+	case s.clients[client] >= MaxOfAClient:
+		return refuse("%d clients of %v are connected already; wait until one has ended", MaxOfAClient, client)
+	case all >= MaxClients:
+		return refuse("%d clients are connected already; wait until one has ended", MaxClients)
+	}
+	s.clients[client]++
+	return nil
+}
+
+func (s *service) leave(client netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.clients[client]--; s.clients[client] == 0 {
+		delete(s.clients, client)
 	}
 }
 

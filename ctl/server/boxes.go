@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/neighbour"
 )
 
@@ -42,13 +43,10 @@ const (
 // ask for all that the server programs answers, as a user in its socket's group; those that it
 // names as readClients may read, as a user in its readGroup.
 func NewForBoxes(c Branches, log *zap.Logger, programs *Server, a neighbour.API) *Server {
-	s := unrouted(Config{Log: log})
+	s := unrouted(Config{Log: log, Bounds: programs.Bounds})
 	s.http.Handler = s.boxRoutes(c, programs, a)
 	s.bound = func(l net.Listener) net.Listener {
-		return neighbour.NewListener(crowdOf(l, mostOfAPeer, mostOfPeers, func(who string, closed int) {
-			s.Log.Warn("other boxes and programs have too many connections; further ones were closed", zap.String("address", who),
-				zap.Int("closed", closed), zap.Int("mostOfAnAddress", mostOfAPeer), zap.Int("mostOfAll", mostOfPeers))
-		}), a.Files)
+		return neighbour.NewListener(crowdOf(l, mostOfAPeer, mostOfPeers, s.met(bounds.BoxConnections)), a.Files)
 	}
 	return s
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl"
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/nexthop"
@@ -117,7 +118,7 @@ func (f *fabric) open(t *testing.T, n int) {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	programs := New(Config{Control: b.Controller, Reloader: &reloader{}, Metrics: http.NotFoundHandler(), Log: zap.NewNop()})
+	programs := New(Config{Control: b.Controller, Reloader: &reloader{}, Metrics: http.NotFoundHandler(), Log: zap.NewNop(), Bounds: b.Bounds})
 	s := NewForBoxes(b.Controller, zap.New(f.core), programs, neighbour.API{Files: b.files, Clients: []string{"monitor"}, ReadClients: []string{"looker"}})
 	go func() { done <- s.Serve(ctx, b.at) }()
 	b.stop = func() {
@@ -362,7 +363,7 @@ func TestProgramsReachABoxWithTheirCertificate(t *testing.T) {
 // one text, so the log holds back what repeats.
 func TestHandshakesThatFailAreOneLineOfTheLog(t *testing.T) {
 	core, written := observer.New(zap.DebugLevel)
-	s := NewForBoxes(nil, zap.New(core), nil, neighbour.API{})
+	s := NewForBoxes(nil, zap.New(core), New(Config{Metrics: http.NotFoundHandler()}), neighbour.API{})
 	for client := range 2 {
 		s.http.ErrorLog.Printf("http: TLS handshake error from 10.0.0.1:%d: EOF", client)
 	}
@@ -407,8 +408,8 @@ func TestAnAddressHasSoManyConnectionsToTheListenerForBoxes(t *testing.T) {
 	if !served("127.0.0.2") {
 		t.Error("another address is not served")
 	}
-	if said := f.log.FilterMessage("other boxes and programs have too many connections; further ones were closed").FilterField(zap.String("address", "127.0.0.1")); said.Len() != 1 {
-		t.Errorf("logged %v", said.All())
+	if n := b.Bounds.Counts()[bounds.BoxConnections]; n == 0 {
+		t.Error("it is not counted")
 	}
 	open[0].Close()
 	testlab.Eventually(t, testlab.Patience, "the address is served again when one of its connections has ended", func() bool { return served("127.0.0.1") }, nil)

@@ -3,7 +3,6 @@ package server
 import (
 	"net"
 	"sync"
-	"time"
 )
 
 // mostOfAUser bounds the connections of one user who may not change anything. With readGroup
@@ -15,25 +14,18 @@ type crowd struct {
 	net.Listener
 	// enters returns the rights of a connection's peer, and the name under which the connection
 	// counts. "": it does not count.
-	enters func(net.Conn) (p peer, who string)
-	most   int // of one name
-	all    int // of all names together; 0: any number
-	// refused is told, each refusedEvery at most, how many connections were closed since it was
-	// told last, and the name of the last one. Who floods the listener does not flood the log.
-	refused func(who string, closed int)
-
-	told   time.Time // when refused was called last
-	closed int       // since then
+	enters  func(net.Conn) (p peer, who string)
+	most    int              // of one name
+	all     int              // of all names together; 0: any number
+	refused func(who string) // is told of each connection that was closed
 
 	mu    sync.Mutex
 	open  map[string]int // connections by name
 	total int
 }
 
-const refusedEvery = 10 * time.Second
-
 // crowdOf is a crowd whose connections count by the IP from which they come.
-func crowdOf(l net.Listener, most, all int, refused func(who string, closed int)) *crowd {
+func crowdOf(l net.Listener, most, all int, refused func(who string)) *crowd {
 	return &crowd{Listener: l, most: most, all: all, refused: refused, enters: func(conn net.Conn) (peer, string) {
 		ip, _, _ := net.SplitHostPort(conn.RemoteAddr().String()) // never fails with TCP
 		return peer{}, ip
@@ -54,16 +46,8 @@ func (c *crowd) Accept() (net.Conn, error) {
 		if c.enter(who) {
 			return &visitor{Conn: conn, peer: p, leave: sync.OnceFunc(func() { c.leave(who) })}, nil
 		}
-		c.refuse(who, time.Now())
+		c.refused(who)
 		_ = conn.Close() // nothing was written
-	}
-}
-
-// refuse counts a connection that was closed. Only the goroutine that accepts calls it.
-func (c *crowd) refuse(who string, now time.Time) {
-	if c.closed++; now.Sub(c.told) >= refusedEvery {
-		c.refused(who, c.closed)
-		c.told, c.closed = now, 0
 	}
 }
 

@@ -1,17 +1,14 @@
 package server
 
 import (
-	"fmt"
 	"io"
 	"net"
-	"slices"
 	"testing"
-	"time"
 
 	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/internal/testlab"
 )
 
@@ -19,8 +16,7 @@ import (
 // connections of others.
 func TestAUserWhoOnlyReadsHasSoManyConnections(t *testing.T) {
 	s, _ := newServer(t)
-	core, logged := observer.New(zap.WarnLevel)
-	s.Log = zap.New(core)
+	s.Bounds = bounds.New(zap.NewNop())
 	who := make(chan peer, 1)
 	s.access = func(net.Conn) peer { return <-who }
 	at := s.onSocket(t)
@@ -45,8 +41,8 @@ func TestAUserWhoOnlyReadsHasSoManyConnections(t *testing.T) {
 	for range mostOfAUser {
 		open = append(open, connect(reader))
 	}
-	if answered(connect(reader)) || logged.FilterMessage("a user has too many connections to the API; further ones were closed").Len() != 1 {
-		t.Errorf("one more is served; logged %v", logged.All())
+	if answered(connect(reader)) || s.Bounds.Counts()[bounds.UserConnections] != 1 {
+		t.Errorf("one more is served; %v", s.Bounds.Counts())
 	}
 	if !answered(connect(other)) || !answered(connect(peer{uid: 1000, change: true})) {
 		t.Error("another user is not served")
@@ -59,18 +55,5 @@ func TestAUserWhoOnlyReadsHasSoManyConnections(t *testing.T) {
 		if !answered(connect(peer{uid: 1000, change: true})) {
 			t.Fatal("a user who may change groups is not served")
 		}
-	}
-}
-
-// A flood of connections that are closed is one line of the log in ten seconds, with their number.
-func TestRefusedConnectionsAreCounted(t *testing.T) {
-	var told []string
-	c := &crowd{refused: func(who string, closed int) { told = append(told, fmt.Sprint(who, " ", closed)) }}
-	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for i := range 30 {
-		c.refuse(fmt.Sprint("10.0.0.", i), begin.Add(time.Duration(i)*refusedEvery/10))
-	}
-	if want := []string{"10.0.0.0 1", "10.0.0.10 10", "10.0.0.20 10"}; !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
 	}
 }

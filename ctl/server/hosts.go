@@ -15,15 +15,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/bounds"
 )
 
 const (
-	// maxHosts bounds the questions of hosts that wait for an answer.
-	maxHosts = 2048
 	// mostOfAHost bounds the connections of one host, and mostOfHosts those of all: one host cannot
 	// keep all others out, and all together cannot take the daemon's file descriptors.
 	mostOfAHost = 256
-	mostOfHosts = 2 * maxHosts
+	mostOfHosts = 4096
 	// maxHostRequest bounds the body of a question: one queue pair with its regions.
 	maxHostRequest = 4 << 10
 )
@@ -37,14 +36,10 @@ type Hosts interface {
 
 // NewForHosts returns a Server for programs on hosts. A program speaks for the IP from which its
 // connection comes, and for no other.
-func NewForHosts(h Hosts, log *zap.Logger) *Server {
-	s := unrouted(Config{Log: log})
-	s.waiting = make(chan struct{}, maxHosts)
+func NewForHosts(h Hosts, log *zap.Logger, met *bounds.Book) *Server {
+	s := unrouted(Config{Log: log, Bounds: met})
 	s.bound = func(l net.Listener) net.Listener {
-		return crowdOf(l, mostOfAHost, mostOfHosts, func(who string, closed int) {
-			s.Log.Warn("hosts have too many connections; further ones were closed", zap.String("host", who), zap.Int("closed", closed),
-				zap.Int("mostOfAHost", mostOfAHost), zap.Int("mostOfAll", mostOfHosts))
-		})
+		return crowdOf(l, mostOfAHost, mostOfHosts, s.met(bounds.HostConnections))
 	}
 	mux := http.NewServeMux()
 	for path, methods := range s.hostResources(h) {
@@ -92,12 +87,6 @@ func (s *Server) joinHost(r *http.Request, h Hosts) (any, error) {
 	wait, err := uintIn(q, "wait", uint64(api.MaxEventWait/time.Second))
 	if err != nil {
 		return nil, err
-	}
-	select {
-	case s.waiting <- struct{}{}:
-		defer func() { <-s.waiting }()
-	default:
-		return nil, api.Errorf(api.Unavailable, "%d hosts wait for an answer already; ask again later", maxHosts)
 	}
 	body, err := readBody(r, maxHostRequest, "the request", "no host needs; write one queue pair")
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/logs"
 	"github.com/rocast/rocast/ctl/openapi"
 	"github.com/rocast/rocast/ctl/version"
@@ -85,6 +86,7 @@ type Config struct {
 	Reloader Reloader
 	Log      *zap.Logger
 	Level    Level
+	Bounds   *bounds.Book
 	// Group is the ID of the Unix group whose members may make changes, besides root.
 	Group int
 	// Readers are the IDs of Unix groups whose members may read. None: whoever can connect may.
@@ -123,13 +125,15 @@ func New(c Config) *Server {
 				who = strconv.Itoa(p.uid)
 			}
 			return p, who
-		}, refused: func(who string, closed int) {
-			s.Log.Warn("a user has too many connections to the API; further ones were closed", zap.String("uid", who),
-				zap.Int("closed", closed), zap.Int("most", mostOfAUser))
-		}}
+		}, refused: s.met(bounds.UserConnections)}
 	}
 	s.http.ConnContext = func(ctx context.Context, conn net.Conn) context.Context { return withPeer(ctx, conn.(*visitor).peer) }
 	return s
+}
+
+// met returns what counts that a bound was met.
+func (s *Server) met(bound bounds.Bound) func(who string) {
+	return func(who string) { s.Bounds.Met(bound, who) }
 }
 
 func unrouted(c Config) *Server {
