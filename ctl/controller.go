@@ -67,5 +67,6 @@ type Controller struct {
 	groups map[string]*group
 	index  index
 	gone   map[string]grave    // by the group's name
+	closed bool                // the data path has ended
 	moved  map[*group]struct{} // groups with a member that may be behind another neighbour than before
 }

@@ -29,6 +29,9 @@ type group struct {
 	addressGone  bool    // the box was without the group's address meanwhile: another one may have carried the group
 	kept         bool    // the group is stored in the state directory
 	restored     bool    // see mft.Group.Restored
+	switches     bool    // another member is, or wants to be, the source: no other box may take the group over
+	marked       bool    // etcd knows that
+	marking      bool    // etcd is being told
 	problem      string  // why the group is not published; "" if it is published
 
 	// table is the memory beside the file, if the file says so (memory: table), and tableEnd how

@@ -16,12 +16,7 @@ func (c *Controller) saveChronicle(g *group) error {
 		return fmt.Errorf("keep the state of group %s: %w", g.name, err)
 	}
 	if c.Desired != nil && g.branch == nil {
-		all := g.everywhere()
-		text, err := all.TextFor(g.wanted)
-		if err != nil {
-			return fmt.Errorf("keep the state of group %s for other boxes: %w", g.name, err)
-		}
-		c.keepMembers(g, text)
+		c.keepMembers(g.name)
 	}
 	return c.Store.PutState(g.name, text)
 }

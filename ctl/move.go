@@ -162,7 +162,7 @@ func (c *Controller) republish(g, next *group, file *groupfile.File, amend func(
 		return err
 	}
 	if past.Switched {
-		return errSwitched
+		return errStays
 	}
 	was := *g
 	others := file != nil && file != g.wanted

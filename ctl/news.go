@@ -59,6 +59,8 @@ func (c *Controller) hear(news ...dataplane.Note) {
 func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 	id := groupfile.ID{IP: n.Receiver, RemoteQPN: n.RemoteQPN}
 	switch n.What {
+	case feedback.NoteWaits:
+		c.takeTurn(g)
 	case feedback.NoteSource:
 		changed = !g.past.Switched
 		g.past.Switched, g.source = true, id
@@ -150,6 +152,7 @@ func (c *Controller) logNote(g *group, n dataplane.Note) {
 		fields = append(fields, zap.Stringer("answer", n.Syndrome))
 	}
 	switch n.What {
+	case feedback.NoteWaits: // its turn is told when it begins
 	case feedback.NoteJoined, feedback.NoteSource: // expected events
 		c.Log.Info("member event", fields...)
 	default:

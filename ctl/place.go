@@ -187,9 +187,11 @@ func (g *group) answerLater() (list []api.Later) {
 }
 
 // everywhere returns the chronicle that a box needs which takes the whole group over: with the
-// receivers behind other boxes, which this box's own chronicle does not have.
+// receivers behind other boxes, which this box's own chronicle does not have. Such a box cannot
+// take over a group whose source has switched: what it hears of the turns may be late.
 func (g *group) everywhere() chronicle.Chronicle {
 	all := g.past.Next(g.file, g.file)
+	all.Switched, all.Turn = all.Switched || g.switches, nil
 	for _, l := range g.links {
 		for _, id := range l.Members {
 			if p := g.placeOf(id); p != g.origin() {

@@ -53,6 +53,9 @@ func (c *Controller) plan(f *groupfile.File) plan.Plan { return plan.Make(f, c.p
 // is the default has none where the data path has no memory for it.
 func (c *Controller) build(g *group, p *plan.Plan) (*mft.Group, error) {
 	next, err := p.Group(g.file, g.table, &g.past, g.restored, g.published)
+	if err == nil {
+		next.KeepsTurns = g.kept
+	}
 	if err == nil && !g.file.AsksForRepair() && c.Switch.Retains(next.Policy, next.PathMTU) != nil {
 		next.Policy = next.Policy.WithoutRepair()
 	}

@@ -114,17 +114,29 @@ func (g *group) recall(k store.Group) (err error) {
 	if g.past, err = chronicle.Read(k.State, g.file, k.Clean); err != nil {
 		return err
 	}
-	if g.past.Switched {
+	if g.past.Forgotten() {
 		return errSwitched
 	}
+	if t := g.past.Turn; t != nil {
+		g.source = groupfile.ID(t.Source)
+	}
+	g.switches, g.marked = g.past.Switched, g.past.Switched
 	return nil
 }
 
-// errSwitched: after the source has switched, only the data path knew the current source and the
-// PSN offsets between the members. A restart loses them.
-var errSwitched = errors.New("the source had switched before the daemon ended, and the offsets between the " +
-	"members' PSNs " +
-	"are lost; remove the group and create it again with fresh QPs and PSNs")
+var (
+	// errSwitched: an earlier release did not store turns. Only its data path knew the current
+	// source and the PSN offsets between the members.
+	errSwitched = errors.New("the source had switched before the daemon ended, and the offsets between the " +
+		"members' PSNs " +
+		"are lost; remove the group and create it again with fresh QPs and PSNs")
+	// errSwitchedElsewhere: only the box that was the root has stored the turns.
+	errSwitchedElsewhere = errors.New("its source has switched, and only the box that carried it knows the offsets between the " +
+		"members' PSNs; start that box, or remove the group and create it again with fresh QPs and PSNs")
+	// errStays: the place of a member is that in the first source's PSNs (place.go).
+	errStays = errors.New("its source has switched, so its members stay where they are; restore the routes, or remove the group " +
+		"and create it again with fresh QPs and PSNs")
+)
 
 // resume sets up a stored group. Members that no longer take part are left out, and members that
 // were still joining continue to join.

@@ -72,6 +72,7 @@ func (c *Controller) Close() error {
 	if err := c.Addresses.Close(); err != nil {
 		return err
 	}
+	c.closed = true
 	c.hear() // process the last notes
 	var idle []string
 	for name, g := range c.groups {

@@ -48,6 +48,8 @@ const (
 
 // shared has the work on the desired groups that followDesired has to do.
 type shared struct {
+	putting sync.Mutex // held while the state of members is stored in etcd; taken before mu
+
 	mu      sync.Mutex
 	read    bool // all desired groups have been read once
 	pending pending
@@ -58,16 +60,16 @@ type shared struct {
 
 // pending has the changes that followDesired has not looked at yet.
 type pending struct {
-	first   bool              // all desired groups were read for the first time
-	names   map[string]bool   // the groups that may have changed; true: try again what was refused or set up before
-	members map[string][]byte // states of the members of groups, which are to be stored in etcd
+	first   bool            // all desired groups were read for the first time
+	names   map[string]bool // the groups that may have changed; true: try again what was refused or set up before
+	members map[string]bool // the groups of whose members the state is to be stored in etcd
 	// addresses of the box have come or gone; anyAddress: any may have.
 	addresses  map[netip.Addr]bool
 	anyAddress bool
 }
 
 func newPending() pending {
-	return pending{names: map[string]bool{}, members: map[string][]byte{}, addresses: map[netip.Addr]bool{}}
+	return pending{names: map[string]bool{}, members: map[string]bool{}, addresses: map[netip.Addr]bool{}}
 }
 
 func newShared() shared {
@@ -135,10 +137,10 @@ func (s *shared) end(name string) {
 
 // keepMembers stores the state of a group's members in etcd. Another box that takes the group over
 // reads the state there.
-func (c *Controller) keepMembers(g *group, state []byte) {
+func (c *Controller) keepMembers(name string) {
 	c.shared.mu.Lock()
 	defer c.shared.mu.Unlock()
-	c.shared.pending.members[g.name] = state
+	c.shared.pending.members[name] = true
 	c.shared.rouse()
 }
 
@@ -191,8 +193,8 @@ func (c *Controller) followDesired(ctx context.Context) error {
 					work.Go(func() error { defer c.shared.end(name); c.reconcile(ctx, name, again); return nil })
 				}
 			}
-			for name, state := range p.members {
-				work.Go(func() error { c.putMembers(ctx, name, state); return nil })
+			for name := range p.members {
+				work.Go(func() error { c.followMembers(ctx, name); return nil })
 			}
 		}
 	})
@@ -217,15 +219,33 @@ func (c *Controller) addUnsettled(names map[string]bool) {
 	}
 }
 
-func (c *Controller) putMembers(ctx context.Context, name string, state []byte) {
-	if err := c.Desired.PutMembers(ctx, name, state); err != nil {
+func (c *Controller) followMembers(ctx context.Context, name string) {
+	if err := c.putMembers(ctx, name); err != nil {
 		c.Log.Warn("could not store the state of members for other boxes; rocastd tries again", zap.String("group", name), zap.Error(err))
 		c.shared.mu.Lock()
 		defer c.shared.mu.Unlock()
-		if _, newer := c.shared.pending.members[name]; !newer {
-			c.shared.pending.members[name] = state // the next tick finds it
-		}
+		c.shared.pending.members[name] = true // the next tick finds it
 	}
+}
+
+// putMembers stores the present state of a group's members in etcd. One state is stored at a time,
+// so that none takes the place of a later one.
+func (c *Controller) putMembers(ctx context.Context, name string) error {
+	c.shared.putting.Lock()
+	defer c.shared.putting.Unlock()
+	c.mu.Lock()
+	g := c.groups[name]
+	if g == nil || g.branch != nil {
+		c.mu.Unlock()
+		return nil // it was removed meanwhile
+	}
+	all := g.everywhere()
+	text, err := all.TextFor(g.wanted)
+	c.mu.Unlock()
+	if err == nil {
+		err = c.Desired.PutMembers(ctx, name, text)
+	}
+	return err
 }
 
 // reconcile makes this box's part of a group equal to the desired group. If the same revision was
@@ -408,7 +428,7 @@ func (c *Controller) become(ctx context.Context, g *group, file *groupfile.File,
 		if g.restored = begun; begun {
 			past, err := chronicle.Read(e.Members, file, false)
 			if err == nil && past.Switched {
-				err = errSwitched
+				err = errSwitchedElsewhere
 			}
 			if err != nil {
 				return err

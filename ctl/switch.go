@@ -30,6 +30,8 @@ type Switch interface {
 	Replace(mft.GroupID, *mft.Group) error
 	Remove(mft.GroupID) error
 	GroupState(mft.GroupID) (dataplane.GroupState, bool)
+	NextTurn(mft.GroupID) (mft.Turn, bool)
+	BeginTurn(id mft.GroupID, granted bool)
 	Counters() []dataplane.Counter
 	RepairMemory() dataplane.RepairMemory
 	Capture(dataplane.CaptureConfig) (*dataplane.Capture, error)

@@ -65,7 +65,17 @@ func TestEverythingIsAskedWhileCapturesBeginAndEnd(t *testing.T) {
 		"Retains":      func() { _ = r.Retains(feedback.Policy{Repair: feedback.RepairLocal}, 1024) },
 		"Do":           func() { r.Do(1, func() {}) },
 		"EndBatches":   func() { r.EndBatches() },
-		"Table":        func() { r.Table() },
+		"NextTurn": func() {
+			for _, id := range groups {
+				r.NextTurn(id)
+			}
+		},
+		"BeginTurn": func() {
+			for _, id := range groups {
+				r.BeginTurn(id, true)
+			}
+		},
+		"Table": func() { r.Table() },
 		"Capture": func() {
 			for _, id := range groups {
 				c, err := r.Capture(dataplane.CaptureConfig{One: true, Group: id, Kinds: dataplane.CaptureAll, Snap: dataplane.SnapLeast})

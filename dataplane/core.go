@@ -27,6 +27,8 @@ type Core struct {
 	fanCounts FanOutCounts
 	space     mergeSpace
 	taps      []*tap // of the captures that run
+	replays   []replay
+	spare     *handoff // for the packets of the next member that waits for its turn
 }
 
 // NewCore returns a core without any state. FanOut is the engine in front of it; nil: none.
@@ -77,6 +79,9 @@ func (c *Core) HandleTrain(now feedback.Tick, t *mft.Table, f *Frame, behind []F
 func (c *Core) follow(now feedback.Tick, st *state, out *Outputs) {
 	if st.held != nil {
 		c.keepUp(now, st, out)
+	}
+	if st.claimant.stands {
+		c.advance(now, st, out)
 	}
 	c.countInFlight(st)
 }
@@ -165,14 +170,19 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	if ev.Syndrome = admit(g, f); ev.Syndrome != 0 {
 		ev.Kind = feedback.Refuse
 	}
-	unchecked := st.needsNoCheck(sender, &ev, v.PKey(head))
+	unchecked := !isQuestion(v) && st.needsNoCheck(sender, &ev, v.PKey(head))
 	if !unchecked && !v.Undamaged(f.Bytes()) {
 		return BadICRC
 	}
-	if sender != st.active {
-		if r := c.switchSource(now, st, leg, sender, &ev, out); r != 0 {
+	switch {
+	case isQuestion(v):
+		return c.question(now, st, leg, sender, out)
+	case sender != st.active:
+		if r := c.switchSource(now, st, f, leg, sender, &ev, out); r != 0 {
 			return r
 		}
+	case st.claimant.held && !ev.PSN.Before(st.merge.NextPSN()):
+		return SourceBlocked
 	}
 	var outcome feedback.Outcome
 	next, copies := st.merge.NextPSN(), len(out.Copies)
@@ -316,6 +326,8 @@ func (c *Core) perform(st *state, f *Frame, out *Outputs) {
 			st.joins(a.Path, a.PSN)
 		case feedback.Repair:
 			c.sendAgain(st, a, out)
+		case feedback.Question:
+			out.Replies = append(out.Replies, st.ask(a), st.ask(a)) // two answers tell (feedback/asked.go)
 		case feedback.Notice:
 			out.Notes = append(out.Notes, Note{
 				Group: g.ID, Receiver: g.Paths[a.Path].Dst, RemoteQPN: g.Paths[a.Path].RemoteQPN,

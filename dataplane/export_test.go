@@ -62,7 +62,7 @@ const (
 type Handoff struct{ ring *handoff }
 
 // NewHandoff returns an empty ring.
-func NewHandoff() Handoff { return Handoff{newHandoff()} }
+func NewHandoff() Handoff { return Handoff{newHandoff(handoffFrames)} }
 
 // Put is handoff.put.
 func (h Handoff) Put(f *Frame) bool { return h.ring.put(f) }

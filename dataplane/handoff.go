@@ -13,11 +13,14 @@ const (
 	// handoffBytes is enough for a path MTU of 4096 with all headers. Longer frames belong to no
 	// group and are dropped as OverMTU.
 	handoffBytes = 4608
+	// keptFrames is how many packets of a member are kept while control stores its turn. Further
+	// ones are dropped as SourceBlocked.
+	keptFrames = 64
 )
 
 // handoff is a ring that carries frames from the worker that received them to the worker that owns
-// their group. It has one producer and one consumer. The bytes are copied: buffers never change
-// their owner.
+// their group, or to a later time of the same worker (turn.go). It has one producer and one
+// consumer. The bytes are copied: buffers never change their owner.
 type handoff struct {
 	slots []parcel
 	head  atomic.Uint32 // next to put; written by the producer
@@ -32,15 +35,15 @@ type parcel struct {
 	bytes [handoffBytes]byte
 }
 
-func newHandoff() *handoff { return &handoff{slots: make([]parcel, handoffFrames)} }
+func newHandoff(frames int) *handoff { return &handoff{slots: make([]parcel, frames)} }
 
 // put copies f into the ring. The result is false if the ring is full.
 func (h *handoff) put(f *Frame) bool {
 	head := h.head.Load()
-	if head-h.tail.Load() == handoffFrames {
+	if head-h.tail.Load() == uint32(len(h.slots)) {
 		return false
 	}
-	p := &h.slots[head%handoffFrames]
+	p := &h.slots[head%uint32(len(h.slots))]
 	p.group, p.kind, p.port, p.n = f.Group, f.Kind, f.Port, 0
 	for _, b := range f.Bytes() {
 		p.n += copy(p.bytes[p.n:], b)
@@ -55,7 +58,7 @@ func (h *handoff) take(pool Pool, frames []Frame) int {
 	tail, head := h.tail.Load(), h.head.Load()
 	n := 0
 	for ; tail != head && n < len(frames); n++ {
-		p := &h.slots[tail%handoffFrames]
+		p := &h.slots[tail%uint32(len(h.slots))]
 		f := &frames[n]
 		if !pool.Load(f, p.bytes[:p.n]) {
 			break
@@ -66,3 +69,6 @@ func (h *handoff) take(pool Pool, frames []Frame) int {
 	h.tail.Store(tail)
 	return n
 }
+
+// drop forgets the waiting frames. The consumer calls it.
+func (h *handoff) drop() { h.tail.Store(h.head.Load()) }

@@ -43,7 +43,7 @@ func (o *Outputs) reply(r Reply) {
 	o.Replies = append(o.Replies, r)
 }
 
-func (r *Reply) isACK() bool { return !r.CNP && r.AETH.Syndrome.IsACK() }
+func (r *Reply) isACK() bool { return !r.CNP && !r.Question && r.AETH.Syndrome.IsACK() }
 
 // Copy is the received frame as one path's receiver expects it. Where the core has handled several
 // frames at once, it stands for the copies of all of them: see OfNext.

@@ -52,6 +52,12 @@ const (
 	// SourceOutOfStep: data of a member that would become the source, but not with the PSN that it
 	// sends next.
 	SourceOutOfStep
+	// SourceWaits: data of a member that becomes the source as soon as that is stored; it is kept
+	// until then.
+	SourceWaits
+	// SourceAsks: a question of the box that is the source, which asks what has been acknowledged
+	// here.
+	SourceAsks
 	// NotReceiver: feedback from a host that is not a receiver of the group.
 	NotReceiver
 	// OverMTU: more payload than the group's path MTU.
@@ -88,6 +94,8 @@ var reasonNames = [NumReasons]string{
 	NotSource:            "not-source",
 	SourceBlocked:        "source-blocked",
 	SourceOutOfStep:      "source-out-of-step",
+	SourceWaits:          "source-waits",
+	SourceAsks:           "source-asks",
 	NotReceiver:          "not-receiver",
 	OverMTU:              "over-mtu",
 	HopLimitExceeded:     "hop-limit-exceeded",
@@ -113,7 +121,7 @@ func (r Reason) Verdict() Verdict {
 	case Reason(feedback.Filtered), Reason(feedback.Absorbed), Reason(feedback.Held), Reason(feedback.Swallowed),
 		Reason(feedback.Duplicate), Reason(feedback.Stale), Reason(feedback.Refused),
 		Reason(feedback.Evicted), Reason(feedback.Behind), Reason(feedback.CNPFiltered), Reason(feedback.Gap),
-		RefusedMemory:
+		RefusedMemory, SourceWaits, SourceAsks:
 		return Absorb
 	}
 	return Drop

@@ -5,11 +5,13 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Reply is a frame of our own to the source: a merged acknowledge packet, or a CNP.
+// Reply is a frame of our own: to the source a merged acknowledge packet, or a CNP; to a receiver a
+// question.
 type Reply struct {
 	Leg          *mft.Leg
 	Group        mft.GroupID
 	CNP          bool
+	Question     bool
 	MigReq       bool
 	TrafficClass uint8
 	HopLimit     uint8
@@ -41,6 +43,13 @@ func (r *Reply) Append(b []byte) ([]byte, error) {
 		b = h.Append(b)
 		var body roce.CNP
 		return roce.AppendICRC(body.Append(b))
+	}
+	if r.Question {
+		// If it were the packet that the receiver expects, the receiver would refuse it: it begins
+		// inside a message.
+		h := roce.BTH{Opcode: roce.OpWriteMiddle, AckReq: true, PKey: r.PKey, DestQPN: leg.DestQPN, PSN: r.PSN}
+		b = ip.Append(b, roce.BTHBytes)
+		return roce.AppendICRC(h.Append(b))
 	}
 	h := roce.BTH{Opcode: roce.OpAck, MigReq: r.MigReq, PKey: r.PKey, DestQPN: leg.DestQPN, PSN: r.PSN}
 	b = ip.Append(b, roce.BTHBytes+roce.AETHBytes)

@@ -11,21 +11,22 @@ import (
 // state is what changes with a group's traffic: its merging, and the offsets of the members' PSN
 // and MSN spaces from the active source's.
 type state struct {
-	group   *mft.Group
-	merge   *feedback.Group
-	active  int         // path of the active source, or onlySends or departed
-	offsets []offset    // per path
-	turns   []turn      // per path; nil: only the group's Source ever sends
-	first   senderState // of a Source that only sends
-	left    senderState // of a source that has left the group: written at a source switch, never read
-	marks   sourceMarks
-	counts  [NumReasons]uint64
-	traffic Traffic
-	tallies []tally // per path
-	fan     fanState
-	held    *held     // what is retained for repair; nil: the policy says repair: off
-	edits   mft.Edits // for packets of the active source
-	flight  flight    // counted in Core.flights
+	group    *mft.Group
+	merge    *feedback.Group
+	active   int        // path of the active source, or onlySends or departed
+	offsets  []offset   // per path
+	turns    []turn     // per path; nil: only the group's Source ever sends
+	first    mft.Sender // of a Source that only sends
+	left     mft.Sender // of a source that has left the group: written at a source switch, never read
+	marks    sourceMarks
+	counts   [NumReasons]uint64
+	traffic  Traffic
+	tallies  []tally // per path
+	fan      fanState
+	held     *held     // what is retained for repair; nil: the policy says repair: off
+	edits    mft.Edits // for packets of the active source
+	flight   flight    // counted in Core.flights
+	claimant claimant
 }
 
 const (
@@ -47,16 +48,7 @@ type turn struct {
 	// While the member is the source, the place of its own path is kept here.
 	awayPSN roce.PSN // what its QP expects next
 	awayMSN roce.MSN
-	senderState
-}
-
-// senderState is the place of a member's own stream while another member is the source.
-type senderState struct {
-	nextPSN  roce.PSN // what the member sends next
-	messages roce.MSN // how many it has sent
-	round    feedback.Round
-	hadTurn  bool // everything below nextPSN was acknowledged at the source switch
-	ended    bool // it heard the NAK that ends its QP: its further packets are refused
+	mft.Sender
 }
 
 // sourceMarks are what is kept of the source's last packet. P_Key and traffic class are copied to
@@ -80,15 +72,19 @@ func newState(g *mft.Group) *state {
 		group: g, active: g.Source.Path, offsets: make([]offset, len(g.Paths)),
 		tallies: make([]tally, len(g.Paths)), marks: sourceMarks{port: mft.NoPort, pkey: roce.DefaultPKey},
 	}
-	st.merge = feedback.New(feedback.Config{
-		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: g.Source.FirstPSN, Restored: g.Restored, Weights: weights(g),
-	})
 	for i := range st.offsets {
 		st.offsets[i].deltaPSN = g.DeltaPSN(i)
 	}
 	if othersSend(g) {
 		st.turns = newTurns(g)
 	}
+	begins := mft.Sender{NextPSN: g.Source.FirstPSN}
+	if g.Turn != nil {
+		begins = st.recall(g.Turn)
+	}
+	st.merge = feedback.New(feedback.Config{
+		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: begins.NextPSN, Messages: begins.Messages, Restored: g.Restored, Weights: weights(g),
+	})
 	if g.Policy.Repair != feedback.RepairOff {
 		st.held = heldFor(g)
 		st.held.recent = newRecent(len(g.Paths))
@@ -111,7 +107,7 @@ func othersSend(g *mft.Group) bool {
 func newTurns(g *mft.Group) []turn {
 	turns := make([]turn, len(g.Paths))
 	for i := range turns {
-		turns[i] = turn{awayPSN: g.Paths[i].FirstPSN, senderState: senderState{nextPSN: g.Paths[i].SendPSN}}
+		turns[i] = turn{awayPSN: g.Paths[i].FirstPSN, Sender: mft.Sender{NextPSN: g.Paths[i].SendPSN}}
 	}
 	return turns
 }
@@ -137,7 +133,7 @@ func (st *state) adopt(g *mft.Group) bool {
 	if st.active == onlySends && sameSource(old, g) {
 		active = onlySends
 	} else if st.active == onlySends {
-		st.first = senderState{nextPSN: g.Source.FirstPSN}
+		st.first = mft.Sender{NextPSN: g.Source.FirstPSN}
 	}
 	for i, k := range from {
 		if k < 0 {
@@ -155,6 +151,7 @@ func (st *state) adopt(g *mft.Group) bool {
 		turns = nil // no other member may send
 	}
 	st.offsets, st.tallies, st.turns, st.active = offsets, tallies, turns, active
+	st.claimant = claimant{} // its next packet tells control again
 	if st.held != nil {
 		st.held.recent.rearrange(from)
 	}
@@ -221,59 +218,14 @@ func (st *state) sourceLeg() *mft.Leg {
 	return &st.group.Paths[st.active].Leg
 }
 
-func (st *state) senderState(path int) *senderState {
+func (st *state) senderState(path int) *mft.Sender {
 	switch path {
 	case onlySends:
 		return &st.first
 	case departed:
 		return &st.left
 	}
-	return &st.turns[path].senderState
-}
-
-// switchSource makes the member of path next the source, because of the packet ev (rule 12). The
-// result is 0, or the reason why the packet does not do so.
-func (c *Core) switchSource(now feedback.Tick, st *state, leg *mft.Leg, next int, ev *feedback.Event, out *Outputs) Reason {
-	to := st.senderState(next)
-	if behind := ev.PSN.Sub(to.nextPSN); behind < 0 && behind > -feedback.Window && to.hadTurn {
-		// The member missed the last ACK of its turn. Everyone has this packet, so it is
-		// acknowledged again.
-		if to.round.Arrive(ev.PSN) && feedback.DueAnswer(ev.PSN, to.nextPSN.Prev(), ev.AckReq) {
-			out.Replies = append(out.Replies, st.reply(leg, ev.PSN, roce.AETH{
-				Syndrome: st.noGrant(), MSN: to.messages,
-			}, ev.MigReq))
-		}
-		return Reason(feedback.Filtered)
-	}
-	claim := feedback.SourceSwitch{PSN: ev.PSN, Messages: to.messages, OldPath: max(st.active, onlySends), NewPath: next}
-	switch may := !to.ended && st.merge.MaySwitch(now, claim); {
-	case may && ev.PSN != to.nextPSN:
-		return SourceOutOfStep
-	case to.ended || ev.PSN != to.nextPSN:
-		return SourceBlocked
-	case !may:
-		c.sync(now, st, out)
-		c.acts = st.merge.Claim(now, c.acts[:0])
-		c.perform(st, nil, out)
-		return SourceBlocked
-	}
-	c.takeBack(now, st, out)
-	if !st.merge.MaySwitch(now, claim) { // the engine has carried something until then
-		return SourceBlocked
-	}
-	st.rebase(next, to)
-	c.acts = st.merge.SwitchSource(claim, c.acts[:0])
-	c.perform(st, nil, out)
-	if st.held != nil {
-		c.repair.retained.releaseAll(st.held) // of another PSN space
-	}
-	st.takesTurn(next)
-	st.active = next
-	st.edits = st.group.Edits(next)
-	out.Notes = append(out.Notes, Note{
-		Group: st.group.ID, Receiver: leg.Dst, RemoteQPN: st.group.RemoteQPN(next), What: feedback.NoteSource, PSN: ev.PSN,
-	})
-	return 0
+	return &st.turns[path].Sender
 }
 
 // noGrant is the syndrome of an ACK that grants a member nothing beyond its MSN where credits are
@@ -285,27 +237,18 @@ func (st *state) noGrant() roce.Syndrome {
 	return roce.SyndromeUnlimited
 }
 
-// rebase changes the offsets of all paths to those from the next source, whose next packet is
-// to.nextPSN.
-func (st *state) rebase(next int, to *senderState) {
-	from := st.senderState(st.active)
-	from.nextPSN, from.messages = st.merge.NextPSN(), st.merge.Messages()
-	from.hadTurn, from.ended, from.round = st.merge.Settled(), st.merge.Ended(), st.merge.Round()
-	for i := range st.offsets {
-		at, turn := &st.offsets[i], &st.turns[i]
-		// A path that takes part is where the old source's stream ends. The new source's own path
-		// and those that do not take part stay where they were left.
-		if st.merge.Part(i) == feedback.PartActive {
-			turn.awayPSN, turn.awayMSN = from.nextPSN.Add(at.deltaPSN), st.merge.MSN(i).Add(-at.deltaMSN)
-		}
-		at.deltaPSN, at.deltaMSN = turn.awayPSN.Sub(to.nextPSN), to.messages.Sub(turn.awayMSN)
-	}
-}
-
 // reply returns an acknowledge packet to the member of leg.
 func (st *state) reply(leg *mft.Leg, psn roce.PSN, aeth roce.AETH, migReq bool) Reply {
 	return Reply{
 		Leg: leg, Group: st.group.ID, PSN: psn, AETH: aeth, MigReq: migReq,
+		PKey: st.marks.pkey, TrafficClass: st.marks.trafficClass, HopLimit: replyHopLimit,
+	}
+}
+
+// ask returns the question for which merging asks.
+func (st *state) ask(a *feedback.Action) Reply {
+	return Reply{
+		Leg: &st.group.Paths[a.Path].Leg, Group: st.group.ID, Question: true, PSN: a.PSN.Add(st.offsets[a.Path].deltaPSN),
 		PKey: st.marks.pkey, TrafficClass: st.marks.trafficClass, HopLimit: replyHopLimit,
 	}
 }

@@ -85,7 +85,7 @@ func New(c Config) *Switch {
 		w.peers, w.inbox, w.gave = s.workers, make([]*handoff, len(s.workers)), make([]bool, len(s.workers))
 		for k := range w.inbox {
 			if k != i {
-				w.inbox[k] = newHandoff()
+				w.inbox[k] = newHandoff(handoffFrames)
 			}
 		}
 	}

@@ -147,6 +147,9 @@ func (st *state) clone() *state {
 	c.merge.CopyFrom(st.merge)
 	c.offsets, c.turns, c.tallies = slices.Clone(st.offsets), slices.Clone(st.turns), slices.Clone(st.tallies)
 	c.fan.listed, c.fan.merges.on = false, false // nothing is merged of a copy
+	if c.claimant.stands {
+		c.claimant.kept = newHandoff(keptFrames)
+	}
 	if st.held != nil {
 		h := *st.held
 		h.at = slices.Clone(h.at)

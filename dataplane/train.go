@@ -15,7 +15,7 @@ import (
 // is in none.
 func (c *Core) train(now feedback.Tick, g *mft.Group, f *Frame, behind []Frame, out *Outputs) (n int) {
 	st := c.stateOf(g.ID)
-	if st == nil || st.group != g || st.fan.at.Armed || st.active == departed || st.merge.Plain() == 0 {
+	if st == nil || st.group != g || st.fan.at.Armed || st.active == departed || st.claimant.held || st.merge.Plain() == 0 {
 		return 0
 	}
 	limit := st.merge.Horizon()

@@ -241,6 +241,9 @@ func (w *Worker) Poll() int {
 		w.flush()
 	}
 	w.core.PutBack()
+	if len(w.core.replays) > 0 {
+		w.replay()
+	}
 	if total > 0 {
 		w.active = w.polled
 	}

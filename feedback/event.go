@@ -82,6 +82,8 @@ const (
 	// Repair sends Path the retained packet PSN. AckReq says whether the copy asks for an ACK;
 	// otherwise the copy asks if the packet did as received.
 	Repair
+	// Question asks Path what it has acknowledged, by a packet with PSN that it has executed.
+	Question
 )
 
 // Note is a report about a receiver. Each is made once.
@@ -105,12 +107,14 @@ const (
 	// keeps losing packets or because it is slow. The note is made once until the receiver has
 	// caught up.
 	NoteRepairing
+	// NoteWaits: the member is to be the source, and control has to store that first.
+	NoteWaits
 )
 
 var noteNames = [...]string{
 	NoteFatal: "fatal", NoteSilent: "silent", NoteEvicted: "evicted",
 	NoteBehind: "behind", NoteJoined: "joined", NoteSource: "source",
-	NoteRepairing: "repairing",
+	NoteRepairing: "repairing", NoteWaits: "waits",
 }
 
 func (n Note) String() string { return noteNames[n] }

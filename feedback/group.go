@@ -26,6 +26,7 @@ type Config struct {
 	// for each. A path to another switch stands for all receivers behind that switch.
 	Weights  []uint16
 	FirstPSN roce.PSN // the first PSN that the source sends
+	Messages roce.MSN // how many messages it has sent before
 	// Restored says that traffic ran before this state began: neither the source's place nor what
 	// a path has acknowledged is known (rule 13).
 	Restored bool
@@ -51,6 +52,7 @@ type Group struct {
 	doubts     doubts
 	claim      claim
 	speech     speech
+	asking     asking
 	congestion congestion
 }
 
@@ -67,7 +69,7 @@ func New(c Config) *Group {
 	if c.Policy.Repair != RepairOff {
 		g.repairState = &repairState{legs: make([]leg, c.Paths)}
 	}
-	g.begin(c.FirstPSN, 0)
+	g.begin(c.FirstPSN, c.Messages)
 	g.source.first = c.FirstPSN // a source that comes back may resend what it sent before
 	if c.Restored {
 		g.source.known, g.floor.known, g.merged.known = false, false, false

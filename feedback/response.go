@@ -11,6 +11,8 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	}
 	learned := p.part == PartUnknown
 	switch {
+	case learned && !g.source.known:
+		return acts, g.tell(ev, p, acked)
 	case learned:
 		if !g.learn(p, ev.PSN, acked) {
 			return acts, OutsideWindow
@@ -70,12 +72,9 @@ func (p *path) takeCredits(ev *Event) {
 }
 
 // learn takes the first answer of a path whose state is unknown (rule 13). What it acknowledges was
-// forwarded before the state was lost, so sent may rise. An answer that comes before the source was
-// heard, or that lies outside the window, cannot be placed.
+// forwarded before the state was lost, so sent may rise. An answer outside the window cannot be
+// placed.
 func (g *Group) learn(p *path, psn, acked roce.PSN) bool {
-	if !g.source.known {
-		return false
-	}
 	if d := psn.Sub(g.source.sent); d > Window || d < -Window {
 		return false
 	}

@@ -14,12 +14,12 @@ func TestTheRoundOfAFormerSource(t *testing.T) {
 		psn roce.PSN
 		may bool
 	}
-	called := Round{pos: 102, back: 104, awaited: true}
+	called := Round{Pos: 102, Back: 104, Awaited: true}
 	for name, c := range map[string]struct {
 		round Round
 		came  []came
 	}{
-		"not called back":      {Round{pos: 102}, []came{{104, true}, {103, true}, {110, true}}},
+		"not called back":      {Round{Pos: 102}, []came{{104, true}, {103, true}, {110, true}}},
 		"the packet is lost":   {called, []came{{103, true}, {105, false}, {106, false}}},
 		"the packet comes":     {called, []came{{105, false}, {104, true}, {105, true}}},
 		"a step back below it": {called, []came{{105, false}, {103, true}, {105, false}}},

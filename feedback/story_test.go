@@ -172,6 +172,13 @@ func (s *story) line(t *testing.T, d *datadriven.TestData, line string) {
 			return
 		}
 		s.play(line, Event{Kind: Timer})
+	case "ask":
+		s.tell()
+		fmt.Fprintf(&s.out, "ask:")
+		for _, a := range s.g.Ask(s.now, nil) {
+			fmt.Fprintf(&s.out, " %s %s", s.names[a.Path], s.show24(a.PSN))
+		}
+		s.out.WriteString("\n")
 	case "read":
 		s.play(line, Event{Kind: Refuse, PSN: s.psn(word[1]), Syndrome: roce.NAKInvalidRequest})
 	case "write": // to memory that the group does not have; ! asks for an ACK

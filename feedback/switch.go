@@ -137,13 +137,7 @@ func (g *Group) askLacking(now Tick, acts []Action) []Action {
 // the one that the new source's first packet maps to, so it could take new data for old and
 // acknowledge it.
 func (g *Group) SwitchSource(s SourceSwitch, acts []Action) []Action {
-	for i := range g.paths {
-		p := &g.paths[i]
-		if g.lacks(*p) {
-			p.part = PartBehind
-			acts = append(acts, Action{Kind: Notice, Note: NoteBehind, Path: i, PSN: p.acked.Next()})
-		}
-	}
+	acts = g.LeaveBehind(acts)
 	if s.OldPath >= 0 {
 		g.comeBack(&g.paths[s.OldPath])
 	}
@@ -156,8 +150,8 @@ func (g *Group) SwitchSource(s SourceSwitch, acts []Action) []Action {
 // Round is where a source was in its round when its turn ended. A source that has missed the last
 // ACK of its turn sends packets of that turn again.
 type Round struct {
-	pos, back roce.PSN
-	awaited   bool // the source was called back to packet back, and had not come
+	Pos, Back roce.PSN
+	Awaited   bool // the source was called back to packet Back, and had not come
 }
 
 // Round returns where the source is in its round.
@@ -167,11 +161,24 @@ func (g *Group) Round() Round { return Round{g.source.pos, g.back.psn, g.back.aw
 // acknowledged: a source that was called back hears that before it hears the ACK, which would then
 // be beyond its place (rule 1).
 func (r *Round) Arrive(psn roce.PSN) bool {
-	if psn == r.back || !psn.After(r.pos) && psn.After(r.back) { // as in Group.arrive
-		r.awaited = false
+	if psn == r.Back || !psn.After(r.Pos) && psn.After(r.Back) { // as in Group.arrive
+		r.Awaited = false
 	}
-	r.pos = psn
-	return !r.awaited || psn.Before(r.back)
+	r.Pos = psn
+	return !r.Awaited || psn.Before(r.Back)
+}
+
+// LeaveBehind is what SwitchSource begins with: the paths that lack something of the source are
+// behind from now on.
+func (g *Group) LeaveBehind(acts []Action) []Action {
+	for i := range g.paths {
+		p := &g.paths[i]
+		if g.lacks(*p) {
+			p.part = PartBehind
+			acts = append(acts, Action{Kind: Notice, Note: NoteBehind, Path: i, PSN: p.acked.Next()})
+		}
+	}
+	return acts
 }
 
 // comeBack makes the path of a source take part again. A QP that ended as a source has ended as a

@@ -104,7 +104,11 @@ type Group struct {
 	// Restored: the group is older than this run of the daemon, so what its paths have acknowledged
 	// is unknown (feedback.Config.Restored).
 	Restored bool
-	PathMTU  int // payload bytes of a full packet: 256, 512 .. 4096
+	// Turn is the turn with which a restored group begins; nil: the Source's first one.
+	Turn *Turn
+	// KeepsTurns: another member's turn begins only when control has stored it.
+	KeepsTurns bool
+	PathMTU    int // payload bytes of a full packet: 256, 512 .. 4096
 	// Memory is what the source may WRITE to. nil: copies keep the address and the R_Key of a
 	// WRITE. Without ranges: every WRITE is refused.
 	Memory *Memory
@@ -170,6 +174,9 @@ type Path struct {
 	Sends   bool    // role both: the member may become the source
 	Regions Regions // where Group.Memory is at the receiver
 }
+
+// QP names the queue pair of the path's member.
+func (p *Path) QP() QP { return QP{p.Dst, p.RemoteQPN} }
 
 // DeltaPSN is the path's first PSN minus the source's.
 func (g *Group) DeltaPSN(path int) int32 {

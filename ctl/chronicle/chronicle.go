@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -11,9 +12,12 @@ import (
 // group.
 type Chronicle struct {
 	records map[groupfile.ID]*Record
-	// Switched says that another member than the first source has sent. From then on only the data
-	// path knows the PSN of each member.
-	Switched  bool
+	// Switched says that another member than the first source has sent, or is about to.
+	Switched bool
+	// Turn is the present turn. It is not changed, only replaced. nil: that of the first source; if
+	// another member has sent, an earlier release has stored the chronicle, and where the members
+	// stand is lost.
+	Turn      *mft.Turn
 	confirmed map[groupfile.ID]struct{} // the receivers whose programs have said that their QP is ready
 }
 
@@ -85,6 +89,7 @@ func (c *Chronicle) LeaveOut(id groupfile.ID, s Standing) {
 func (c *Chronicle) Came(id groupfile.ID, psn roce.PSN) {
 	c.set(id, Record{Standing: Joined, PSN: psn})
 	c.records[id].since = &psn
+	c.Turn = without(c.Turn, func(other groupfile.ID) bool { return other == id })
 }
 
 // Rename lets a receiver have another ID: the other end of a link has another QPN.
@@ -142,7 +147,8 @@ func (c *Chronicle) Next(running, f *groupfile.File) Chronicle {
 	for _, r := range c.records {
 		update = max(update, r.update+1)
 	}
-	n := Chronicle{Switched: c.Switched}
+	// A member that leaves may join again with another queue pair.
+	n := Chronicle{Switched: c.Switched, Turn: without(c.Turn, func(id groupfile.ID) bool { return f.Receiver(id) < 0 })}
 	for _, m := range f.Receivers {
 		if r := c.records[m.ID()]; r != nil {
 			n.set(m.ID(), *r)
@@ -159,7 +165,7 @@ func (c *Chronicle) Next(running, f *groupfile.File) Chronicle {
 // With returns the records of both chronicles. If both have a record of a receiver, that of next
 // counts.
 func (c *Chronicle) With(next Chronicle) Chronicle {
-	both := Chronicle{Switched: c.Switched || next.Switched, confirmed: maps.Clone(c.confirmed)}
+	both := Chronicle{Switched: c.Switched || next.Switched, Turn: c.Turn, confirmed: maps.Clone(c.confirmed)}
 	for id := range next.confirmed {
 		both.Confirm(id)
 	}

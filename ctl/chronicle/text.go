@@ -13,6 +13,7 @@ import (
 // kept is the JSON form of a chronicle.
 type kept struct {
 	SourceSwitched bool         `json:"sourceSwitched,omitempty"`
+	Turn           *keptTurn    `json:"turn,omitempty"`
 	Receivers      []keptRecord `json:"receivers,omitempty"`
 	Confirmed      []keptID     `json:"confirmed,omitempty"`
 	Of             []keptID     `json:"of,omitempty"` // see TextFor; absent: all receivers of the reader's file
@@ -39,7 +40,7 @@ func compareIDs(a, b keptID) int {
 
 // Text returns the chronicle as JSON, or nil if it is that of a new group.
 func (c *Chronicle) Text() ([]byte, error) {
-	if len(c.records) == 0 && !c.Switched && len(c.confirmed) == 0 {
+	if len(c.records) == 0 && !c.Switched && c.Turn == nil && len(c.confirmed) == 0 {
 		return nil, nil
 	}
 	return c.text(nil)
@@ -58,7 +59,7 @@ func (c *Chronicle) TextFor(f *groupfile.File) ([]byte, error) {
 }
 
 func (c *Chronicle) text(of []keptID) ([]byte, error) {
-	k := kept{SourceSwitched: c.Switched, Of: of}
+	k := kept{SourceSwitched: c.Switched, Turn: keepTurn(c.Turn), Of: of}
 	for id, r := range c.records {
 		k.Receivers = append(k.Receivers, keptRecord{keptID{id.IP, id.RemoteQPN}, *r})
 	}
@@ -93,7 +94,7 @@ func Read(text []byte, f *groupfile.File, clean bool) (Chronicle, error) {
 	for _, m := range f.Receivers {
 		known[m.ID()] = true
 	}
-	c.Switched = k.SourceSwitched
+	c.Switched, c.Turn = k.SourceSwitched, k.Turn.turn()
 	for _, confirmed := range k.Confirmed {
 		if known[confirmed.id()] {
 			c.Confirm(confirmed.id())

@@ -33,6 +33,10 @@ type Switch struct {
 	recently map[netip.Addr]uint64
 	traffic  map[mft.GroupID]dataplane.Traffic
 	answered map[netip.Addr]dataplane.Receiver
+	turns    map[mft.GroupID]mft.Turn
+
+	// OnTurn, if set, is called when a turn begins, or does not.
+	OnTurn func(granted bool)
 
 	// OnCapture, if set, is called when a capture has begun.
 	OnCapture func()
@@ -150,6 +154,34 @@ func (s *Switch) Tell(n dataplane.Note) { s.notes <- n }
 
 // Notes returns only the notes of Tell.
 func (s *Switch) Notes() <-chan dataplane.Note { return s.notes }
+
+// Wait lets a member of the group wait for a turn.
+func (s *Switch) Wait(id mft.GroupID, t mft.Turn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.turns == nil {
+		s.turns = map[mft.GroupID]mft.Turn{}
+	}
+	s.turns[id] = t
+}
+
+// NextTurn is part of ctl.Switch.
+func (s *Switch) NextTurn(id mft.GroupID) (mft.Turn, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, waits := s.turns[id]
+	return t, waits
+}
+
+// BeginTurn is part of ctl.Switch.
+func (s *Switch) BeginTurn(id mft.GroupID, granted bool) {
+	s.mu.Lock()
+	delete(s.turns, id)
+	s.mu.Unlock()
+	if s.OnTurn != nil {
+		s.OnTurn(granted)
+	}
+}
 
 // Part makes a group's receiver at ip report the given part.
 func (s *Switch) Part(id mft.GroupID, ip string, part feedback.Part) {

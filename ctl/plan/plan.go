@@ -200,6 +200,7 @@ func (p *Plan) Group(f *groupfile.File, table *regions.Table, past *chronicle.Ch
 		Policy: f.Policy, Engine: f.Engine, Restored: restored,
 		Source: mft.Source{Leg: p.Source.Leg, RemoteQPN: f.Source.RemoteQPN, FirstPSN: f.Source.FirstPSN},
 	}
+	g.Turn = past.Begins(f)
 	g.Uplinks = p.Source.Uplinks
 	for _, l := range p.Receivers {
 		g.Uplinks |= l.Uplinks

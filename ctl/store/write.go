@@ -55,8 +55,15 @@ func replaceFile(path string, write func(*os.File) error) error {
 		os.Remove(aside)
 		return err
 	}
-	return syncDir(dir)
+	if err := syncDir(dir); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnsynced, err)
+	}
+	return nil
 }
+
+// ErrUnsynced: the new content of a file is in place, and a crash of the box may leave the old one.
+// After every other error the old content stays.
+var ErrUnsynced = errors.New("the directory was not synced")
 
 func writeSynced(path string, write func(*os.File) error) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)

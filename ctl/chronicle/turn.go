@@ -1,0 +1,121 @@
+package chronicle
+
+import (
+	"slices"
+
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// Take records the turn that begins.
+func (c *Chronicle) Take(t *mft.Turn) { c.Turn, c.Switched = t, true }
+
+// Forgotten reports whether it is not known where the members stand.
+func (c *Chronicle) Forgotten() bool { return c.Switched && c.Turn == nil }
+
+// Begins returns the turn with which a restored group begins; nil: the first source's.
+func (c *Chronicle) Begins(f *groupfile.File) *mft.Turn {
+	if c.Turn == nil {
+		return nil
+	}
+	source := c.Turn.Sender()
+	if source == nil {
+		return c.Turn
+	}
+	t := *c.Turn
+	t.Members = slices.Clone(t.Members)
+	for i := range f.Receivers {
+		m := &f.Receivers[i]
+		r := c.records[m.ID()]
+		if r == nil || r.since == nil || t.Member(mft.QP(m.ID())) != nil {
+			continue
+		}
+		// It has joined in this turn: its QP expected its first PSN with the source's PSN since.
+		t.Members = append(t.Members, mft.Standing{
+			QP: mft.QP(m.ID()), Expects: m.FirstPSN.Add(source.NextPSN.Sub(*r.since)), Sender: mft.Sender{NextPSN: m.SendPSN},
+		})
+	}
+	return &t
+}
+
+// without returns the turn without the members for which gone is true.
+func without(t *mft.Turn, gone func(groupfile.ID) bool) *mft.Turn {
+	if t == nil {
+		return nil
+	}
+	next := *t
+	next.Members = slices.DeleteFunc(slices.Clone(t.Members), func(m mft.Standing) bool { return gone(groupfile.ID(m.QP)) })
+	return &next
+}
+
+// keptTurn is the JSON form of a turn.
+type keptTurn struct {
+	Source  *keptID        `json:"source,omitempty"` // absent: the first source, which only sends
+	First   *keptSender    `json:"first,omitempty"`
+	Members []keptStanding `json:"members"`
+}
+
+type keptStanding struct {
+	keptID
+	Expects  roce.PSN    `json:"expects"`
+	Messages roce.MSN    `json:"messages"`
+	Sends    *keptSender `json:"sends,omitempty"`
+}
+
+type keptSender struct {
+	NextPSN  roce.PSN `json:"nextPSN"`
+	Messages roce.MSN `json:"messages"`
+	HadTurn  bool     `json:"hadTurn,omitempty"`
+	Ended    bool     `json:"ended,omitempty"`
+	Pos      roce.PSN `json:"pos"`
+	Back     roce.PSN `json:"back"`
+	Awaited  bool     `json:"awaited,omitempty"`
+}
+
+func keepSender(s mft.Sender) *keptSender {
+	if s == (mft.Sender{}) {
+		return nil
+	}
+	return &keptSender{s.NextPSN, s.Messages, s.HadTurn, s.Ended, s.Round.Pos, s.Round.Back, s.Round.Awaited}
+}
+
+func (k *keptSender) sender() mft.Sender {
+	if k == nil {
+		return mft.Sender{}
+	}
+	return mft.Sender{
+		NextPSN: k.NextPSN, Messages: k.Messages, HadTurn: k.HadTurn, Ended: k.Ended,
+		Round: feedback.Round{Pos: k.Pos, Back: k.Back, Awaited: k.Awaited},
+	}
+}
+
+func keepTurn(t *mft.Turn) *keptTurn {
+	if t == nil {
+		return nil
+	}
+	k := &keptTurn{First: keepSender(t.First)}
+	if t.Source != (mft.QP{}) {
+		k.Source = &keptID{t.Source.IP, t.Source.RemoteQPN}
+	}
+	for _, m := range t.Members {
+		k.Members = append(k.Members, keptStanding{keptID{m.IP, m.RemoteQPN}, m.Expects, m.Messages, keepSender(m.Sender)})
+	}
+	slices.SortFunc(k.Members, func(a, b keptStanding) int { return compareIDs(a.keptID, b.keptID) })
+	return k
+}
+
+func (k *keptTurn) turn() *mft.Turn {
+	if k == nil {
+		return nil
+	}
+	t := &mft.Turn{First: k.First.sender()}
+	if k.Source != nil {
+		t.Source = mft.QP(k.Source.id())
+	}
+	for _, m := range k.Members {
+		t.Members = append(t.Members, mft.Standing{QP: mft.QP(m.id()), Expects: m.Expects, Messages: m.Messages, Sender: m.Sends.sender()})
+	}
+	return t
+}

@@ -1,0 +1,70 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/store"
+)
+
+// takeTurn stores the turn that a member waits for, and lets it begin. A crash behind the first
+// packet of a turn that was not stored would restore the turn before, and receivers would take new
+// packets for old ones. If the turn cannot be stored, the source before goes on, and the next
+// packet of the member asks again.
+func (c *Controller) takeTurn(g *group) {
+	if c.closed || g.published == nil {
+		return
+	}
+	if c.Desired != nil && g.branch == nil && !g.marked {
+		c.markSwitches(g)
+		return
+	}
+	turn, ok := c.Switch.NextTurn(g.id)
+	if !ok {
+		return
+	}
+	before := g.past
+	g.past.Take(&turn)
+	if err := c.saveChronicle(g); err != nil {
+		g.past.Turn, g.past.Switched = before.Turn, before.Switched
+		c.Log.Error("could not store that another member is the source; the source stays, and rocastd tries again with the member's next packet",
+			zap.String("group", g.name), zap.Error(err))
+		if !errors.Is(err, store.ErrUnsynced) { // else it may be stored
+			c.Switch.BeginTurn(g.id, false)
+		}
+		return
+	}
+	g.source = groupfile.ID(turn.Source)
+	c.Switch.BeginTurn(g.id, true)
+}
+
+// markSwitches says in etcd that the source of a group switches, before it does so for the first
+// time. Only the state directory of this box has the turns, so no other box may take the group over
+// from then on.
+func (c *Controller) markSwitches(g *group) {
+	g.switches = true
+	if g.marking {
+		return
+	}
+	g.marking = true
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), reportWithin)
+		defer cancel()
+		err := c.putMembers(ctx, g.name)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		g.marking = false
+		if err != nil {
+			c.Log.Warn("another member waits to be the source until the other boxes can be told; rocastd tries again with its next packet",
+				zap.String("group", g.name), zap.Error(err))
+			return
+		}
+		g.marked = true
+		if c.groups[g.name] == g {
+			c.takeTurn(g)
+		}
+	}()
+}

@@ -1,0 +1,209 @@
+package ctl
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab/etcd"
+	"github.com/rocast/rocast/mft"
+)
+
+// turnOfB is the turn of 10.77.0.2 in a group of bothG1.
+var turnOfB = mft.Turn{
+	Source: mft.QP{IP: addr("10.77.0.2"), RemoteQPN: 1},
+	Members: []mft.Standing{
+		{QP: mft.QP{IP: addr("10.77.0.1"), RemoteQPN: 1}, Expects: 5, Sender: mft.Sender{
+			NextPSN: 1003, Messages: 3, HadTurn: true, Round: feedback.Round{Pos: 1002, Back: 1001, Awaited: true},
+		}},
+		{QP: mft.QP{IP: addr("10.77.0.2"), RemoteQPN: 1}, Expects: 9, Messages: 3, Sender: mft.Sender{NextPSN: 2000, Messages: 7}},
+		{QP: mft.QP{IP: addr("10.77.0.3"), RemoteQPN: 1}, Expects: 10, Messages: 3, Sender: mft.Sender{Ended: true}},
+	},
+}
+
+// takes lets a member of g1 take a turn, and returns whether it was granted and what was stored by
+// then.
+func (w *world) takes(t *testing.T, turn mft.Turn) (granted bool, stored string) {
+	t.Helper()
+	told := 0
+	w.sw.OnTurn = func(yes bool) {
+		text, _ := os.ReadFile(filepath.Join(w.dir, "groups", "g1.state"))
+		told, granted, stored = told+1, yes, string(text)
+	}
+	w.sw.Wait(w.groups["g1"].id, turn)
+	w.news(feedback.NoteWaits, "10.77.0.2", 1, 2000)
+	if told > 1 {
+		t.Errorf("the data path was told %d times", told)
+	}
+	return granted, stored
+}
+
+// A turn is on the disk before it begins, and a restart begins with it, however the daemon ended.
+func TestATurnIsStoredBeforeItBegins(t *testing.T) {
+	for _, clean := range []bool{false, true} {
+		w := newWorld(t)
+		w.create(t, bothG1)
+		if g := w.sw.Table().Group(w.groups["g1"].id); !g.KeepsTurns || g.Turn != nil {
+			t.Errorf("published %+v", g)
+		}
+		if granted, stored := w.takes(t, turnOfB); !granted || !strings.Contains(stored, `"nextPSN": 1003`) {
+			t.Errorf("granted %v, stored %s", granted, stored)
+		}
+		if m := w.part(t, "10.77.0.2"); m.Part != api.PartSource {
+			t.Errorf("the new source is shown as %+v", m)
+		}
+		w = w.restart(t, clean)
+		g := w.sw.Table().Group(w.groups["g1"].id)
+		if diff := cmp.Diff(&turnOfB, g.Turn, cmp.Comparer(func(a, b mft.QP) bool { return a == b })); diff != "" || !g.Restored || !g.KeepsTurns {
+			t.Errorf("clean %v: %+v\n%s", clean, g, diff)
+		}
+		if m := w.part(t, "10.77.0.2"); m.Part != api.PartSource {
+			t.Errorf("the source is shown as %+v", m)
+		}
+		if s, _ := w.Group("g1"); s.State != api.Ready {
+			t.Errorf("%+v", s)
+		}
+		// The first source's turn, for which no receiver's ID stands.
+		back := turnOfB
+		back.Source, back.First = mft.QP{}, mft.Sender{NextPSN: 77, Messages: 4}
+		w.takes(t, back)
+		w = w.restart(t, clean)
+		if g := w.sw.Table().Group(w.groups["g1"].id); g.Turn.Source != back.Source || g.Turn.First != back.First {
+			t.Errorf("%+v", g.Turn)
+		}
+	}
+}
+
+// Without a disk no other member becomes the source, and what was stored before is restored.
+func TestATurnThatCannotBeStoredDoesNotBegin(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, bothG1)
+	w.takes(t, turnOfB)
+	later := turnOfB
+	later.Source = mft.QP{IP: addr("10.77.0.1"), RemoteQPN: 1}
+	groups := filepath.Join(w.dir, "groups")
+	if err := os.Rename(groups, groups+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	if granted, _ := w.takes(t, later); granted {
+		t.Error("the turn was granted")
+	}
+	const message = "could not store that another member is the source; the source stays, and rocastd tries again with the member's next packet"
+	if w.logs.FilterMessage(message).Len() != 1 {
+		t.Errorf("%v", w.logs.All())
+	}
+	if m := w.part(t, "10.77.0.2"); m.Part != api.PartSource {
+		t.Errorf("the source is shown as %+v", m)
+	}
+	if err := os.Rename(groups+"-away", groups); err != nil {
+		t.Fatal(err)
+	}
+	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 2001) // the state is stored again
+	w = w.restart(t, false)
+	if g := w.sw.Table().Group(w.groups["g1"].id); g.Turn == nil || g.Turn.Source != turnOfB.Source {
+		t.Errorf("%+v", g.Turn)
+	}
+}
+
+// A member that joins in a turn has no place in what was stored of it: its own record says where it
+// began. One that leaves and joins again, with another queue pair, has no place from before.
+func TestAMemberJoinsInATurn(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, bothG1)
+	w.takes(t, turnOfB)
+	without := strings.Replace(bothG1, "  - {ip: 10.77.0.3, qpn: 19, psn: 7}\n", "", 1)
+	w.update(t, without)
+	w.update(t, without+"  - {ip: 10.77.0.3, qpn: 20, psn: 300}\n")
+	w.news(feedback.NoteJoined, "10.77.0.3", 1, 2010)
+	w = w.restart(t, false)
+	g := w.sw.Table().Group(w.groups["g1"].id)
+	m := g.Turn.Member(mft.QP{IP: addr("10.77.0.3"), RemoteQPN: 1})
+	if m == nil || m.Expects != 290 { // it expected 300 with packet 2010, and the turn begins with 2000
+		t.Errorf("%+v", m)
+	}
+	next := turnOfB
+	next.Members = append(next.Members[:2:2], mft.Standing{QP: m.QP, Expects: 400})
+	w.takes(t, next)
+	w = w.restart(t, false)
+	if m := w.sw.Table().Group(w.groups["g1"].id).Turn.Member(m.QP); m == nil || m.Expects != 400 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// A group that ends with the daemon stores nothing.
+func TestTheTurnsOfAConnectionsGroupAreNotStored(t *testing.T) {
+	w := newWorld(t)
+	file, err := w.parse(t.Context(), []byte(bothG1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (helperGroups{w.Controller}).Create(t.Context(), file); err != nil {
+		t.Fatal(err)
+	}
+	if w.sw.Table().Group(w.groups["g1"].id).KeepsTurns {
+		t.Error("the data path waits for control")
+	}
+}
+
+// What the daemon hears when its data path has ended comes too late: nothing may be sent any more.
+func TestNoTurnBeginsWhenTheDaemonEnds(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, bothG1)
+	w.sw.OnTurn = func(bool) { t.Error("a turn begins") }
+	w.sw.Wait(w.groups["g1"].id, turnOfB)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.news(feedback.NoteWaits, "10.77.0.2", 1, 2000)
+}
+
+// Before the source of a group switches for the first time, etcd knows that no other box may take
+// the group over. Without etcd it does not switch.
+func TestNoOtherBoxTakesOverAGroupWhoseSourceHasSwitched(t *testing.T) {
+	t.Parallel()
+	cluster, ctx := etcd.Start(t, 1), t.Context()
+	f := newFabric(t, 2)
+	b1, b2 := f.box("b1"), f.box("b2")
+	b2.hops.CopyFrom(b1.hops)
+	stop := b1.share(cluster)
+	text := strings.Replace(groupFile("10.1.0.2", "10.1.0.3"), "ip: 10.1.0.2,", "ip: 10.1.0.2, sendPSN: 2000, role: both,", 1)
+	if _, err := b1.Create(ctx, []byte(text)); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	b2.share(cluster)
+	b2.eventually("it knows of the group", func() bool { e, _ := b2.Desired.Entry("g1"); return e.Root == "b1" })
+	begun := make(chan string, 1)
+	b1.sw.OnTurn = func(granted bool) {
+		e, _ := b1.Desired.Entry("g1")
+		begun <- string(e.Members)
+	}
+	turn := turnOfB
+	turn.Source.IP = addr("10.1.0.2")
+	b1.sw.Wait(b1.groups["g1"].id, turn)
+	b1.newsOf("g1", feedback.NoteWaits, "10.1.0.2", 1, 2000)
+	if members := <-begun; !strings.Contains(members, `"sourceSwitched": true`) || strings.Contains(members, `"turn"`) {
+		t.Errorf("the turn begins, and etcd knows %s", members)
+	}
+	b2.eventually("it knows that the source switches", func() bool {
+		e, _ := b2.Desired.Entry("g1")
+		return strings.Contains(string(e.Members), "sourceSwitched")
+	})
+	stop(false)
+	const why = "its source has switched, and only the box that carried it knows the offsets between the members' PSNs"
+	b2.eventually("it refuses to take the group over", func() bool {
+		e, _ := b2.Desired.Entry("g1")
+		return e.Root == "b2" && strings.Contains(e.Report, why)
+	})
+	if b2.published("g1") != nil {
+		t.Error("b2 carries the group")
+	}
+	b1.restart(false, false)
+	if g := b1.published("g1"); g == nil || g.Turn == nil {
+		t.Errorf("the box itself has %+v", g)
+	}
+}

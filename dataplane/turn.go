@@ -1,0 +1,338 @@
+package dataplane
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// A turn is the time in which one member is the source. A restart has to know in which turn the
+// group was: the PSNs of a queue pair that receives are those of all turns, one after the other,
+// and a receiver takes a packet that is mapped to a PSN of an earlier turn for an old one and
+// acknowledges it. So control stores a turn before its first packet is forwarded:
+//
+//	a packet of another member ──▶ the member waits, a note tells control
+//	control asks for the turn  ──▶ nothing new of the source is forwarded: what is stored stays true
+//	control has stored it      ──▶ the turn begins, with the packets of the member that were kept
+//
+// A note may be lost: the member's next packet makes another one.
+
+// claimant is the member that is to be the source next.
+type claimant struct {
+	stands bool
+	held   bool // control stores the turn
+	told   bool // there was a note since the member's last packet
+	path   int
+	since  feedback.Tick // when its first packet came
+	next   roce.PSN      // the packet behind those that are kept
+	kept   *handoff      // nil: none
+}
+
+// keptLife is how old the packets of a member that waits may be when its turn begins: no packet
+// lives longer in a network.
+const keptLife = feedback.Tick(time.Second)
+
+// switchSource handles the packet ev of a member that is not the source, and may make it the source
+// (rule 12). The result is 0, or the reason why the packet does not do so.
+func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, leg *mft.Leg, next int, ev *feedback.Event, out *Outputs) Reason {
+	to := st.senderState(next)
+	if behind := ev.PSN.Sub(to.NextPSN); behind < 0 && behind > -feedback.Window && to.HadTurn {
+		// The member missed the last ACK of its turn. Everyone has this packet, so it is
+		// acknowledged again.
+		if to.Round.Arrive(ev.PSN) && feedback.DueAnswer(ev.PSN, to.NextPSN.Prev(), ev.AckReq) {
+			out.Replies = append(out.Replies, st.reply(leg, ev.PSN, roce.AETH{
+				Syndrome: st.noGrant(), MSN: to.Messages,
+			}, ev.MigReq))
+		}
+		return Reason(feedback.Filtered)
+	}
+	claim := st.claim(next)
+	switch may := !to.Ended && st.merge.MaySwitch(now, claim); {
+	case !to.Ended && c.keepsBehind(st, f, next, ev.PSN):
+		return SourceWaits
+	case may && ev.PSN != to.NextPSN:
+		return SourceOutOfStep
+	case to.Ended || ev.PSN != to.NextPSN:
+		return SourceBlocked
+	case !may && st.merge.MayAsk():
+		c.acts = st.merge.Ask(now, c.acts[:0])
+		c.perform(st, nil, out)
+		return c.keep(now, st, f, next)
+	case !may:
+		c.sync(now, st, out)
+		c.acts = st.merge.Claim(now, c.acts[:0])
+		c.perform(st, nil, out)
+		return SourceBlocked
+	case st.group.KeepsTurns:
+		return c.keep(now, st, f, next)
+	}
+	c.takeBack(now, st, out)
+	if !st.merge.MaySwitch(now, claim) { // the engine has carried something until then
+		return SourceBlocked
+	}
+	c.beginTurn(st, next, out)
+	return 0
+}
+
+// claim is the source switch for which the member of path next waits.
+func (st *state) claim(next int) feedback.SourceSwitch {
+	to := st.senderState(next)
+	return feedback.SourceSwitch{PSN: to.NextPSN, Messages: to.Messages, OldPath: max(st.active, onlySends), NewPath: next}
+}
+
+// keep lets the member of path next wait with f, the first packet of its turn.
+func (c *Core) keep(now feedback.Tick, st *state, f *Frame, next int) Reason {
+	w := &st.claimant
+	switch {
+	case !w.stands || !w.held && now-w.since > keptLife:
+		kept := w.kept
+		if kept == nil {
+			kept = c.newKept()
+		}
+		kept.drop()
+		*w = claimant{stands: true, path: next, since: now, kept: kept, next: f.Original.PSN.Next()}
+		kept.put(f)
+		return SourceWaits
+	case w.path == next:
+		w.told = false // the note may be lost
+	}
+	return SourceBlocked
+}
+
+// keepsBehind keeps a packet of the member that waits, if it follows those that are kept.
+func (c *Core) keepsBehind(st *state, f *Frame, next int, psn roce.PSN) bool {
+	w := &st.claimant
+	if !w.stands || w.path != next || psn != w.next || !w.kept.put(f) {
+		return false
+	}
+	w.next = psn.Next()
+	return true
+}
+
+// newKept returns a ring for the packets of a member that waits.
+func (c *Core) newKept() *handoff {
+	if h := c.spare; h != nil {
+		c.spare = nil
+		return h
+	}
+	return newHandoff(keptFrames)
+}
+
+// advance comes after every event of a group in which a member waits for its turn.
+func (c *Core) advance(now feedback.Tick, st *state, out *Outputs) {
+	w := &st.claimant
+	if w.told || !st.merge.MaySwitch(now, st.claim(w.path)) {
+		return
+	}
+	w.told = true
+	if !st.group.KeepsTurns {
+		c.endWait(st)
+		return
+	}
+	leg := st.group.Leg(w.path)
+	out.Notes = append(out.Notes, Note{
+		Group: st.group.ID, Receiver: leg.Dst, RemoteQPN: st.group.RemoteQPN(w.path), What: feedback.NoteWaits, PSN: st.senderState(w.path).NextPSN,
+	})
+}
+
+// endWait lets the worker handle what was kept of the member that waited.
+func (c *Core) endWait(st *state) {
+	if k := st.claimant.kept; k != nil {
+		c.replays = append(c.replays, replay{k, st.claimant.since})
+	}
+	st.claimant = claimant{}
+}
+
+// replay is packets that a member's turn begins with.
+type replay struct {
+	kept  *handoff
+	since feedback.Tick
+}
+
+// NextTurn returns the turn that a member of the group waits for, if there is one and everything of
+// the turn before is acknowledged. Until BeginTurn, nothing new of the source is forwarded.
+func (c *Core) NextTurn(now feedback.Tick, id mft.GroupID, out *Outputs) (t mft.Turn, ok bool) {
+	st := c.stateOf(id)
+	if st == nil || !st.claimant.stands {
+		return t, false
+	}
+	c.takeBack(now, st, out)
+	if !st.claimant.held && !st.merge.MaySwitch(now, st.claim(st.claimant.path)) {
+		return t, false
+	}
+	st.claimant.held = true
+	c.acts = st.merge.LeaveBehind(c.acts[:0]) // now, because it is stored with the turn
+	c.perform(st, nil, out)
+	st.endTurn()
+	return st.turnOf(st.claimant.path), true
+}
+
+// BeginTurn lets the turn begin that NextTurn returned; without granted, the source goes on.
+func (c *Core) BeginTurn(id mft.GroupID, granted bool, out *Outputs) (begun bool) {
+	st := c.stateOf(id)
+	if st == nil || !st.claimant.held {
+		return false
+	}
+	if granted {
+		c.beginTurn(st, st.claimant.path, out)
+		c.endWait(st)
+		return true
+	}
+	st.claimant.held = false
+	return false
+}
+
+// beginTurn makes the member of path next the source.
+func (c *Core) beginTurn(st *state, next int, out *Outputs) {
+	st.endTurn()
+	to := st.senderState(next)
+	st.place(to)
+	c.acts = st.merge.SwitchSource(st.claim(next), c.acts[:0])
+	c.perform(st, nil, out)
+	if st.held != nil {
+		c.repair.retained.releaseAll(st.held) // of another PSN space
+	}
+	st.takesTurn(next)
+	st.active = next
+	st.edits = st.group.Edits(next)
+	leg := st.group.Leg(next)
+	out.Notes = append(out.Notes, Note{
+		Group: st.group.ID, Receiver: leg.Dst, RemoteQPN: st.group.RemoteQPN(next), What: feedback.NoteSource, PSN: to.NextPSN,
+	})
+}
+
+// endTurn notes where the source and all paths stand at the end of the source's turn.
+func (st *state) endTurn() {
+	from := st.senderState(st.active)
+	*from = mft.Sender{
+		NextPSN: st.merge.NextPSN(), Messages: st.merge.Messages(),
+		HadTurn: st.merge.Settled(), Ended: st.merge.Ended(), Round: st.merge.Round(),
+	}
+	for i := range st.turns {
+		// A path that takes part is where the source's stream ends. Those that do not take part
+		// stay where they were left.
+		if at, turn := &st.offsets[i], &st.turns[i]; st.merge.Part(i) == feedback.PartActive {
+			turn.awayPSN, turn.awayMSN = from.NextPSN.Add(at.deltaPSN), st.merge.MSN(i).Add(-at.deltaMSN)
+		}
+	}
+}
+
+// place sets the offsets of all paths from the source that is at from.
+func (st *state) place(from *mft.Sender) {
+	for i := range st.turns {
+		turn := &st.turns[i]
+		st.offsets[i] = offset{deltaPSN: turn.awayPSN.Sub(from.NextPSN), deltaMSN: from.Messages.Sub(turn.awayMSN)}
+	}
+}
+
+// turnOf returns the turn of the member of path next, behind the end of the source's.
+func (st *state) turnOf(next int) mft.Turn {
+	t := mft.Turn{First: st.first}
+	for i := range st.turns {
+		if st.merge.Part(i) == feedback.PartJoining {
+			continue
+		}
+		p, turn := &st.group.Paths[i], &st.turns[i]
+		t.Members = append(t.Members, mft.Standing{
+			QP: p.QP(), Expects: turn.awayPSN, Messages: turn.awayMSN, Sender: turn.Sender,
+		})
+	}
+	if next >= 0 {
+		t.Source = st.group.Paths[next].QP()
+	}
+	return t
+}
+
+// recall lets a new state begin with a turn, and returns where its source is.
+func (st *state) recall(t *mft.Turn) mft.Sender {
+	if st.turns == nil {
+		st.turns = newTurns(st.group)
+	}
+	st.first, st.active = t.First, departed
+	if t.Source == (mft.QP{}) {
+		st.active = onlySends
+	}
+	for i := range st.turns {
+		qp := st.group.Paths[i].QP()
+		if m := t.Member(qp); m != nil {
+			st.turns[i] = turn{awayPSN: m.Expects, awayMSN: m.Messages, Sender: m.Sender}
+		}
+		if qp == t.Source {
+			st.active = i
+		}
+	}
+	var from mft.Sender
+	if s := t.Sender(); s != nil {
+		from = *s
+	}
+	st.place(&from)
+	return from
+}
+
+// question handles a packet by which the box above asks what has been acknowledged here. Only one
+// of the source's turn can be answered, when nothing is on its way here.
+func (c *Core) question(now feedback.Tick, st *state, leg *mft.Leg, sender int, out *Outputs) Reason {
+	switch {
+	case sender != st.active:
+	case st.merge.MayAsk():
+		c.acts = st.merge.Ask(now, c.acts[:0])
+		c.perform(st, nil, out)
+	case st.merge.Settled() && st.merge.MaySwitch(now, st.claim(onlySends)):
+		out.Replies = append(out.Replies, st.reply(leg, st.merge.NextPSN().Prev(), roce.AETH{
+			Syndrome: st.noGrant(), MSN: st.merge.Messages(),
+		}, false))
+	}
+	return SourceAsks
+}
+
+// isQuestion says whether a request is a question: no requester sends a MIDDLE packet without
+// payload.
+func isQuestion(v *roce.View) bool { return v.Opcode == roce.OpWriteMiddle && v.PayloadBytes == 0 }
+
+// replay handles the packets with which turns begin.
+func (w *Worker) replay() {
+	for len(w.core.replays) > 0 {
+		r := w.core.replays[0]
+		w.core.replays = slices.Delete(w.core.replays, 0, 1)
+		for now := w.now(); now-r.since <= keptLife; {
+			n := r.kept.take(w.pool, w.frames)
+			if n == 0 {
+				break
+			}
+			w.handle(now, w.frames[:n])
+		}
+		r.kept.drop()
+		w.core.spare = r.kept
+	}
+}
+
+// NextTurn returns the turn that a member of the group waits for, if there is one and everything of
+// the turn before is acknowledged. Until BeginTurn, nothing new of the source is forwarded.
+func (s *Switch) NextTurn(id mft.GroupID) (t mft.Turn, ok bool) {
+	s.ofOwner(id, func(w *Worker) { t, ok = w.core.NextTurn(w.now(), id, &w.out) })
+	return t, ok
+}
+
+// BeginTurn lets the turn begin that NextTurn returned; without granted, the source goes on.
+func (s *Switch) BeginTurn(id mft.GroupID, granted bool) {
+	s.ofOwner(id, func(w *Worker) {
+		w.core.BeginTurn(id, granted, &w.out)
+	})
+}
+
+// ofOwner runs f on the worker that has the group, if one has, and sends what is due then.
+func (s *Switch) ofOwner(id mft.GroupID, f func(w *Worker)) {
+	owner := s.owners.of(id)
+	if owner < 0 {
+		return
+	}
+	s.do(s.workers[owner], func(w *Worker) {
+		f(w)
+		w.flush()
+		w.core.PutBack()
+		w.replay()
+	})
+}

@@ -1,0 +1,356 @@
+package dataplane_test
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// keeper is a stage whose turns are stored before they begin.
+type keeper struct {
+	*stage
+	engine *porttest.FanOut
+	now    feedback.Tick
+	stored *mft.Turn
+}
+
+func newKeeper(t *testing.T, paths ...mft.Path) *keeper {
+	g := group()
+	g.Paths, g.KeepsTurns = paths, true
+	k := &keeper{stage: &stage{t: t, group: g, members: map[netip.Addr]*actor{}}}
+	k.members[ipA] = &actor{sends: firstPSN}
+	k.enter(paths)
+	k.begin()
+	return k
+}
+
+func (k *keeper) begin() {
+	k.t.Helper()
+	k.Net = porttest.NewRetaining(5, porttest.RepairChunks, k.engine, func() feedback.Tick { return k.now })
+	if _, err := k.Switch.Add(k.group); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// crash lets another switch begin with what was stored.
+func (k *keeper) crash() {
+	k.t.Helper()
+	next := *k.group
+	next.Restored, next.Turn = true, k.stored
+	k.group = &next
+	k.begin()
+}
+
+// posts sends the next packets of a member, which are messages.
+func (k *keeper) posts(from netip.Addr, packets int) {
+	k.t.Helper()
+	for n := range packets {
+		p := write(k.members[from].sends.Add(int32(n)), []byte("message"))
+		p.src = from
+		say(k.t, k.Net, p)
+	}
+}
+
+// waits takes the note that a member waits for its turn.
+func (k *keeper) waits(who netip.Addr) {
+	k.t.Helper()
+	select {
+	case n := <-k.Switch.Notes():
+		if n.What != feedback.NoteWaits || n.Receiver != who || n.PSN != k.members[who].sends {
+			k.t.Fatalf("note %+v", n)
+		}
+	default:
+		k.t.Fatalf("no note; counters %v", moved(k.Switch))
+	}
+}
+
+// store stores the turn that a member waits for, as control does.
+func (k *keeper) store() {
+	k.t.Helper()
+	turn, ok := k.Switch.NextTurn(k.group.ID)
+	if !ok {
+		k.t.Fatalf("nobody waits for a turn; counters %v", moved(k.Switch))
+	}
+	k.stored = &turn
+}
+
+// gets lets every member but from get and acknowledge packets, each its next ones.
+func (k *keeper) gets(from netip.Addr, packets int) {
+	k.t.Helper()
+	k.members[from].sends, k.members[from].sent = k.members[from].sends.Add(int32(packets)), k.members[from].sent.Add(int32(packets))
+	for _, p := range k.group.Paths {
+		if p.Dst == from {
+			continue
+		}
+		out := k.Ports[portOf[p.Dst]].Take()
+		if len(out) != packets {
+			k.t.Fatalf("%v got %d frames, not %d; counters %v", p.Dst, len(out), packets, moved(k.Switch))
+		}
+		for _, frame := range out {
+			if d := decode(k.t, frame); d.PSN != k.members[p.Dst].expects {
+				k.t.Fatalf("%v got PSN %d of %v, and expects %d", p.Dst, d.PSN, from, k.members[p.Dst].expects)
+			}
+			k.answer(p.Dst)
+		}
+	}
+	acks := k.Ports[portOf[from]].Take()
+	if len(acks) == 0 {
+		k.t.Fatalf("%v heard nothing; counters %v", from, moved(k.Switch))
+	}
+	if d := decode(k.t, acks[len(acks)-1]); d.PSN != k.members[from].sends.Prev() || d.MSN != k.members[from].sent {
+		k.t.Fatalf("%v heard ACK %d, MSN %d; it has sent %+v", from, d.PSN, d.MSN, *k.members[from])
+	}
+}
+
+// tells answers the questions that a restarted box asks, as responders do.
+func (k *keeper) tells() {
+	k.t.Helper()
+	for _, p := range k.group.Paths {
+		m := k.members[p.Dst]
+		for _, frame := range k.Ports[portOf[p.Dst]].Take() {
+			d := decode(k.t, frame)
+			if d.Opcode != roce.OpWriteMiddle || d.Payload != "" || !d.ICRCValid || !d.ChecksumValid || d.QPN != p.DestQPN || d.Src != p.Src {
+				k.t.Fatalf("%v got %+v", p.Dst, d)
+			}
+			if d.PSN.Sub(m.expects) >= 0 {
+				k.t.Fatalf("%v is asked by PSN %d, and expects %d: it may execute that", p.Dst, d.PSN, m.expects)
+			}
+			a := ack(p.Dst, m.expects.Prev(), roce.SyndromeUnlimited)
+			a.aeth.MSN = m.received
+			say(k.t, k.Net, a)
+		}
+	}
+}
+
+// drain takes the notes so far.
+func (k *keeper) drain() (notes []dataplane.Note) {
+	for {
+		select {
+		case n := <-k.Switch.Notes():
+			notes = append(notes, n)
+		default:
+			return notes
+		}
+	}
+}
+
+// A turn begins when control has stored it, with all packets that came meanwhile.
+func TestATurnBeginsWhenItIsStored(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+	k.message(ipA)
+	k.posts(ipB, 3)
+	silent(t, k.Net)
+	k.waits(ipB)
+	if notes := k.drain(); len(notes) > 0 {
+		t.Errorf("more notes: %+v", notes)
+	}
+	k.store()
+	silent(t, k.Net)
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.gets(ipB, 3)
+	if notes := k.drain(); len(notes) != 1 || notes[0].What != feedback.NoteSource || notes[0].Receiver != ipB || notes[0].PSN != 500 {
+		t.Errorf("notes %+v", notes)
+	}
+	if _, ok := k.Switch.NextTurn(k.group.ID); ok {
+		t.Error("another turn is to be stored")
+	}
+	if m := moved(k.Switch); m["source-waits"] != 3 || m["forwarded"] != 4 || m["source-blocked"] != 0 {
+		t.Errorf("counters %v", m)
+	}
+	k.message(ipB)
+}
+
+// What control stores stays true: the source sends nothing new meanwhile, also where it sends again
+// what it has not heard an ACK of. If the turn is not stored, the source goes on.
+func TestTheSourceWaitsWhileATurnIsStored(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+	k.message(ipA)
+	k.posts(ipB, 1)
+	k.store()
+	k.members[ipA].sends--
+	k.posts(ipA, 2) // the last one again, and a new one
+	if psn := heard(t, k.Net, ipA, roce.OpAck); psn != k.members[ipA].sends {
+		t.Errorf("a heard ACK %d", psn)
+	}
+	k.members[ipA].sends++
+	silent(t, k.Net)
+	before := *k.stored
+	k.store() // control asks again
+	if k.stored.Source != before.Source || k.stored.First != before.First {
+		t.Errorf("the turn is now %+v, and was %+v", k.stored, before)
+	}
+	k.Switch.BeginTurn(k.group.ID, false)
+	k.message(ipA)
+	k.drain()
+	k.posts(ipB, 1)
+	k.waits(ipB)
+	k.store()
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.gets(ipB, 1)
+	if m := moved(k.Switch); m["source-blocked"] != 2 { // a's new packet, and b's while it waited
+		t.Errorf("counters %v", m)
+	}
+}
+
+// The engine has a group again only when it is decided whose turn it is.
+func TestTheEngineHasNoGroupWhoseTurnIsStored(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+	k.engine = porttest.NewFanOut()
+	k.begin()
+	busy := func() {
+		for range 20 {
+			k.message(ipA)
+		}
+		if !k.engine.Load(k.group.ID).Armed {
+			t.Fatal("the engine does not have the group")
+		}
+	}
+	busy()
+	k.posts(ipB, 1)
+	busy() // nothing is stored yet
+	k.store()
+	if k.engine.Load(k.group.ID).Armed {
+		t.Error("the engine may carry what is not in the stored turn")
+	}
+	k.posts(ipA, 20)
+	silent(t, k.Net)
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.gets(ipB, 1)
+}
+
+// No note is necessary: the member's next packet makes another one. A note is made once for it.
+func TestALostNoteIsMadeAgain(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+	k.message(ipA)
+	for range 3 {
+		k.posts(ipB, 2)
+		k.waits(ipB) // and is lost
+		if notes := k.drain(); len(notes) > 0 {
+			t.Errorf("more notes: %+v", notes)
+		}
+	}
+	k.store()
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.gets(ipB, 2) // each once
+}
+
+// More packets are kept than most sources send before they hear an ACK, and not more. The first one
+// that was not is asked for.
+func TestWhatIsKeptIsBounded(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+	k.message(ipA)
+	k.posts(ipB, 70)
+	k.store()
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.gets(ipB, 64)
+	if m := moved(k.Switch); m["source-waits"] != 64 || m["source-blocked"]+m["source-out-of-step"] != 6 {
+		t.Errorf("counters %v", m)
+	}
+}
+
+// A member whose packets waited for longer than packets live in a network begins with what it sends
+// now.
+func TestWhatIsKeptGrowsOld(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), both(2, ipC, 70))
+	k.message(ipA)
+	k.posts(ipB, 1)
+	k.posts(ipC, 1) // b is the next one
+	k.drain()
+	k.now += 1_000_000_001
+	k.posts(ipC, 1)
+	k.waits(ipC)
+	k.store()
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.gets(ipC, 1)
+
+	k.posts(ipB, 1)
+	k.store()
+	k.now += 1_000_000_001
+	k.Switch.BeginTurn(k.group.ID, true)
+	silent(t, k.Net)
+	k.message(ipB)
+}
+
+// Members come and go while one waits for its turn.
+func TestMembersChangeWhileOneWaits(t *testing.T) {
+	b, c, early := both(1, ipB, 500), receiver(2, ipC), receiver(4, ipEarly)
+	k := newKeeper(t, b, c)
+	k.message(ipA)
+	k.posts(ipB, 1)
+	k.store()
+	k.update(early, b, c)
+	k.Switch.BeginTurn(k.group.ID, true)
+	silent(t, k.Net)
+	k.drain()
+	k.posts(ipB, 1)
+	k.waits(ipB)
+	k.store()
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.gets(ipB, 1)
+}
+
+// The switch crashes at any moment of any number of turns. Every queue pair's PSNs and MSNs
+// continue.
+func TestTurnsOutliveCrashes(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		k := newKeeper(t, both(1, ipB, 0xFFFFFE), both(2, ipC, 70), receiver(3, ipD))
+		if seed%2 > 0 {
+			k.group.Policy.Repair = feedback.RepairLocal
+		}
+		if seed%4 > 1 {
+			k.engine = porttest.NewFanOut()
+		}
+		if seed%4 > 0 {
+			k.begin()
+		}
+		source := ipA
+		for range 12 {
+			if next := []netip.Addr{ipA, ipB, ipC}[random.IntN(3)]; next == source {
+				k.posts(next, 1)
+				k.gets(next, 1)
+			} else {
+				k.takesTurn(next, random)
+				source = next
+			}
+			if random.IntN(3) == 0 {
+				k.crash()
+			}
+		}
+	}
+}
+
+// takesTurn lets a member become the source, with or without a crash on the way.
+func (k *keeper) takesTurn(next netip.Addr, random *rand.Rand) {
+	k.t.Helper()
+	crash := random.IntN(5)
+	k.posts(next, 2)
+	k.tells() // after a restart
+	if crash == 1 {
+		k.crash()
+		k.posts(next, 2)
+		k.tells()
+	}
+	k.store()
+	if crash == 2 { // the turn is stored, and has not begun
+		k.crash()
+		k.posts(next, 2)
+		k.gets(next, 2)
+		return
+	}
+	k.Switch.BeginTurn(k.group.ID, true)
+	if crash == 3 { // the packets have gone out, and nobody knows whether they came
+		for _, p := range k.Ports {
+			p.Take()
+		}
+		k.crash()
+		k.posts(next, 2)
+	}
+	k.gets(next, 2)
+}

@@ -1,0 +1,6 @@
+// Package turns tests that data survives a crash of rocastd behind a change of the source: the box
+// is killed as soon as the writes of a turn have completed, and what comes next must be at all
+// members.
+//
+// ROCAST_CRASHES says how often the box is killed: `ROCAST_CRASHES=200 go test ./test/turns -v`.
+package turns
