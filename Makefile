@@ -17,7 +17,7 @@ DUPL        := github.com/mibk/dupl@v1.1.0
 # The build tags of the tree: lint also reads the files that are compiled only under a tag.
 TAGS        := softroce
 
-.PHONY: all build package demo demo-tree consensus storage test race bench bench-apps generate lint softroce operate-story watch sim sim-scale model fuzz mutants install clean help
+.PHONY: all build package demo demo-tree consensus storage test race bench bench-apps generate lint softroce operate-story watch sim matrix sim-scale model fuzz mutants install clean help
 
 all: build
 
@@ -118,6 +118,15 @@ sim: ## SEEDS simulated runs from seed FROM on, and a tenth as many through tree
 	$(GO) build -o $(BUILD)/rocsim ./verify/sim/rocsim
 	$(BUILD)/rocsim $(if $(REPLAY),-replay $(REPLAY),-seeds $(SEEDS) -from $(FROM)) -out $(BUILD)
 	$(if $(REPLAY),,$(BUILD)/rocsim -tree -seeds $$(($(SEEDS) / 10 + 1)) -from $(FROM))
+
+# SEED chooses the cells and their runs, RUNS how many runs a cell has; ONLY='event=kill ack=quorum'
+# plays cells with these values, CELL='...' SEED=n one run again.
+SEED ?= 1
+RUNS ?= 20
+matrix: ## each pair of what a group can be, and each three with an event; SEED=n, RUNS=n, ONLY='values'; CELL='values' replays
+	@mkdir -p $(BUILD)
+	$(GO) build -o $(BUILD)/rocsim ./verify/sim/rocsim
+	$(BUILD)/rocsim -from $(SEED) $(if $(CELL),-cell '$(CELL)',-matrix -seeds $(RUNS) -only '$(ONLY)')
 
 # Full, it takes minutes on one core and 1 GiB.
 sim-scale: ## the papers' networks of 1,024 and 16,384 hosts in simulation, with plots; SHORT=1: under a minute

@@ -58,6 +58,10 @@ func (d drawer) scenario(seed uint64, receivers, packets int) Scenario {
 	d.members(&s, packets)
 	d.programs(&s, packets)
 	d.quorum(&s)
+	if d.oneIn(4) {
+		s.Policy.SilentAfter = d.between(s.ackTimeout(), 3*s.ackTimeout())
+		s.Policy.Evict = d.oneIn(2)
+	}
 	d.patience(&s)
 	d.congestion(&s, packets)
 	d.flowControl(&s)
@@ -77,6 +81,7 @@ func (d drawer) scenario(seed uint64, receivers, packets int) Scenario {
 		s.StoreAfter = d.between(time.Microsecond, s.ackTimeout())
 	}
 	d.uplinks(&s, packets)
+	s.Tagged = d.oneIn(8)
 	return s
 }
 
@@ -126,7 +131,7 @@ func (d drawer) repair(s *Scenario) {
 	}
 }
 
-// engine draws how far engine and core are apart.
+// engine draws how far the engine and the core are apart, if there is one.
 func (d drawer) engine(s *Scenario) {
 	if !s.FanOut || d.oneIn(4) {
 		return
@@ -454,22 +459,26 @@ func (d drawer) flowControl(s *Scenario) {
 
 // quorum draws a quorum of no more receivers than there always are.
 func (d drawer) quorum(s *Scenario) {
-	always := 0
-	for i := range s.Hosts {
-		if h := &s.Hosts[i]; h.Receiver && !h.Outside && len(h.Messages) == 0 {
-			always++
-		}
-	}
-	if s.has(Leave) {
-		always--
-	}
 	rarely := 5
 	if s.has(SourceChange) {
 		rarely = 2 // what the quorum went on without, the next source has to wait for
 	}
-	if always > 0 && d.oneIn(rarely) {
+	if always := s.always(); always > 0 && d.oneIn(rarely) {
 		s.Policy.Ack = feedback.AckPolicy(1 + d.IntN(always))
 	}
+}
+
+// always returns how many receivers there are at any time.
+func (s *Scenario) always() (n int) {
+	for i := range s.Hosts {
+		if h := &s.Hosts[i]; h.Receiver && !h.Outside && len(h.Messages) == 0 {
+			n++
+		}
+	}
+	if s.has(Leave) {
+		n--
+	}
+	return n
 }
 
 // weights draws for how many receivers each host stands in a quorum, and another quorum that fits.
@@ -502,10 +511,6 @@ func (d drawer) weights(s *Scenario) {
 // With a quorum, a source may wait for ever when receivers and the switch have crashed: then the
 // switch has to report the receivers that can never follow.
 func (d drawer) patience(s *Scenario) {
-	if d.oneIn(4) {
-		s.Policy.SilentAfter = d.between(s.ackTimeout(), 3*s.ackTimeout())
-		s.Policy.Evict = d.oneIn(2)
-	}
 	fewer := s.has(Leave) || s.Policy.Evict || s.Policy.Ack != feedback.AckAll
 	s.RetryCount, s.RNRRetry = retryForEver, retryForEver
 	if s.has(ReceiverCrash, KeyLost) || s.reads() && s.has(SwitchCrash, SourceChange) ||
@@ -518,9 +523,14 @@ func (d drawer) patience(s *Scenario) {
 	if d.oneIn(8) && !(s.has(SourceChange) && s.RetryCount == retryForEver) {
 		s.RNRRetry = uint8(2 + d.IntN(5))
 	}
+	s.Limit = s.longEnough()
+}
+
+// longEnough returns a time in which every run ends.
+func (s *Scenario) longEnough() time.Duration {
 	messages := 100
 	for i := range s.Hosts {
 		messages += len(s.Hosts[i].Messages)
 	}
-	s.Limit = 10*time.Second + 300*s.ackTimeout() + s.longestRNR()*time.Duration(messages)
+	return 10*time.Second + 300*s.ackTimeout() + s.longestRNR()*time.Duration(messages)
 }

@@ -20,22 +20,7 @@ var treeShapes = [][]int{{0}, {0}, {0, 0}, {0, 1}, {0, 1}, {0, 0, 0}, {0, 0, 1},
 // them, for as long as it takes.
 func DrawTree(seed uint64) TreeScenario {
 	d := drawer{rand.New(rand.NewPCG(seed, treeStream))}
-	shape := pick(d, treeShapes...)
-	s := TreeScenario{Boxes: make([]TreeBox, 1+len(shape)), At: []int{0}}
-	leaf := make([]bool, len(s.Boxes))
-	for i := range leaf {
-		leaf[i] = i > 0
-	}
-	for i, parent := range shape {
-		s.Boxes[1+i].Parent = parent
-		leaf[parent] = false
-	}
-	for b := range s.Boxes {
-		for n := d.IntN(3); n > 0 || leaf[b]; n-- {
-			s.At = append(s.At, b)
-			leaf[b] = false
-		}
-	}
+	s := d.tree()
 	packets := 1 + d.IntN(StandardPackets)
 	s.Scenario = Scenario{Seed: seed, Hosts: make([]Host, len(s.At)+len(s.Boxes))} // the last are links, for now
 	d.policy(&s.Scenario)
@@ -66,10 +51,36 @@ func DrawTree(seed uint64) TreeScenario {
 	}
 	d.boxes(&s)
 	d.moves(&s, packets)
+	s.endless()
+	return s
+}
+
+// tree draws boxes, and the hosts at each.
+func (d drawer) tree() TreeScenario {
+	shape := pick(d, treeShapes...)
+	s := TreeScenario{Boxes: make([]TreeBox, 1+len(shape)), At: []int{0}}
+	leaf := make([]bool, len(s.Boxes))
+	for i := range leaf {
+		leaf[i] = i > 0
+	}
+	for i, parent := range shape {
+		s.Boxes[1+i].Parent = parent
+		leaf[parent] = false
+	}
+	for b := range s.Boxes {
+		for n := d.IntN(3); n > 0 || leaf[b]; n-- {
+			s.At = append(s.At, b)
+			leaf[b] = false
+		}
+	}
+	return s
+}
+
+// endless lets the source retry for ever, and sets how long the run may take.
+func (s *TreeScenario) endless() {
 	s.RetryCount, s.RNRRetry = retryForEver, retryForEver
 	s.Limit = time.Duration(len(s.Boxes)) * (10*time.Second + 300*s.ackTimeout() +
 		s.longestRNR()*time.Duration(100+len(s.Hosts[0].Messages)))
-	return s
 }
 
 // treeFaults draws the faults of hosts, links and boxes.

@@ -137,7 +137,7 @@ func (w *world) makeMemory(was *mft.Memory) *mft.Memory {
 		ranges = append(ranges, mft.VirtualRegion{VA: virtualVA + uint64(from), Length: uint64(to - from), RKey: virtualRKey + uint32(k)})
 	}
 	random := rand.New(rand.NewPCG(w.s.Seed, uint64(w.memories)))
-	for k := range [...]int{0, 1, 5, 700}[random.IntN(4)] * min(w.memories, 1) {
+	for k := range w.s.Unused + [...]int{0, 1, 5, 700}[random.IntN(4)]*min(w.memories, 1) {
 		key := [...]uint32{0, virtualRKey, virtualRKey + uint32(w.s.Regions)}[random.IntN(3)]
 		ranges = append(ranges, mft.VirtualRegion{VA: virtualVA - uint64(k+1)<<12, Length: 1 + random.Uint64N(1<<12), RKey: key})
 	}
@@ -168,12 +168,24 @@ func (w *world) legOf(host int) mft.Leg {
 			l.Src = w.address(1)
 		}
 	}
+	from := switchMAC
+	from[3] = w.hops
+	w.addressL2(&l, hostMAC(host), from)
+	return l
+}
+
+// frameVLAN is the VLAN of all frames, if they are tagged.
+const frameVLAN = 7
+
+// addressL2 gives a leg its Ethernet header.
+func (w *world) addressL2(l *mft.Leg, to, from roce.MAC) {
 	etherType := uint16(0x0800)
 	if w.s.IPv6 {
 		etherType = 0x86DD
 	}
-	from := switchMAC
-	from[3] = w.hops
-	l.L2Bytes = uint8(copy(l.L2[:], roce.AppendEthernet(nil, hostMAC(host), from, etherType)))
-	return l
+	header := roce.AppendEthernet(nil, to, from, etherType)
+	if w.s.Tagged {
+		header = roce.AppendVLAN(nil, to, from, frameVLAN, etherType)
+	}
+	l.L2Bytes = uint8(copy(l.L2[:], header))
 }

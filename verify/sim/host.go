@@ -96,6 +96,14 @@ func (w *world) sendBuilt(h *host, i int32, b []byte) {
 		return
 	}
 	w.pool.frames[i].bytes = len(b)
+	w.leave(h, i)
+}
+
+// leave sends frame i of a host to the switch.
+func (w *world) leave(h *host, i int32) {
+	if w.s.Tagged {
+		w.pool.frames[i].tag()
+	}
 	w.send(&h.toSwitch, i)
 }
 

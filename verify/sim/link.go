@@ -148,12 +148,17 @@ func (w *world) lose(l *link, i int32, why Fault) {
 	w.pool.giveBack(i)
 }
 
+// headerBytes has the EtherType of every frame.
+const headerBytes = 14 + tagBytes
+
 // damage changes up to four bytes in a row, which every CRC-32 notices.
 func (w *world) damage(f *frame) {
 	b := f.data()
 	at := w.frameRNG.IntN(len(b))
+	whole := [headerBytes]byte{}
+	copy(whole[:], b) // what a byte means depends on those in front of it
 	for k := at; k < min(len(b), at+1+w.frameRNG.IntN(4)); k++ {
-		f.damaged = f.damaged || icrcCovers(b, k)
+		f.damaged = f.damaged || icrcCovers(whole[:], k)
 		b[k] ^= byte(1 + w.frameRNG.IntN(255))
 	}
 	f.touched = true
@@ -162,10 +167,14 @@ func (w *world) damage(f *frame) {
 // icrcCovers reports whether a change of byte k makes the ICRC wrong. It does not cover what a
 // router may change (IBTA vol 1, 7.8.1 and annex A17), nor Ethernet.
 func icrcCovers(b []byte, k int) bool {
-	const l3 = 14
+	l3 := 14
+	if b[12] == 0x81 {
+		l3 += tagBytes
+	}
+	ipv6 := b[l3-2] == 0x86
 	udp := l3 + 20
 	routers := [...]int{1, 8, 10, 11} // IPv4: type of service, TTL, checksum
-	if b[12] == 0x86 {
+	if ipv6 {
 		udp = l3 + 40
 		routers = [...]int{1, 2, 3, 7} // IPv6: class, flow label, hop limit
 	}
@@ -178,5 +187,5 @@ func icrcCovers(b []byte, k int) bool {
 			return false
 		}
 	}
-	return k != l3 || b[12] != 0x86 // the byte has the version, and half of the traffic class
+	return k != l3 || !ipv6 // the byte has the version, and half of the traffic class
 }

@@ -12,7 +12,7 @@ import (
 // are what the oracle knows of it. A copy has those of its original, whatever the core writes into
 // its headers.
 type frame struct {
-	buf   [dataplane.HeadroomBytes + rnic.MaxFrameBytes]byte
+	buf   [dataplane.HeadroomBytes + tagBytes + rnic.MaxFrameBytes]byte
 	bytes int
 	known
 
@@ -34,12 +34,22 @@ type known struct {
 const (
 	headroom = dataplane.HeadroomBytes
 	noStream = -1
+	tagBytes = 4
 )
 
 func (f *frame) data() []byte { return f.buf[headroom:][:f.bytes] }
 
 // room returns the buffer in which the frame is built.
 func (f *frame) room() []byte { return f.buf[headroom:headroom] }
+
+// tag gives a frame that a host has built a VLAN tag.
+func (f *frame) tag() {
+	const macs = 12
+	f.bytes += tagBytes
+	b := f.data()
+	copy(b[macs+tagBytes:], b[macs:])
+	copy(b[macs:], []byte{0x81, 0x00, 0, frameVLAN})
+}
 
 // inherit gives f, whose bytes are a copy of other, what the oracle knows of other.
 func (f *frame) inherit(other *frame) {

@@ -20,9 +20,11 @@ type Scenario struct {
 	Policy      feedback.Policy
 	Addressing  mft.Addressing
 	IPv6        bool
+	Tagged      bool // all frames have a VLAN tag
 	MTUBytes    int
 	Regions     int  // of the group's memory; 0: VA and R_Key pass unchanged
-	MemoryBytes int  // of all regions together
+	Unused      int  // regions more that nobody uses
+	MemoryBytes int  // of all used regions together
 	FanOut      bool // an engine in front of the core carries plain packets
 	Engine      Engine
 	// RepairChunks is how many buffers the core may retain for repair.
@@ -169,8 +171,8 @@ func (s *Scenario) String() string {
 	p := &s.Policy
 	fmt.Fprintf(&b, "seed %d: ack %v, nak %v, on-fatal %v, speak %v, credits %v, silent after %v, evict %v\n",
 		s.Seed, p.Ack, p.Nak, p.OnFatal, p.Speak, p.Credits, p.SilentAfter, p.Evict)
-	fmt.Fprintf(&b, "%v, IPv6 %v, MTU %d, %d regions, timeout %v, retries %d, RNR retries %d, limit %v\n",
-		s.Addressing, s.IPv6, s.MTUBytes, s.Regions, s.ackTimeout(), s.RetryCount, s.RNRRetry, s.Limit)
+	fmt.Fprintf(&b, "%v, IPv6 %v, tagged %v, MTU %d, %d regions and %d unused ones, timeout %v, retries %d, RNR retries %d, limit %v\n",
+		s.Addressing, s.IPv6, s.Tagged, s.MTUBytes, s.Regions, s.Unused, s.ackTimeout(), s.RetryCount, s.RNRRetry, s.Limit)
 	if p.Repair != feedback.RepairOff {
 		fmt.Fprintf(&b, "repair %v: window %d, %d bytes, %d attempts, timer %v to %v, %d buffers\n",
 			p.Repair, p.RepairWindow, p.RepairBytes, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap, s.RepairChunks)

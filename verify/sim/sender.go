@@ -154,7 +154,7 @@ func (w *world) pump(h *host) {
 	} else {
 		f.bytes, f.stream, f.packet = len(b), int32(h.number), int32(h.plan.number(sentPSN(b)))
 		w.triggerFaults(h, int(f.packet))
-		w.send(&h.toSwitch, i)
+		w.leave(h, i)
 		w.pumpAt(h, max(h.toSwitch.freeAt, w.now+1))
 	}
 	w.watchDeadline(h)

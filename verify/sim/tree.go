@@ -256,11 +256,7 @@ func (t *treeRun) linkLeg(c, end, pair int) mft.Leg {
 		Port: mft.PortID(t.linkNumber(c)), Src: t.w.address(number(end)), Dst: t.w.address(number(1 - end)),
 		DestQPN: t.linkQPN(c, 1-end, pair),
 	}
-	etherType := uint16(0x0800)
-	if t.s.IPv6 {
-		etherType = 0x86DD
-	}
-	l.L2Bytes = uint8(copy(l.L2[:], roce.AppendEthernet(nil, hostMAC(number(1-end)), hostMAC(number(end)), etherType)))
+	t.w.addressL2(&l, hostMAC(number(1-end)), hostMAC(number(end)))
 	return l
 }
 

@@ -8,6 +8,7 @@
 //	go run ./verify/sim/rocsim -congestion
 //	go run ./verify/sim/rocsim -receivers 512 -seeds 100
 //	go run ./verify/sim/rocsim -tree -seeds 20000
+//	make matrix                     the cells of the matrix, and some of them in namespaces
 //
 // It exits with 1 if an invariant did not hold.
 package main
@@ -31,8 +32,8 @@ type options struct {
 	workers, lines      int
 	table, receivers    int
 	full, tree          bool
-	congestion          bool
-	out                 string
+	congestion, matrix  bool
+	out, cell, only     string
 }
 
 // run is main with everything that it touches as an argument.
@@ -51,6 +52,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.BoolVar(&o.congestion, "congestion", false, "show how a group shares congested links with unicast flows")
 	flags.BoolVar(&o.full, "full", false, "with -table: all settings, which takes hours")
 	flags.BoolVar(&o.tree, "tree", false, "every run goes through a tree of boxes, of two or three levels")
+	flags.BoolVar(&o.matrix, "matrix", false, "play the cells of the matrix, each with -seeds seeds from -from on")
+	flags.StringVar(&o.only, "only", "", "with -matrix, only cells that have these `values`, such as family=ipv6 event=kill")
+	flags.StringVar(&o.cell, "cell", "", "play this cell of the matrix with seed -from, and print its story")
 	flags.StringVar(&o.out, "out", "build", "`directory` for the frames of a replayed or failed seed")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -76,6 +80,10 @@ func (o *options) act(flags *flag.FlagSet, stdout io.Writer) (ok bool, err error
 		return false, errors.New("-tree goes with neither -receivers nor -table")
 	case o.workers < 1 || given["table"] && o.table < 1:
 		return false, errors.New("-workers and -table need a number from 1 on")
+	case o.cell != "":
+		return o.retellCell(stdout)
+	case o.matrix:
+		return o.playMatrix(stdout)
 	case o.congestion:
 		return true, sim.Share(stdout)
 	case given["table"]:

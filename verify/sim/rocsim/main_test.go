@@ -102,3 +102,23 @@ func TestCongestion(t *testing.T) {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 }
+
+func TestMatrix(t *testing.T) {
+	code, out := call(t, "-matrix", "-seeds", "2", "-from", "9", "-only", "event=kill shape=tree")
+	if code != 0 || !strings.Contains(out, "seeds 9 to 10") || !strings.Contains(out, "all cells hold that are not known to fail") || !strings.Contains(out, "runs a minute") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	if code, out := call(t, "-matrix", "-only", "event=kil"); code != 2 || out != "rocsim: event has no value \"kil\"\n" {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	if code, out := call(t, "-matrix", "-only", "shape=etcd"); code != 2 || out != "rocsim: no simulated cell has shape=etcd\n" {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	code, out = call(t, "-cell", "event=cut family=ipv6", "-from", "4", "-lines", "3")
+	if code != 0 || !strings.Contains(out, "IPv6 true") || !strings.Contains(out, "cut of ") || !strings.Contains(out, "all invariants held") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	if code, out := call(t, "-cell", "shape=etcd"); code != 2 || out != "rocsim: the cell is not simulated: shape=etcd is not run there\n" {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+}

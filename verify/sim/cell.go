@@ -1,0 +1,283 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/matrix"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/mft"
+)
+
+// cellStream is the random stream of a seed for DrawCell.
+const cellStream = 4
+
+// The hosts of a cell: the source, and receivers with a part each. The numbers are drawn.
+const (
+	cellReceivers = 4
+	cellPackets   = 96
+)
+
+// KnownFailures are values with which runs fail, and why. A run of the matrix prints them and fails
+// when none of their runs fails any more: then the entry is deleted.
+var KnownFailures = []matrix.Rule{
+	{Of: "ack=quorum source-switch=guard", Where: matrix.Simulation,
+		Why: "a member whose turn begins waits for receivers that the quorum has gone on without, for ever"},
+}
+
+// IsKnown reports whether a cell is among the known failures.
+func IsKnown(c matrix.Cell) bool {
+	return slices.ContainsFunc(KnownFailures, func(r matrix.Rule) bool { return c.Has(r.Of) })
+}
+
+// DrawCell makes the scenario of a cell of the matrix and a seed: one with several boxes if the cell
+// has them. What the cell says is as it says; everything else is drawn, above all when things
+// happen.
+func DrawCell(c matrix.Cell, seed uint64) (s TreeScenario) {
+	d := drawer{rand.New(rand.NewPCG(seed, cellStream))}
+	if c.Is("shape", "tree") {
+		return d.treeCell(c, seed)
+	}
+	s.Scenario = Scenario{Seed: seed, Hosts: make([]Host, 1+cellReceivers)}
+	d.cell(&s.Scenario, c)
+	return s
+}
+
+// RunCell plays a cell with a seed. Beside the invariants, the program of the first source has to
+// hear what the cell promises.
+func (r *Runner) RunCell(c matrix.Cell, seed uint64) (Result, error) {
+	if why, ok := c.Runs(matrix.Simulation); !ok {
+		return Result{}, fmt.Errorf("the cell is not simulated: %s", why)
+	}
+	s := DrawCell(c, seed)
+	play := func() (Result, error) { return r.Run(s.Scenario) }
+	if s.Boxes != nil {
+		play = func() (Result, error) { return r.RunTree(s) }
+	}
+	result, err := play()
+	result.expect(c)
+	return result, err
+}
+
+// ReplayCell is RunCell that also returns the last lines of the story, and the scenario.
+func (r *Runner) ReplayCell(c matrix.Cell, seed uint64, lines int) (result Result, story []string, err error) {
+	s := DrawCell(c, seed)
+	if s.Boxes != nil {
+		result, story, err = r.ReplayTree(s, lines)
+		story = append([]string{s.String()}, story...)
+	} else {
+		result, story, err = r.Replay(s.Scenario, lines, nil)
+		story = append([]string{s.Scenario.String()}, story...)
+	}
+	result.expect(c)
+	return result, story, err
+}
+
+// expect makes a result whose invariants held a failure, if the program of the first source heard
+// what the cell does not promise. A queue pair lives, with these exceptions:
+//   - a receiver refuses a WRITE, and the group fails then, or its quorum cannot do without that
+//     receiver;
+//   - the source waits in vain after that, because the NAK was lost or another one's turn has failed;
+//   - a quorum cannot be had any more: some receivers lack for ever what the quorum went on without,
+//     and others were evicted or have left.
+func (r *Result) expect(c matrix.Cell) {
+	ok := r.Status == rnic.Success
+	refused, evicts := c.Is("event", "refused"), c.Is("evict", "yes") || c.Is("event", "refused") && c.Is("on-fatal", "evict")
+	switch r.Status {
+	case rnic.RemoteAccess:
+		ok = refused && (c.Is("on-fatal", "fail") || c.Is("ack", "quorum"))
+	case rnic.RetryExceeded:
+		ok = refused
+	case rnic.RemoteOperational:
+		ok = (evicts || c.Is("event", "leave")) && c.Is("ack", "quorum")
+	}
+	if r.Failure == nil && !ok {
+		r.Failure = &Failure{Ends, r.Took, fmt.Sprintf("the program of the first source heard: %v", r.Status)}
+	}
+}
+
+// cell draws a scenario with one box.
+func (d drawer) cell(s *Scenario, c matrix.Cell) {
+	d.say(s, c)
+	d.network(s)
+	d.lossOf(s, c)
+	part := d.Perm(cellReceivers) // who does what: each does one thing at most
+	for i := range part {
+		part[i]++
+	}
+	d.happens(s, c, part[0])
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		h.SendPSN, h.RecvPSN, h.Receiver = d.psn(), d.psn(), i > 0
+	}
+	if !c.Is("source-switch", "none") {
+		s.Hosts[0].Receiver = true
+		d.takesOver(s, part[1])
+		if c.Is("event", "switch") {
+			d.takesOver(s, part[2])
+		}
+	}
+	d.writes(s, cellPackets)
+	if c.Is("ack", "quorum") {
+		s.Policy.Ack = feedback.AckPolicy(1 + d.IntN(s.always()))
+	}
+	d.silence(s, c)
+	s.RetryCount, s.RNRRetry, s.Limit = retryForEver, retryForEver, s.longEnough()
+	if c.Is("event", "refused") { // then sources may wait in vain
+		s.RetryCount = uint8(3 + d.IntN(4))
+	}
+	if c.Is("repair", "local") {
+		s.Policy.Repair, s.RepairChunks = feedback.RepairLocal, 1<<12
+	}
+	d.engine(s)
+	if c.Is("event", "restart") {
+		s.StoreAfter = 1
+	} else if c.Is("event", "kill") && d.oneIn(2) {
+		s.StoreAfter = d.between(time.Microsecond, s.ackTimeout())
+	}
+}
+
+// say sets what a cell says of the group.
+func (d drawer) say(s *Scenario, c matrix.Cell) {
+	s.Addressing = must(mft.ParseAddressing(c.Get("addressing")))
+	s.IPv6, s.Tagged, s.FanOut = c.Is("family", "ipv6"), c.Is("tag", "vlan"), c.Is("engine", "auto")
+	s.MTUBytes = must(strconv.Atoi(c.Get("mtu")))
+	s.Policy.Nak = must(feedback.ParseNak(c.Get("nak")))
+	s.Policy.OnFatal = must(feedback.ParseFatal(c.Get("on-fatal")))
+	s.Policy.Speak = must(feedback.ParseSpeak(c.Get("speak")))
+	switch c.Get("regions") {
+	case "one":
+		s.Regions = 1
+	case "many":
+		s.Regions = 2
+	case "table":
+		s.Regions, s.Unused = 2, 700
+	}
+}
+
+// must returns a value that a cell has.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic("sim: a value of the matrix: " + err.Error())
+	}
+	return v
+}
+
+// lossOf draws how much is lost where the cell says.
+func (d drawer) lossOf(s *Scenario, c matrix.Cell) {
+	rate := pick(d, 1e-2, 3e-2, 1e-1)
+	s.eachLink(func(l *Link) { l.QueueBytes = max(l.QueueBytes, 64<<10) })
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		switch {
+		case c.Is("loss", "legs") && i > 0:
+			h.ToHost.Loss = rate
+		case c.Is("loss", "uplink") && i == 0:
+			h.ToSwitch.Loss = rate
+		case c.Is("loss", "answers") && i == 0:
+			h.ToHost.Loss = rate
+		case c.Is("loss", "answers"):
+			h.ToSwitch.Loss = rate
+		}
+	}
+}
+
+// happens draws the event of a cell. It happens to a receiver, or to the switch.
+func (d drawer) happens(s *Scenario, c matrix.Cell, receiver int) {
+	kinds := map[string]Fault{
+		"restart": SwitchCrash, "kill": SwitchCrash, "join": Join, "leave": Leave, "cut": Cut, "refused": KeyLost,
+		"region": MemoryChange, "route-moved": NextHop,
+	}
+	kind, ok := kinds[c.Get("event")]
+	if !ok {
+		return
+	}
+	f := d.moment(kind, cellPackets/2)
+	switch kind {
+	case SwitchCrash:
+		f.For = d.between(s.ackTimeout()/50, 3*s.ackTimeout())
+	case Cut:
+		f.Host, f.For = receiver, d.between(s.ackTimeout()/50, 3*s.ackTimeout())
+	case Join:
+		f.Host, s.Hosts[receiver].Outside = receiver, true
+	case Leave, KeyLost:
+		f.Host = receiver
+	}
+	s.Timed = append(s.Timed, f)
+}
+
+// takesOver makes a receiver the source when some packets of the first source have been sent.
+func (d drawer) takesOver(s *Scenario, receiver int) {
+	f := d.moment(SourceChange, cellPackets)
+	f.Host = receiver
+	s.Timed = append(s.Timed, f)
+}
+
+// writes draws what the sources send, and how well the receivers keep up.
+func (d drawer) writes(s *Scenario, packets int) {
+	d.messages(s, &s.Hosts[0], packets)
+	for i := range s.Timed {
+		if f := &s.Timed[i]; f.Kind == SourceChange {
+			d.messages(s, &s.Hosts[f.Host], 1+packets/4)
+		}
+	}
+	if s.has(KeyLost) { // only a WRITE can be refused
+		for i := range s.Hosts[0].Messages {
+			s.Hosts[0].Messages[i].Op = rnic.Write
+		}
+	}
+	d.targets(s)
+	d.receives(s)
+}
+
+// silence draws when a receiver counts as silent, and sets whether it is evicted then.
+func (d drawer) silence(s *Scenario, c matrix.Cell) {
+	if s.Policy.Evict = c.Is("evict", "yes"); s.Policy.Evict || d.oneIn(4) {
+		s.Policy.SilentAfter = d.between(s.ackTimeout(), 3*s.ackTimeout())
+	}
+}
+
+// treeCell makes the scenario of a cell with several boxes.
+func (d drawer) treeCell(c matrix.Cell, seed uint64) TreeScenario {
+	s := d.tree()
+	s.Scenario = Scenario{Seed: seed, Hosts: make([]Host, len(s.At)+len(s.Boxes))} // the last are links, for now
+	d.say(&s.Scenario, c)
+	d.network(&s.Scenario)
+	d.lossOf(&s.Scenario, c)
+	for b := range s.Boxes {
+		l := &s.Hosts[len(s.At)+b]
+		s.Boxes[b].Up, s.Boxes[b].Down = l.ToSwitch, l.ToHost
+	}
+	s.Hosts = s.Hosts[:len(s.At)]
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		h.SendPSN, h.RecvPSN, h.Receiver = d.psn(), d.psn(), i > 0
+	}
+	d.writes(&s.Scenario, cellPackets)
+	for b := range s.Boxes {
+		x := &s.Boxes[b]
+		x.Policy, x.DownPSN, x.FanOut = s.Policy, d.psn(), s.FanOut
+		if c.Is("repair", "local") {
+			x.Policy.Repair, x.Chunks = feedback.RepairLocal, 1<<12
+		}
+	}
+	switch f := d.moment(SwitchCrash, cellPackets/2); c.Get("event") {
+	case "restart", "kill":
+		f.Host, f.For = d.IntN(len(s.Boxes)), d.between(s.ackTimeout()/50, 3*s.ackTimeout())
+		s.Timed = append(s.Timed, f)
+	case "cut":
+		f.Kind, f.For = Cut, d.between(s.ackTimeout()/50, 3*s.ackTimeout())
+		if f.Host = 1 + d.IntN(len(s.Hosts)+len(s.Boxes)-2); f.Host >= len(s.Hosts) {
+			f.Host++ // the root has no link to a box above
+		}
+		s.Timed = append(s.Timed, f)
+	case "route-moved":
+		d.moves(&s, cellPackets/2)
+	}
+	s.endless()
+	return s
+}

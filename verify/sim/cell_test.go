@@ -1,0 +1,105 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/rocast/rocast/internal/matrix"
+	"github.com/rocast/rocast/internal/testlab"
+)
+
+// Every cell that can be simulated holds, and its event and its loss happen. make matrix plays more
+// seeds of each.
+func TestMatrixHolds(t *testing.T) {
+	testlab.Long(t)
+	var r Runner
+	happened := map[string]Tally{} // by value
+	engine := map[string]EngineCount{}
+	for _, c := range matrix.Cover(matrix.Simulation, 1) {
+		for seed := range uint64(4) {
+			result, err := r.RunCell(c, seed)
+			if err != nil {
+				t.Fatalf("%v: %v", c, err)
+			}
+			if result.Failure != nil && !IsKnown(c) {
+				t.Errorf("%v\nreplay: make matrix CELL='%v' SEED=%d", result.Failure, c, seed)
+			}
+			for _, dimension := range []string{"event", "loss"} {
+				value := dimension + "=" + c.Get(dimension)
+				all := happened[value]
+				all.Add(&result.Tally)
+				happened[value] = all
+			}
+			carried := engine[c.Get("engine")]
+			carried.Add(&result.Engine)
+			engine[c.Get("engine")] = carried
+		}
+	}
+	for event, kind := range map[string]Fault{
+		"restart": SwitchCrash, "kill": SwitchCrash, "switch": SourceChange, "join": Join, "leave": Leave, "cut": Cut,
+		"refused": KeyLost, "region": MemoryChange, "route-moved": NextHop,
+	} {
+		if happened["event="+event][kind].Times == 0 {
+			t.Errorf("event %s never happened", event)
+		}
+	}
+	if happened["event=route-moved"][Move].Times == 0 {
+		t.Error("in no tree a receiver moved")
+	}
+	lost := func(where string) FaultCount { return happened["loss="+where][Loss] }
+	if lost("none") != (FaultCount{}) || lost("legs").Data == 0 || lost("uplink").Data == 0 || lost("answers").Feedback == 0 {
+		t.Errorf("lost: none %+v, legs %+v, uplink %+v, answers %+v", lost("none"), lost("legs"), lost("uplink"), lost("answers"))
+	}
+	if engine["auto"].Carried == 0 || engine["afxdp"].Armed != 0 {
+		t.Errorf("%+v", engine)
+	}
+}
+
+// A known failure that fails no longer is deleted from the list.
+func TestKnownFailuresFail(t *testing.T) {
+	testlab.Long(t)
+	cells := matrix.Cover(matrix.Simulation, 1)
+	for _, known := range KnownFailures {
+		if !fails(t, cells, known.Of) {
+			t.Errorf("%s: no run fails any more; take it from KnownFailures", known.Of)
+		}
+	}
+}
+
+func fails(t *testing.T, cells []matrix.Cell, of string) bool {
+	t.Helper()
+	var r Runner
+	for seed := range uint64(40) {
+		for _, c := range cells {
+			if !c.Has(of) {
+				continue
+			}
+			if result, err := r.RunCell(c, seed); err != nil || result.Failure != nil {
+				return err == nil
+			}
+		}
+	}
+	return false
+}
+
+// A cell with a seed is one run, also when it is replayed.
+func TestSameCellSameRun(t *testing.T) {
+	var r Runner
+	for _, line := range []string{"event=kill loss=legs", "shape=tree tag=vlan loss=answers", "source-switch=guard event=switch family=ipv6"} {
+		c, err := matrix.Parse(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := r.RunCell(c, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, story, err := r.ReplayCell(c, 5, 3)
+		if err != nil || again != first || len(story) < 3 {
+			t.Errorf("%s: %+v, then %+v, %v, %d lines", line, first, again, err, len(story))
+		}
+	}
+	c, err := matrix.Parse("shape=etcd")
+	if _, runs := r.RunCell(c, 1); err != nil || runs == nil || runs.Error() != "the cell is not simulated: shape=etcd is not run there" {
+		t.Errorf("%v, %v", err, runs)
+	}
+}
