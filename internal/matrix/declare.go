@@ -3,8 +3,7 @@
 // try: as few as it can, so that each pair of values is in one of them, and each three values of
 // which one is an event.
 //
-// verify/sim runs cells in simulation, test/matrix runs them on the real daemon in namespaces. The
-// package knows neither of them, and not what a group is.
+// verify/sim runs cells in simulation. The package does not know it, nor what a group is.
 package matrix
 
 // Place is where a cell can be run: a set.
@@ -12,7 +11,7 @@ type Place uint8
 
 const (
 	Simulation Place = 1 << iota // verify/sim
-	Namespaces                   // test/matrix
+	Namespaces                   // the real daemon, in network namespaces
 	Everywhere = Simulation | Namespaces
 )
 
@@ -99,8 +98,8 @@ var Void = []Rule{
 	{"regions=none event=region", Everywhere, "a group without memory has no region that could come"},
 }
 
-// Left are values that go together and are left out at a place, because what runs cells there cannot
-// express them.
+// Left are values that go together and are left out at a place, because what runs cells there
+// cannot express them.
 var Left = []Rule{
 	{"source-switch=guard event=restart", Simulation, "the simulated switch does not store whose turn it was"},
 	{"source-switch=guard event=kill", Simulation, "the simulated switch does not store whose turn it was"},

@@ -22,8 +22,8 @@ const (
 	cellPackets   = 96
 )
 
-// KnownFailures are values with which runs fail, and why. A run of the matrix prints them and fails
-// when none of their runs fails any more: then the entry is deleted.
+// KnownFailures are values with which runs fail, and why. A run of the matrix prints them, and
+// fails when none of their runs fails any more: then the entry is deleted.
 var KnownFailures = []matrix.Rule{
 	{Of: "ack=quorum source-switch=guard", Where: matrix.Simulation,
 		Why: "a member whose turn begins waits for receivers that the quorum has gone on without, for ever"},
@@ -34,8 +34,8 @@ func IsKnown(c matrix.Cell) bool {
 	return slices.ContainsFunc(KnownFailures, func(r matrix.Rule) bool { return c.Has(r.Of) })
 }
 
-// DrawCell makes the scenario of a cell of the matrix and a seed: one with several boxes if the cell
-// has them. What the cell says is as it says; everything else is drawn, above all when things
+// DrawCell makes the scenario of a cell of the matrix and a seed: one with several boxes if the
+// cell has them. What the cell says is as it says; everything else is drawn, above all when things
 // happen.
 func DrawCell(c matrix.Cell, seed uint64) (s TreeScenario) {
 	d := drawer{rand.New(rand.NewPCG(seed, cellStream))}
@@ -81,9 +81,10 @@ func (r *Runner) ReplayCell(c matrix.Cell, seed uint64, lines int) (result Resul
 // what the cell does not promise. A queue pair lives, with these exceptions:
 //   - a receiver refuses a WRITE, and the group fails then, or its quorum cannot do without that
 //     receiver;
-//   - the source waits in vain after that, because the NAK was lost or another one's turn has failed;
-//   - a quorum cannot be had any more: some receivers lack for ever what the quorum went on without,
-//     and others were evicted or have left.
+//   - the source waits in vain after that, because the NAK was lost or the turn of another one has
+//     failed;
+//   - a quorum cannot be had any more: some receivers lack for ever what the quorum went on
+//     without, and others were evicted or have left.
 func (r *Result) expect(c matrix.Cell) {
 	ok := r.Status == rnic.Success
 	refused, evicts := c.Is("event", "refused"), c.Is("evict", "yes") || c.Is("event", "refused") && c.Is("on-fatal", "evict")

@@ -35,8 +35,8 @@
 // frame on every link and crashes of every box (tree.go). There each box is checked against the
 // hosts below it, and each link against the packets of the source.
 //
-// [DrawCell] makes a scenario of a cell of the matrix (internal/matrix), so that every pair of what a
-// group can be is simulated; only the moments, the network and the programs are drawn (cell.go).
+// [DrawCell] makes a scenario of a cell of the matrix (internal/matrix), so that every pair of what
+// a group can be is simulated; only the moments, the network and the programs are drawn (cell.go).
 //
 // [Compare] shows what loss costs: groups with each policy, and beside them programs that pass the
 // messages on without multicast (relay.go), on the same links.
