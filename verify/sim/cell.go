@@ -24,10 +24,7 @@ const (
 
 // KnownFailures are values with which runs fail, and why. A run of the matrix prints them, and
 // fails when none of their runs fails any more: then the entry is deleted.
-var KnownFailures = []matrix.Rule{
-	{Of: "ack=quorum source-switch=guard", Where: matrix.Simulation,
-		Why: "a member whose turn begins waits for receivers that the quorum has gone on without, for ever"},
-}
+var KnownFailures = []matrix.Rule{}
 
 // IsKnown reports whether a cell is among the known failures.
 func IsKnown(c matrix.Cell) bool {
@@ -83,22 +80,28 @@ func (r *Runner) ReplayCell(c matrix.Cell, seed uint64, lines int) (result Resul
 //     receiver;
 //   - the source waits in vain after that, because the NAK was lost or the turn of another one has
 //     failed;
-//   - a quorum cannot be had any more: some receivers lack for ever what the quorum went on
-//     without, and others were evicted or have left.
+//   - a quorum cannot be had any more.
 func (r *Result) expect(c matrix.Cell) {
-	ok := r.Status == rnic.Success
-	refused, evicts := c.Is("event", "refused"), c.Is("evict", "yes") || c.Is("event", "refused") && c.Is("on-fatal", "evict")
+	ok, refused := r.Status == rnic.Success, c.Is("event", "refused")
 	switch r.Status {
 	case rnic.RemoteAccess:
 		ok = refused && (c.Is("on-fatal", "fail") || c.Is("ack", "quorum"))
 	case rnic.RetryExceeded:
-		ok = refused
+		ok = refused || losesQuorum(c)
 	case rnic.RemoteOperational:
-		ok = (evicts || c.Is("event", "leave")) && c.Is("ack", "quorum")
+		ok = losesQuorum(c)
 	}
 	if r.Failure == nil && !ok {
 		r.Failure = &Failure{Ends, r.Took, fmt.Sprintf("the program of the first source heard: %v", r.Status)}
 	}
+}
+
+// losesQuorum reports whether a quorum may be had no more: without repair some receivers lack for
+// ever what it went on without, and others were evicted, have left, or send now.
+func losesQuorum(c matrix.Cell) bool {
+	evicts := c.Is("evict", "yes") || c.Is("event", "refused") && c.Is("on-fatal", "evict")
+	changes := c.Is("event", "leave") || !c.Is("source-switch", "none")
+	return c.Is("ack", "quorum") && (evicts || changes && c.Is("repair", "off"))
 }
 
 // cell draws a scenario with one box.
@@ -128,7 +131,7 @@ func (d drawer) cell(s *Scenario, c matrix.Cell) {
 	}
 	d.silence(s, c)
 	s.RetryCount, s.RNRRetry, s.Limit = retryForEver, retryForEver, s.longEnough()
-	if c.Is("event", "refused") { // then sources may wait in vain
+	if c.Is("event", "refused") || losesQuorum(c) { // then sources may wait in vain
 		s.RetryCount = uint8(3 + d.IntN(4))
 	}
 	if c.Is("repair", "local") {
@@ -171,7 +174,7 @@ func must[T any](v T, err error) T {
 // lossOf draws how much is lost where the cell says.
 func (d drawer) lossOf(s *Scenario, c matrix.Cell) {
 	rate := pick(d, 1e-2, 3e-2, 1e-1)
-	s.eachLink(func(l *Link) { l.QueueBytes = max(l.QueueBytes, 64<<10) })
+	s.eachLink(func(l *Link) { l.QueueBytes = cellPackets * (4096 + 128) }) // nothing else is lost
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
 		switch {

@@ -88,7 +88,12 @@ func (w *world) noteProgress(h *host, d *dataplane.Frame) {
 func (w *world) checkOutputs(f *frame) {
 	out, active, claimedAt := &w.box.outputs, w.active, time.Duration(0)
 	if f != nil && f.stream != noStream {
-		claimedAt = w.hosts[f.stream].claimedAt
+		// The time of the receivers begins when the first member wants to be the next source.
+		for i := range w.hosts {
+			if at := w.hosts[i].claimedAt; at > 0 && (claimedAt == 0 || at < claimedAt) {
+				claimedAt = at
+			}
+		}
 	}
 	for k := range out.Notes {
 		w.checkNote(&out.Notes[k], f)
@@ -392,7 +397,7 @@ func (w *world) checkLeftBehind(n *dataplane.Note, claimedAt time.Duration) {
 	case left < max(1, int(p.Ack)):
 		w.fail(Membership, "%v is left behind, and %d receivers are left for %v", h, left, source)
 	case claimedAt == 0 || w.now-claimedAt < w.settleWithin():
-		w.fail(Membership, "%v is left behind %v after %v wanted to be the source", h, w.now-claimedAt, source)
+		w.fail(Membership, "%v is left behind %v after a member wanted to be the source", h, w.now-claimedAt)
 	}
 }
 
