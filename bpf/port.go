@@ -166,6 +166,12 @@ func (p *Port) NoRoom() bool {
 	return p.objs.Room.Get(&room) == nil && room == noRoom
 }
 
+// Seen reports whether a frame has come to the classifier since the port was opened.
+func (p *Port) Seen() bool {
+	var room uint32
+	return p.objs.Room.Get(&room) == nil && room != 0
+}
+
 // SetSocket redirects the group frames of one queue to the AF_XDP socket fd, which must be bound to
 // this interface and queue. The kernel removes the socket from the map when the socket is closed.
 func (p *Port) SetSocket(queue uint32, fd int) error {

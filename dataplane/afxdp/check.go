@@ -29,6 +29,9 @@ func (s *Switch) survey(c *Config) (now []seen, err error) {
 	if s.noRoom = c.noRoom; s.noRoom == nil {
 		s.noRoom = (*bpf.Port).NoRoom
 	}
+	if s.sees = c.sees; s.sees == nil {
+		s.sees = (*bpf.Port).Seen
+	}
 	c.Workers = max(c.Workers, 1)
 	if s.repairChunks, err = repairShare(c.RepairMemory, c.Workers); err != nil {
 		return nil, err

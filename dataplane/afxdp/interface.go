@@ -28,7 +28,8 @@ type iface struct {
 	as      seen            // the interface at the time it was opened
 	past    xsk.Stats       // counters of sockets that are closed
 	failure failure
-	generic int // ifindex of the device whose driver leaves no room for metadata in native mode
+	generic int          // ifindex of the device whose driver does not do what rocast needs in native mode
+	stack   *stackFrames // nil: the classifier has seen a frame
 
 	transmit transmit
 }

@@ -42,6 +42,7 @@ type Config struct {
 	// Tests replace these to imitate another kernel. nil: this kernel.
 	multiBuffer func() error
 	noRoom      func(*bpf.Port) bool
+	sees        func(*bpf.Port) bool
 	loadFanOut  func(t bpf.Tables, retained int) (*bpf.Classifier, error)
 	openSocket  func(*xsk.UMEM, int, uint32, xsk.SocketConfig) (*xsk.Socket, error)
 }
@@ -75,6 +76,7 @@ type Switch struct {
 	singleBuffer string              // why socket.MultiBuffer is not set
 	unprobed     error               // why the probe for multi-buffer could not run
 	noRoom       func(*bpf.Port) bool
+	sees         func(*bpf.Port) bool
 	openSocket   func(*xsk.UMEM, int, uint32, xsk.SocketConfig) (*xsk.Socket, error)
 }
 

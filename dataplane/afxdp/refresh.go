@@ -52,6 +52,8 @@ func (s *Switch) Refresh() (ports []dataplane.PortInfo, warnings []dataplane.War
 			s.shut(f, dataplane.PortFailed, nil)
 			s.warnOnce(dataplane.Warning{Port: f.info.Name, Text: "the port works in generic mode, because its driver leaves " +
 				"no room for metadata in front of a frame"})
+		case errs[i] == nil && f.xdp != nil && s.isDeaf(f):
+			s.mendDeaf(f, now[i])
 		}
 	}
 	// Ports are closed before others are opened: a socket is bound by way of another socket of its
@@ -141,6 +143,7 @@ func (s *Switch) openPort(f *iface, now seen) (err error) {
 		return errors.Join(err, s.release(f))
 	}
 	f.as = now
+	f.stack = countStackFrames(now.ifIndex)
 	f.info.State, f.info.Reason = linkState(now), ""
 	f.info.Opened++
 	f.obtained(f.sockets[0][0])
@@ -222,7 +225,8 @@ func (s *Switch) release(f *iface) error {
 		f.remember(socket)
 		errs = append(errs, socket.Close())
 	}
-	f.xdp, f.sockets = nil, nil
+	f.stack.close()
+	f.xdp, f.sockets, f.stack = nil, nil, nil
 	f.info.Attach, f.info.Mode, f.info.MultiBuffer = "", "", false
 	return errors.Join(errs...)
 }

@@ -27,15 +27,22 @@ type BoxGuest struct {
 	image image.Image
 	accel string
 	nics  []nicModel
+
+	bondMode string     // of the bond towards guest 1, of whose NICs the last is the second; "": none
+	cable    *bondCable // of the bond
 }
 
-func newBoxGuest(i image.Image, accel string, nics []nicModel) *BoxGuest {
-	return &BoxGuest{computer: &computer{name: "the box"}, image: i, accel: accel, nics: nics}
+func newBoxGuest(i image.Image, accel string, c Config) *BoxGuest {
+	return &BoxGuest{computer: &computer{name: "the box"}, image: i, accel: accel, nics: c.BoxNICs, bondMode: c.BondMode}
 }
 
 func (b *BoxGuest) build(ctx context.Context, guests, mtu int) (ports []io.ReadWriteCloser, err error) {
 	h := hardware{memoryMiB: boxMemoryMiB}
-	for n := range guests {
+	nics := guests
+	if b.bondMode != "" {
+		nics++
+	}
+	for n := range nics {
 		h.nics = append(h.nics, nic{b.nics[n], net.HardwareAddr{0x52, 0x54, 0x00, 0x77, 0x01, byte(n + 1)}})
 	}
 	m, err := b.powerOn(b.image, b.accel, h)
@@ -44,6 +51,10 @@ func (b *BoxGuest) build(ctx context.Context, guests, mtu int) (ports []io.ReadW
 	}
 	for _, conn := range m.data {
 		ports = append(ports, wire.Framed(conn))
+	}
+	if b.bondMode != "" {
+		b.cable = newBondCable(ports[0], ports[guests])
+		ports[0], ports = b.cable, ports[:guests]
 	}
 	hello, err := m.hello(ctx)
 	if err != nil {
@@ -67,7 +78,10 @@ ip link add %[2]s type bridge mcast_snooping 0
 	[ "$(cat $d/address)" != %s ] || ip link set ${d##*/} name %[2]s
 done
 ip link set %[2]s mtu %[3]d master %[4]s up
-`, nic.mac, PortName(i+1), mtu, bridgeName)
+`, nic.mac, b.nameOf(i), mtu, bridgeName)
+	}
+	if b.bondMode != "" {
+		s.WriteString(b.bond(mtu))
 	}
 	fmt.Fprintf(&s, `ip link set %[1]s mtu %[2]d up
 ip address add %[3]s/24 dev %[1]s
@@ -75,6 +89,13 @@ ip address add %[4]s/64 dev %[1]s nodad
 `, bridgeName, mtu, boxAddr, boxAddr6)
 	_, err := b.Run(ctx, "dash", "-c", s.String())
 	return err
+}
+
+func (b *BoxGuest) nameOf(nic int) string {
+	if b.bondMode != "" && nic == len(b.nics)-1 {
+		return secondLower
+	}
+	return PortName(nic + 1)
 }
 
 func (b *BoxGuest) setMTU(ctx context.Context, guests, mtu int) error {

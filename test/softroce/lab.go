@@ -33,6 +33,9 @@ type Config struct {
 	// BoxNICs are the NICs of a box that is a guest with the same kernel, one for each guest. nil:
 	// the box is a namespace of this machine.
 	BoxNICs []nicModel
+	// BondMode joins two of the NICs by a bond in this mode: that of guest 1 and one more, which is
+	// the last of BoxNICs. "": there is no bond.
+	BondMode string
 
 	// System is the release of Debian of a box that is a whole Debian with systemd, "bookworm". "":
 	// the box is one of the others.
@@ -79,7 +82,7 @@ func newBox(ctx context.Context, c Config, l *Lab) (Box, error) {
 	case c.System != "":
 		return newSystem(ctx, c.System, l.accel)
 	case c.BoxNICs != nil:
-		return newBoxGuest(l.image, l.accel, c.BoxNICs), nil
+		return newBoxGuest(l.image, l.accel, c), nil
 	default:
 		return openNamespace()
 	}

@@ -1,0 +1,122 @@
+package afxdp
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/bpf"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/internal/testlab/netns"
+)
+
+// speak sends a frame for the kernel by port n.
+func (w *world) speak(n int) {
+	w.t.Helper()
+	err := w.host.Do(func() error {
+		conn, err := net.Dial("udp4", w.via(n)+":9")
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = conn.Write([]byte("a frame"))
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// speakUntil lets the host send a frame before each look of control's at the ports, until the port
+// is as it should be, and returns the warnings.
+func (w *world) speakUntil(what string, is func(dataplane.PortInfo) bool) (told []string) {
+	w.t.Helper()
+	w.eventually(what, func() bool {
+		w.speak(1)
+		told = append(told, w.refresh()...)
+		return is(w.port(1))
+	})
+	return told
+}
+
+func deafIn(modes ...bpf.AttachMode) func(*bpf.Port) bool {
+	return func(p *bpf.Port) bool {
+		for _, m := range modes {
+			if p.Mode() == m {
+				return false
+			}
+		}
+		return p.Seen()
+	}
+}
+
+// virtio_net without mergeable buffers takes the program and does not run it.
+func TestADriverThatDoesNotRunTheProgramIsFound(t *testing.T) {
+	w := newWorld(t)
+	w.plug(1, netns.VethOptions{})
+	w.open(Config{Ports: []string{"p1"}, sees: deafIn(bpf.ModeNative)})
+	told := w.speakUntil("the port is in generic mode", func(p dataplane.PortInfo) bool { return p.Attach == "generic" })
+	const want = "p1: the port works in generic mode, because its driver takes an XDP program and does not run it"
+	if len(told) != 1 || told[0] != want {
+		t.Errorf("told %q, want %q", told, want)
+	}
+	w.expect(1, dataplane.PortUp, "")
+	w.arrives(1)
+	w.speak(1)
+	w.refresh()
+	if p := w.port(1); p.Opened != 2 || p.Attach != "generic" {
+		t.Errorf("%+v", p)
+	}
+}
+
+// Where generic mode does not help, or is not what the config says, the port has failed, and stays
+// so as long as the interface is the same.
+func TestAPortThatNeverHearsHasFailed(t *testing.T) {
+	for _, c := range []struct {
+		mode   Mode
+		deaf   []bpf.AttachMode
+		opened int
+	}{
+		{ModeCopy, []bpf.AttachMode{bpf.ModeNative, bpf.ModeGeneric}, 2},
+		{ModeGeneric, []bpf.AttachMode{bpf.ModeGeneric}, 1},
+	} {
+		w := newWorld(t)
+		w.plug(1, netns.VethOptions{})
+		w.open(Config{Ports: []string{"p1"}, Mode: c.mode, sees: deafIn(c.deaf...)})
+		w.speakUntil("the port has failed", func(p dataplane.PortInfo) bool { return p.State == dataplane.PortFailed })
+		w.expect(1, dataplane.PortFailed, "its driver takes rocast's XDP program and does not run it")
+		w.refresh()
+		if got := w.port(1).Opened; got != c.opened {
+			t.Errorf("mode %s: opened %d times", c.mode, got)
+		}
+		w.unplug(1)
+		w.refresh()
+		w.plug(1, netns.VethOptions{})
+		w.refresh()
+		w.expect(1, dataplane.PortUp, "")
+	}
+}
+
+// A port that works is not taken for one that does not: neither without frames, nor with frames
+// from before it was opened.
+func TestAPortThatHearsIsLeftAlone(t *testing.T) {
+	w := newWorld(t)
+	w.plug(1, netns.VethOptions{})
+	w.open(Config{Ports: []string{"p1"}, sees: func(*bpf.Port) bool { return false }})
+	w.speak(1)
+	w.sw.interfaces[0].stack.since = time.Now().Add(-countAfter)
+	for range 3 {
+		w.refresh()
+	}
+	w.expect(1, dataplane.PortUp, "")
+	if p := w.port(1); p.Opened != 1 || p.Attach != "native" {
+		t.Errorf("%+v", p)
+	}
+	v := newWorld(t)
+	v.plug(1, netns.VethOptions{})
+	v.open(Config{Ports: []string{"p1"}})
+	v.speakUntil("the classifier has seen a frame", func(dataplane.PortInfo) bool { return v.sw.interfaces[0].stack == nil })
+	if p := v.port(1); p.Opened != 1 || p.Attach != "native" {
+		t.Errorf("%+v", p)
+	}
+}

@@ -1,0 +1,98 @@
+package softroce
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	bondName = "bond0"
+	// secondLower is the second lower device of the bond. The first is the port of guest 1.
+	secondLower = "rcq1"
+)
+
+// bondCable is what is between the two lower devices of a bond in the box and a guest: a switch that
+// sends a frame to the lower device from which it heard last, and to both before it has heard.
+type bondCable struct {
+	lowers [2]io.ReadWriteCloser
+	frames chan []byte
+	err    chan error
+	heard  atomic.Int32 // 1 + the number of the lower device; 0: of none
+	ended  chan struct{}
+	close  sync.Once
+}
+
+func newBondCable(a, b io.ReadWriteCloser) *bondCable {
+	c := &bondCable{lowers: [2]io.ReadWriteCloser{a, b}, frames: make(chan []byte), err: make(chan error, 2), ended: make(chan struct{})}
+	for i, lower := range c.lowers {
+		go c.hear(int32(i+1), lower)
+	}
+	return c
+}
+
+func (c *bondCable) hear(number int32, lower io.Reader) {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := lower.Read(buffer)
+		if err != nil {
+			c.err <- err
+			return
+		}
+		c.heard.Store(number)
+		select {
+		case c.frames <- append([]byte(nil), buffer[:n]...):
+		case <-c.ended:
+			return
+		}
+	}
+}
+
+// Forget makes the switch send to both lower devices, as one does whose port has gone down.
+func (c *bondCable) Forget() { c.heard.Store(0) }
+
+func (c *bondCable) Read(frame []byte) (int, error) {
+	select {
+	case f := <-c.frames:
+		return copy(frame, f), nil
+	case err := <-c.err:
+		return 0, err
+	case <-c.ended:
+		return 0, io.EOF
+	}
+}
+
+func (c *bondCable) Write(frame []byte) (n int, err error) {
+	heard := c.heard.Load()
+	for i, lower := range c.lowers {
+		if heard == 0 || heard == int32(i+1) {
+			if n, err = lower.Write(frame); err != nil {
+				return n, err
+			}
+		}
+	}
+	return n, nil
+}
+
+func (c *bondCable) Close() error {
+	c.close.Do(func() {
+		close(c.ended)
+		for _, lower := range c.lowers {
+			lower.Close()
+		}
+	})
+	return nil
+}
+
+// bond makes a bond of the port of guest 1 and the last NIC.
+func (b *BoxGuest) bond(mtu int) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "ip link add %s type bond mode %s miimon 50\n", bondName, b.bondMode)
+	for _, name := range []string{PortName(1), secondLower} {
+		fmt.Fprintf(&s, "ip link set %[1]s nomaster\nip link set %[1]s down\nip link set %[1]s master %[2]s\nip link set %[1]s up\n", name, bondName)
+	}
+	fmt.Fprintf(&s, "ip link set %s mtu %d master %s up\n", bondName, mtu, bridgeName)
+	return s.String()
+}

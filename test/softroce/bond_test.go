@@ -1,0 +1,101 @@
+//go:build softroce
+
+package softroce
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// TestBond runs rocast in a box with a bond towards the source, of which a lower device fails in
+// mid-transfer, and comes back.
+func TestBond(t *testing.T) {
+	bin := buildRocast(t, testContext(t, 5*time.Minute))
+	for _, mode := range []string{"active-backup", "balance-xor"} {
+		t.Run(mode, func(t *testing.T) {
+			nics := []nicModel{virtioNet, virtioNet, virtioNet, virtioNet}
+			l := openLab(t, Config{Kernel: "6.12", Guests: len(nics) - 1, MTU: MTU1024, BoxNICs: nics, BondMode: mode})
+			site := inGuest{l.Box.(*BoxGuest)}
+			must(t, site.install(testContext(t, time.Minute), bin))
+			s := &stage{Lab: l, judge: newJudge(l), rocast: &rocast{site: site}}
+			ctx := testContext(t, 5*time.Minute)
+			must(t, site.write(ctx, "rocastd.yaml", fmt.Sprintf("ports: [%s, %s, %s]\nsocket: %s\nstateDir: %s\n", bondName, PortName(2), PortName(3),
+				site.path("socket"), site.path("state"))))
+			must(t, s.Start(ctx))
+			t.Cleanup(func() {
+				if err := s.Stop(); err != nil {
+					t.Error(err)
+				}
+			})
+			t.Log(s.playWithin(t, 4*time.Minute, "6.12", story{name: "fail-over", run: storyFailOver}))
+		})
+	}
+}
+
+// storyFailOver takes the lower device of the bond away that carries the flow, in mid-transfer, then
+// the other one, and then one of them leaves the bond. The source only notices lost packets.
+func storyFailOver(t *testing.T, ctx context.Context, s *stage) string {
+	spec := ordinary()
+	spec.bytes = longBytes
+	g := s.addGroup(t, ctx, spec)
+	box := s.Box.(*BoxGuest)
+	run := func(args ...string) {
+		t.Helper()
+		_, err := box.Run(ctx, append([]string{"ip", "link", "set"}, args...)...)
+		must(t, err)
+		box.cable.Forget()
+	}
+	s.awaitPorts(t, ctx, PortName(1), secondLower, PortName(2), PortName(3))
+	transfer := g.transfer("write", messageBytes, longMessages)
+	must(t, g.from.StartTransfer(transfer))
+	s.reaches(t, ctx, g, 500)
+	run(PortName(1), "down")
+	s.reaches(t, ctx, g, 1500)
+	run(PortName(1), "up")
+	s.awaitCarrying(t, ctx, PortName(1))
+	run(secondLower, "down")
+	s.reaches(t, ctx, g, 2500)
+	run(secondLower, "nomaster")
+	s.awaitPorts(t, ctx, PortName(1), PortName(2), PortName(3))
+	if sent, _ := s.tally(g); sent == longBytes/g.pathMTU {
+		t.Error("the source was done before the bond had changed")
+	}
+	g.await(t, ctx, transfer)
+	g.delivered(t, ctx, longBytes)
+	return "two fail-overs and a lower device that leaves: all messages done, hashes equal, QPs live"
+}
+
+// awaitPorts waits until the daemon has just these ports, in any order.
+func (s *stage) awaitPorts(t *testing.T, ctx context.Context, want ...string) {
+	t.Helper()
+	slices.Sort(want)
+	for {
+		var list api.Ports
+		out, err := s.ask(ctx, "port", "ls")
+		must(t, err)
+		must(t, json.Unmarshal(out, &list))
+		var names []string
+		for _, p := range list.Ports {
+			names = append(names, p.Name)
+		}
+		if slices.Sort(names); slices.Equal(names, want) {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("the ports are %q, want %q", names, want)
+		}
+	}
+}
+
+// awaitCarrying waits until the bond may send by a lower device.
+func (s *stage) awaitCarrying(t *testing.T, ctx context.Context, name string) {
+	t.Helper()
+	_, err := s.Box.(*BoxGuest).Run(ctx, "dash", "-c", fmt.Sprintf("until [ $(cat /sys/class/net/%s/bonding_slave/mii_status) = up ]; do :; done", name))
+	must(t, err)
+}
