@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -61,7 +62,24 @@ func (c *Controller) refresh() {
 	c.portEvents(was)
 	// Update the next hops under the same lock as c.ports: a hop must never name a port that is not
 	// open.
-	c.replanFor(c.NextHops.SetPorts(c.ports.Open()))
+	changed := c.NextHops.SetPorts(c.ports.Open())
+	c.replanFor(append(changed, c.reachedThrough(c.ports.Renumbered(was))...))
+}
+
+// reachedThrough returns the members that are reached through these interfaces. The caller holds
+// c.mu.
+func (c *Controller) reachedThrough(ifIndexes []int) (addrs []netip.Addr) {
+	if len(ifIndexes) == 0 {
+		return nil
+	}
+	for _, g := range c.groups {
+		for l := range g.plan.Members() {
+			if slices.ContainsFunc(ifIndexes, func(i int) bool { return l.Hop.Port == i || l.Hop.Uplinks.Has(i) }) {
+				addrs = append(addrs, l.Member.IP)
+			}
+		}
+	}
+	return addrs
 }
 
 func (c *Controller) logWarning(w dataplane.Warning) {

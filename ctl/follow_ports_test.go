@@ -96,6 +96,26 @@ func TestMembersWaitForAPortThatIsGone(t *testing.T) {
 	}
 }
 
+// The names of two ports are exchanged between two looks: the interfaces are the same, and so are
+// the ways to the hosts, but each interface is the other port now.
+func TestPortsWhoseNamesAreExchangedAreFollowed(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	before, list := w.published(t), w.PortList().Ports
+	w.sw.SetPort(1, dataplane.PortUp, list[2].IfIndex)
+	w.sw.SetPort(2, dataplane.PortUp, list[1].IfIndex)
+	w.refreshPorts()
+	after := w.published(t)
+	for i := range after.Paths {
+		if got, want := after.Paths[i].Port, 3-before.Paths[i].Port; got != want {
+			t.Errorf("path %d leaves by port %d, want %d", i, got, want)
+		}
+	}
+	if after.Source.Port != before.Source.Port {
+		t.Errorf("the source is behind port %d, and was behind %d", after.Source.Port, before.Source.Port)
+	}
+}
+
 func (w *world) published(t *testing.T) *mft.Group {
 	t.Helper()
 	for g := range w.sw.Table().All {

@@ -55,6 +55,17 @@ func (s Set) ByIfIndex(ifIndex int) (p dataplane.PortInfo, found bool) {
 	return dataplane.PortInfo{}, false
 }
 
+// Renumbered returns the interfaces that are open as another port than in was: names of ports were
+// exchanged.
+func (s Set) Renumbered(was Set) (ifIndexes []int) {
+	for _, p := range s {
+		if before, found := was.ByIfIndex(p.IfIndex); found && p.State.Open() && before.ID != p.ID {
+			ifIndexes = append(ifIndexes, p.IfIndex)
+		}
+	}
+	return ifIndexes
+}
+
 // LogChanges logs each port whose state differs from that in was. At the start was is empty.
 func (s Set) LogChanges(log *zap.Logger, was Set) {
 	for _, name := range slices.Sorted(maps.Keys(s)) {

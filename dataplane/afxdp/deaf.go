@@ -12,8 +12,8 @@ import (
 )
 
 // stackFrames counts the frames that an interface gives to the kernel's network stack. A driver may
-// take an XDP program and never run it, as virtio_net does without mergeable buffers at an MTU above
-// 1500: then frames come here that the classifier has not seen. nil: nothing is counted.
+// take an XDP program and never run it, as virtio_net does without mergeable buffers at an MTU
+// above 1500: then frames come here that the classifier has not seen. nil: nothing is counted.
 type stackFrames struct {
 	fd    int
 	since time.Time

@@ -14,8 +14,8 @@ const (
 	secondLower = "rcq1"
 )
 
-// bondCable is what is between the two lower devices of a bond in the box and a guest: a switch that
-// sends a frame to the lower device from which it heard last, and to both before it has heard.
+// bondCable is what is between the two lower devices of a bond in the box and a guest: a switch
+// that sends a frame to the lower device from which it heard last, and to both before it has heard.
 type bondCable struct {
 	lowers [2]io.ReadWriteCloser
 	frames chan []byte

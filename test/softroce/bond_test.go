@@ -38,8 +38,8 @@ func TestBond(t *testing.T) {
 	}
 }
 
-// storyFailOver takes the lower device of the bond away that carries the flow, in mid-transfer, then
-// the other one, and then one of them leaves the bond. The source only notices lost packets.
+// storyFailOver takes the lower device of the bond away that carries the flow, in mid-transfer,
+// then the other one, and then one of them leaves the bond. The source only notices lost packets.
 func storyFailOver(t *testing.T, ctx context.Context, s *stage) string {
 	spec := ordinary()
 	spec.bytes = longBytes
