@@ -69,12 +69,18 @@ func (b *BoxGuest) build(ctx context.Context, guests, mtu int) (ports []io.ReadW
 func (b *BoxGuest) configure(ctx context.Context, nics []nic, mtu int) error {
 	var s strings.Builder
 	fmt.Fprintf(&s, `set -e
-for module in $(cat %s); do insmod $module; done
+for module in $(cat %s); do
+	case $module in
+	*/bonding.ko) insmod $module max_bonds=0 ;; # else it makes bond0
+	*) insmod $module ;;
+	esac
+done
 ip link set lo up
 ip link add %[2]s type bridge mcast_snooping 0
 `, image.BoxModules, bridgeName)
 	for i, nic := range nics {
-		fmt.Fprintf(&s, `for d in /sys/class/net/*; do
+		fmt.Fprintf(&s, `for d in /sys/class/net/*/; do
+	d=${d%%%%/}
 	[ "$(cat $d/address)" != %s ] || ip link set ${d##*/} name %[2]s
 done
 ip link set %[2]s mtu %[3]d master %[4]s up
