@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -36,6 +37,22 @@ func describeHolder(name string, ifindex int) string {
 	return fmt.Sprintf("%s by bpf_link %d; stop the process that holds it, or run: bpftool link detach id %d",
 		holder, linkID, linkID)
 }
+
+// CheckFree returns an error if an XDP program is attached to an interface that is not rocast's.
+// Without CAP_SYS_ADMIN it cannot tell whose program it is, and returns nil.
+func CheckFree(name string, ifindex int) error {
+	id, attached := attachedProgram(ifindex)
+	if !attached {
+		return nil
+	}
+	if held := programName(id); held == "" || strings.Contains(held, classifierName) {
+		return nil
+	}
+	return fmt.Errorf("open port %s: %s", name, describeHolder(name, ifindex))
+}
+
+// classifierName is the name by which the kernel lists the classifier.
+const classifierName = "rocast_classify"
 
 func attachedProgram(ifindex int) (ebpf.ProgramID, bool) {
 	l, err := netlink.LinkByIndex(ifindex)

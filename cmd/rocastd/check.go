@@ -2,7 +2,10 @@ package main
 
 import (
 	"errors"
+	"net"
+	"slices"
 
+	"github.com/rocast/rocast/bpf"
 	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/hook"
 	"github.com/rocast/rocast/ctl/server"
@@ -69,6 +72,9 @@ func checkWith(c *config.Config, have []string) error {
 	if err := findMistakes(c, have...); err != nil {
 		return err
 	}
+	if err := findHolders(c.Ports, have); err != nil {
+		return err
+	}
 	if c.Hook != "" {
 		if err := hook.Check(c.Hook); err != nil {
 			return err
@@ -82,6 +88,19 @@ func checkWith(c *config.Config, have []string) error {
 	if c.Etcd.On() {
 		if _, err := c.Etcd.Config("check"); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// findHolders returns an error if an XDP program of somebody else is attached to a port that the
+// daemon does not have. A start is tried again then: the program may go.
+func findHolders(ports, have []string) error {
+	for _, name := range ports {
+		if i, err := net.InterfaceByName(name); err == nil && !slices.Contains(have, name) {
+			if err := bpf.CheckFree(name, i.Index); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

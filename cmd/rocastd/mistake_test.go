@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/client"
@@ -149,5 +153,43 @@ func TestWhichPathsAreMistakes(t *testing.T) {
 		if got := errors.As(err, new(mistake)); got != want || !errors.Is(err, errno) {
 			t.Errorf("%v is a mistake: %v, want %v", err, got, want)
 		}
+	}
+}
+
+// An XDP program of somebody else hinders a start, and --check says so. rocastd's own does not: a
+// config is checked while it runs. The start is tried again, because the program may go.
+func TestACheckFindsAStrangersProgram(t *testing.T) {
+	b := newBox(t)
+	running := b.start(t)
+	if exit, line := b.check(t); exit != exitOK {
+		t.Errorf("beside the daemon: exit %d, %s", exit, line)
+	}
+	if got := running.end(t, unix.SIGTERM); got != "exit status 0" {
+		t.Errorf("stopped: %s", got)
+	}
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "stranger", Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	err = b.Do(func() error {
+		eth2, err := net.InterfaceByName("eth2")
+		if err != nil {
+			return err
+		}
+		attached, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: eth2.Index, Flags: link.XDPGenericMode})
+		if err == nil {
+			t.Cleanup(func() { attached.Close() })
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `open port eth2: XDP program "stranger" (id `
+	if exit, line := b.check(t); exit != exitConfig || !strings.Contains(line, want) {
+		t.Errorf("--check: exit %d, %s; want %s", exit, line, want)
 	}
 }

@@ -44,6 +44,20 @@ func TestADeviceMayHoldAFullRingOfFrames(t *testing.T) {
 	}
 }
 
+func TestAMissingCapNetRawIsNamed(t *testing.T) {
+	w := newWorld(t, 64)
+	near, _ := netns.Veth(t, w.sw, "p1", w.host, "h1", netns.VethOptions{})
+	err := w.sw.Do(func() error {
+		return testlab.WithoutCapability(unix.CAP_NET_RAW, func() error {
+			_, err := Open(w.umem, near.Index, 0, SocketConfig{})
+			return err
+		})
+	})
+	if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "needs CAP_NET_RAW, run it as root or grant that capability") {
+		t.Error(err)
+	}
+}
+
 func TestWithoutCapNetAdminTheBacklogIsWhatTheSystemAllows(t *testing.T) {
 	w := newWorld(t, 64)
 	p := w.port("0", portOptions{SocketConfig: SocketConfig{TxOnly: true}})

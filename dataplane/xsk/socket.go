@@ -114,6 +114,9 @@ func newSocket(u *UMEM, ifindex int, queue uint32, config SocketConfig) (*Socket
 		return nil, err
 	}
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if errors.Is(err, unix.EPERM) {
+		return nil, fmt.Errorf("create AF_XDP socket: needs CAP_NET_RAW, run it as root or grant that capability: %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("create AF_XDP socket: %w", err)
 	}
