@@ -43,7 +43,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	quorum, recopied, missed := g.policy.Ack != AckAll, &g.doubts.recopied, &g.doubts.missed
 	b = append(b, flags(s.known, s.inside, m.known, f.known, f.migReq),
 		flags(g.back.awaited, g.back.newest, g.end.sent, g.speech.spoken, quorum && recopied.some, quorum && missed.some,
-			g.claimed(now)),
+			g.claimed(now), g.countsAgain()),
 		byte(g.refusal.syndrome), byte(g.end.syndrome), byte(g.away), s.unanswered)
 	for _, p := range []struct {
 		psn   roce.PSN
@@ -63,6 +63,9 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 		int(s.messages), int(f.msn), int(m.msn), f.above, f.need, g.pending.sequence, g.pending.rnr,
 	} {
 		b = binary.AppendUvarint(b, uint64(n))
+	}
+	if g.countsAgain() {
+		b = append(binary.AppendVarint(b, int64(g.again.psn.Sub(first))), byte(g.again.msn))
 	}
 	if quorum {
 		d := &g.doubts
@@ -107,6 +110,9 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	}
 	return b
 }
+
+// countsAgain says whether messages are counted behind what the source was sent an ACK for.
+func (g *Group) countsAgain() bool { return g.again.known && g.again.psn.After(g.merged.highest) }
 
 // someoneBelow says whether a path may wait for a packet below psn.
 func (g *Group) someoneBelow(psn roce.PSN) bool {

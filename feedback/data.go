@@ -20,6 +20,7 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 	}
 	newest := g.source.sent // before this packet
 	if resent {
+		g.countAgain(psn, ev.Last)
 		g.doubts.recopied.add(psn)
 		if psn == newest { // which was sent before a restart, perhaps: an answer has told of it
 			g.source.inside = !ev.Last

@@ -43,6 +43,7 @@ type Group struct {
 	// What follows belongs to one source. A source switch begins with zero values (see begin).
 
 	source     source
+	again      again
 	merged     merged
 	floor      floor
 	back       goBack

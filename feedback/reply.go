@@ -164,8 +164,8 @@ func (g *Group) dueNAK() roce.Syndrome {
 // ack acknowledges everything up to psn to the source. With a quorum the source lets go of that, so
 // a path that certainly lacks some of it is behind.
 func (g *Group) ack(psn roce.PSN, acts []Action) []Action {
-	g.sentACK(psn, g.floor.msn)
 	acts = append(acts, g.reply(psn, roce.SyndromeUnlimited))
+	g.sentACK(psn, acts[len(acts)-1].MSN)
 	if g.policy.Ack == AckAll {
 		return acts
 	}
@@ -192,12 +192,39 @@ func (g *Group) sentACK(psn roce.PSN, msn roce.MSN) {
 }
 
 // reply is an acknowledge packet to the source. MSN and MigReq come from the path at the floor
-// (rule 6).
+// (rule 6), the MSN only as far as the reply goes.
 func (g *Group) reply(psn roce.PSN, s roce.Syndrome) Action {
-	if s.IsACK() && g.policy.Credits == CreditsMerge {
-		s = g.credits()
+	upTo := psn
+	if !s.IsACK() {
+		upTo = psn.Prev()
 	}
-	return Action{Kind: Reply, PSN: psn, MSN: g.floor.msn, Syndrome: s, MigReq: g.floor.migReq}
+	msn := g.messagesAt(upTo)
+	if s.IsACK() && g.policy.Credits == CreditsMerge {
+		s = g.credits(msn)
+	}
+	return Action{Kind: Reply, PSN: psn, MSN: msn, Syndrome: s, MigReq: g.floor.migReq}
+}
+
+// messagesAt is the MSN of a reply that acknowledges the packets up to upTo: that of the floor,
+// unless the source's place keeps the reply below it. What the receivers have executed behind the
+// place, the source has not heard of and is about to send again. Where packets of this round were
+// lost on their way from the source, the number is not known, and the floor's is true.
+func (g *Group) messagesAt(upTo roce.PSN) roce.MSN {
+	f, m, s := &g.floor, &g.merged, &g.source
+	if !upTo.Before(f.psn) || !m.known {
+		return f.msn
+	}
+	msn := f.msn
+	switch {
+	case !upTo.After(m.highest):
+		return m.msn
+	case g.again.known && upTo == g.again.psn:
+		msn = msn.Add(min(0, g.again.msn.Sub(msn))) // what the source was told may have been more
+	}
+	if s.counted == s.sent && !s.inside && msn == s.messages {
+		return msn.Add(-1) // the newest message ends behind upTo
+	}
+	return msn
 }
 
 // credits is the lowest limit of all receivers, which is MSN plus credits, as seen from the MSN
@@ -206,7 +233,7 @@ func (g *Group) reply(psn roce.PSN, s roce.Syndrome) Action {
 // has no receive. But if no other receiver has a limit, the reply grants nothing instead of
 // everything: after the first "unlimited" a requester ignores credits for ever
 // (docs/wire.md#msn-and-credits).
-func (g *Group) credits() roce.Syndrome {
+func (g *Group) credits(msn roce.MSN) roce.Syndrome {
 	lowest, limited, unheard := int32(math.MaxInt32), false, false
 	for i := range g.paths {
 		p := &g.paths[i]
@@ -215,7 +242,7 @@ func (g *Group) credits() roce.Syndrome {
 			unheard = unheard || p.part == PartActive && p.credit == creditNone
 			continue
 		}
-		lowest, limited = min(lowest, p.msn.Add(int32(credits)).Sub(g.floor.msn)), true
+		lowest, limited = min(lowest, p.msn.Add(int32(credits)).Sub(msn)), true
 	}
 	switch {
 	case !limited && unheard:

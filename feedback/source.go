@@ -131,6 +131,29 @@ func (g *Group) count(psn roce.PSN, last bool) {
 	}
 }
 
+// again counts the messages that end up to a packet which the source has sent again, as counts does
+// for its newest packets. It begins with what the source was sent an ACK for.
+type again struct {
+	known bool
+	psn   roce.PSN
+	msn   roce.MSN
+}
+
+// countAgain counts packet psn, which the source has sent again, if it follows the packet counted
+// last.
+func (g *Group) countAgain(psn roce.PSN, last bool) {
+	c, told := &g.again, &g.merged
+	if !c.known || !psn.After(c.psn) || c.psn.Before(told.highest) {
+		*c = again{told.known, told.highest, told.msn}
+	}
+	if psn != c.psn.Next() {
+		return
+	}
+	if c.psn = psn; last {
+		c.msn = c.msn.Add(1)
+	}
+}
+
 // counts returns the highest packet up to which the number of messages is known, and that number.
 // Where the floor is higher, its MSN is that number: after a restart nothing else knows it.
 func (g *Group) counts() (upTo roce.PSN, messages roce.MSN) {

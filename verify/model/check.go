@@ -159,8 +159,13 @@ func (e *engine) checkReply(s *state, a *feedback.Action) {
 	}
 	has := e.has(s)
 	// The source may already know of messages that only a departed receiver had, because an MSN
-	// never decreases.
-	switch complete := max(e.complete[has], s.messages); {
+	// never decreases. Where no packet is lost, the switch knows which messages the source has sent
+	// again.
+	complete := max(e.complete[has], s.messages)
+	if e.Losses+e.Crashes == 0 && told < has {
+		complete = max(e.complete[told+1], s.messages)
+	}
+	switch {
 	case told >= has && told > int(s.told):
 		e.fail("%v %d is told, and %s has only up to %d", a.Syndrome, packet, e.counted(), has-1)
 	case packet > int(s.place):

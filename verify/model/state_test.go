@@ -24,7 +24,7 @@ func TestStateIsWhole(t *testing.T) {
 	}{
 		{group, []string{
 			"policy", "paths", "quorum", "away", "repairState",
-			"source", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "claim", "speech", "congestion",
+			"source", "again", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "claim", "speech", "congestion",
 		}},
 		{repair, []string{"legs", "tally", "retained", "gap", "guess", "lull", "pace"}},
 		{field(repair, "pace"), []string{"seenAt", "pause"}},
@@ -41,6 +41,7 @@ func TestStateIsWhole(t *testing.T) {
 		{field(repair, "gap"), []string{"calls", "rests", "seen", "since"}},
 		{field(repair, "lull"), []string{"acked", "asked", "seen", "since", "times", "spoke"}},
 		{field(group, "source"), []string{"known", "inside", "asks", "first", "sent", "pos", "counted", "messages", "resentAt", "unanswered"}},
+		{field(group, "again"), []string{"known", "psn", "msn"}},
 		{field(group, "merged"), []string{"known", "psn", "highest", "msn"}},
 		{field(group, "floor"), []string{"known", "migReq", "psn", "msn", "above", "need"}},
 		{field(group, "back"), []string{"psn", "awaited", "newest", "oneACK", "by"}},

@@ -73,14 +73,14 @@ var rules = []rule{
 		"strongest == 0 || strongest == roce.NAKSequence ||", "strongest == 0 || p.pending == roce.NAKSequence ||"},
 	{"5", "speak: rnr does not wait until the source came back", "timer.go", "g.back.awaited, ", ""},
 
-	{"6", "the reply has the source's MSN", "reply.go", "MSN: g.floor.msn, Syndrome: s", "MSN: g.source.messages, Syndrome: s"},
+	{"6", "the reply has the source's MSN", "reply.go", "MSN: msn, Syndrome: s", "MSN: g.source.messages, Syndrome: s"},
 	{"6", "a subtree's MSN counts messages that others lack", "floor.go", "q.msn.Sub(lowest) < 0 {", "q.msn.Sub(lowest) < 0 && false {"},
 	{"6", "the MSN of a path below the floor counts", "floor.go", "!q.acked.Before(p.acked) && q.msn", "q.msn"},
 	{"4", "nak: lower sends the source back for what a quorum has", "reply.go", "p.pending == roce.NAKSequence && !p.acked.Before(g.floor.psn)", "p.pending == roce.NAKSequence"},
-	{"6", "the reply has the first receiver's MSN", "reply.go", "MSN: g.floor.msn, Syndrome: s", "MSN: g.paths[0].msn, Syndrome: s"},
+	{"6", "the reply has the first receiver's MSN", "reply.go", "MSN: msn, Syndrome: s", "MSN: g.paths[0].msn, Syndrome: s"},
 	{"6", "the reply has the first receiver's MigReq", "reply.go", "MigReq: g.floor.migReq}", "MigReq: g.paths[0].migReq}"},
 	{"6", "credit codes compared as numbers", "reply.go",
-		"p.msn.Add(int32(credits)).Sub(g.floor.msn)", "int32(credits)"},
+		"p.msn.Add(int32(credits)).Sub(msn)", "int32(credits)"},
 	{"6", "the limit of the last receiver counts", "reply.go", "min(lowest, p.msn", "min(math.MaxInt32, p.msn"},
 	{"6", "a NAK grants messages", "response.go", "int32(credits)-ev.MSN.Sub(p.msn)", "int32(credits)"},
 	{"6", "a NAK makes credits negative", "response.go", "max(0, int32(credits)-ev.MSN.Sub(p.msn))", "int32(credits) - ev.MSN.Sub(p.msn)"},
@@ -203,6 +203,15 @@ var rules = []rule{
 
 	{"11", "data behind a READ is forwarded", "data.go", "	if g.refusal.covers(psn) {\n", "	if false {\n"},
 	{"11", "a READ gets no NAK", "end.go", "		g.endAt(ev.PSN, ev.Syndrome)\n", ""},
+
+	{"6", "an ACK that the source's place bounds counts what lies behind", "reply.go", "	if !upTo.Before(f.psn) || !m.known {", "	if true {"},
+	{"6", "messages that are sent again are not counted", "reply.go", "		msn = msn.Add(min(0, g.again.msn.Sub(msn)))", "		msn = msn.Add(0)"},
+	{"6", "more messages count than the receivers have", "reply.go", "		msn = msn.Add(min(0, g.again.msn.Sub(msn)))", "		msn = g.again.msn"},
+	{"6", "messages that are sent again are counted twice", "source.go", "!c.known || !psn.After(c.psn) ||", "!c.known ||"},
+	{"6", "messages are counted from where the source went back", "source.go", " || c.psn.Before(told.highest) {", " {"},
+	{"6", "a packet that is missing between those sent again ends no message", "source.go", "	if psn != c.psn.Next() {\n		return\n	}\n", ""},
+	{"6", "the newest message counts before its end", "reply.go", "		return msn.Add(-1) //", "		return msn //"},
+	{"6", "what the source was told counts as more", "reply.go", "		return m.msn\n", "		return f.msn\n"},
 
 	{"12", "a source may switch before everything is acknowledged", "switch.go", "!slices.ContainsFunc(g.paths, g.lacks) || late", "true || late"},
 	{"12", "nobody is asked for what it has", "switch.go", "	return g.askLacking(now, acts)\n", "	return acts\n"},
