@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/mft"
@@ -314,5 +315,78 @@ func TestATailIsRepairedAfterSilence(t *testing.T) {
 	b.expectEngine(true)
 	if got := b.sleeps(); got > time.Duration(dataplane.LookPeriod) {
 		t.Errorf("the worker sleeps for %v, although the group was carried just now", got)
+	}
+}
+
+// Another group needs the memory of packets of a group whose answers the engine merges. What the
+// engine has merged counts first: the receivers have those packets, so that none is lost. The
+// engine merges on.
+func TestWhatTheEngineMergedIsNotLostToAnotherGroup(t *testing.T) {
+	const chunks = 20
+	b := &repairBench{t: t, group: group()}
+	b.group.Policy.Repair, b.group.Policy.RepairWindow = feedback.RepairLocal, chunks
+	b.Net = porttest.NewRetaining(4, chunks, porttest.NewFanOut(), func() feedback.Tick { return b.now })
+	b.add(b.group)
+	other := group()
+	other.Name, other.QPN, other.Policy = "h", 2, b.group.Policy
+	for i := range other.Paths {
+		other.Paths[i].RemoteQPN = 2
+	}
+	b.add(other)
+	psn := roce.PSN(firstPSN)
+	for range chunks - 2 {
+		b.send(quiet(psn))
+		psn = psn.Next()
+	}
+	b.send(asking(psn))
+	b.expectEngine(true) // the core knows of the packet, and not of the answers
+	for path := range 3 {
+		b.answer(path, psn, roce.SyndromeUnlimited)
+	}
+	b.expectSource(fmt.Sprint("ACK ", psn))
+	looks := b.FanOut.Looks
+	for i := range roce.PSN(8) {
+		p := quiet(firstPSN + i)
+		p.bth.DestQPN = 2
+		b.send(p)
+	}
+	if b.FanOut.Looks == looks || !b.FanOut.Merges(b.group.ID) {
+		t.Error("the core did not look at what the engine has merged, or the engine does not merge on")
+	}
+	if m := moved(b.Switch); m["repair-lost-no-memory"] != 0 {
+		t.Errorf("counters %v", m)
+	}
+}
+
+// A packet that the engine has takes the room of one of a group whose answers the engine merges.
+// That group hears of it behind what the engine has merged, and the engine merges on.
+func TestTheEngineMergesOnForAGroupThatLosesAPacket(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	b.send(quiet(psn))
+	loses, fills := b.other(), b.other()
+	loses.Engine, fills.QPN, fills.Name = mft.EngineAuto, 3, "k"
+	for i := range fills.Paths {
+		fills.Paths[i].RemoteQPN = 3
+	}
+	b.add(loses)
+	b.add(fills)
+	next := roce.PSN(firstPSN)
+	for range 20 {
+		b.send(quiet(next).to(loses))
+		next = next.Next()
+	}
+	for i := range roce.PSN(48) {
+		b.send(quiet(firstPSN + i).to(fills))
+	}
+	looks := b.FanOut.Looks
+	b.answer(1, psn, roce.NAKSequence)
+	if n := b.FanOut.Looks - looks; n != 2 {
+		t.Errorf("the engine stopped merging for %d groups, want the one whose receiver asks and the one that loses a packet", n)
+	}
+	if !b.FanOut.Merges(loses.ID) {
+		t.Error("the engine does not merge on")
+	}
+	if n := moved(b.Switch)["repair-lost-no-memory"]; n != 1 {
+		t.Errorf("%d packets made room, want 1", n)
 	}
 }

@@ -134,16 +134,24 @@ func (c *Core) makeRoom(now feedback.Tick, st *state, f *Frame, out *Outputs) {
 		c.lose(now, st, h.oldest, &c.repair.counts.GroupFull, out)
 	}
 	for r := c.repair.retained; !r.fits(f); {
-		oldest := &r.slots[r.oldest]
-		owner := oldest.owner
-		c.lose(now, owner, oldest.frame.Original.PSN, &c.repair.counts.NoMemory, out)
+		owner := r.slots[r.oldest].owner
+		c.sync(now, owner, out)
+		r.releaseBelow(owner.held, owner.merge.Oldest()) // the engine may have merged that it is not needed
+		if !r.fits(f) && r.slots[r.oldest].owner == owner {
+			c.lose(now, owner, r.slots[r.oldest].frame.Original.PSN, &c.repair.counts.NoMemory, out)
+		}
 		c.settle(now, owner, Reason(feedback.Absorbed), 1, out)
+		if owner != st {
+			c.follow(now, owner, out)
+		}
 	}
 }
 
 // lose tells the merging of a group that its packets up to psn are not retained any more. A repair
-// that needs one of them ends.
+// that needs one of them ends. It is an event of the group as any other: settle and follow come
+// behind it.
 func (c *Core) lose(now feedback.Tick, st *state, psn roce.PSN, count *uint64, out *Outputs) {
+	c.sync(now, st, out)
 	*count++
 	c.letGo(now, st, psn, out)
 }
@@ -255,11 +263,11 @@ func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 		count := h.lost
 		h.lost = nil
 		c.lose(now, st, h.lostPSN, count, out)
+		c.settle(now, st, Reason(feedback.Absorbed), 1, out)
 	}
 	for n := len(c.repair.robbed); n > 0; n = len(c.repair.robbed) {
 		other := c.repair.robbed[n-1]
 		c.repair.robbed = c.repair.robbed[:n-1]
-		c.settle(now, other, Reason(feedback.Absorbed), 1, out)
 		c.follow(now, other, out)
 	}
 	c.repair.retained.releaseBelow(h, st.merge.Oldest())

@@ -208,6 +208,12 @@ func (f *FanOut) Overwrite(id mft.GroupID, psn roce.PSN, frame []byte) {
 	r[int(psn)%len(r)].frame = frame
 }
 
+// Merges says whether the answers of a group are merged.
+func (f *FanOut) Merges(id mft.GroupID) bool {
+	p := f.place(id)
+	return p != nil && p.id == id && p.merges
+}
+
 // Retains returns for how many packets of a group there is memory.
 func (f *FanOut) Retains(id mft.GroupID) int {
 	if p := f.place(id); p != nil && p.id == id {
