@@ -111,7 +111,7 @@ func (g *Group) hearSource(now Tick, psn roce.PSN) {
 		g.retained.oldest = psn
 		g.guess = guess{stands: true, until: now + packetLife}
 	}
-	g.source.counted = before.Prev() // so that not even this packet counts before the floor's MSN is known
+	g.source.counted = g.source.first.Add(-2) // so that no packet counts before the floor's MSN is known
 	for i := range g.paths {
 		g.paths[i].since = now
 	}

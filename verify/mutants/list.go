@@ -268,7 +268,7 @@ var rules = []rule{
 	{"members", "messages are counted across a gap", "source.go", "	if psn != counted.Next() {\n		return\n", "	if !psn.After(counted) {\n		return\n"},
 	{"members", "the floor's messages are not counted", "source.go", "f.known && f.psn.After(s.counted)", "false && f.known && s.known"},
 	{"members", "a receiver joins across a gap", "members.go", "return !resent && psn == upTo.Next()", "return !resent && (true || psn == upTo)"},
-	{"members", "messages before a restart count as none", "source.go", "g.source.counted = before.Prev() //", "g.source.counted = before //"},
+	{"members", "messages before a restart count as none", "source.go", "g.source.counted = g.source.first.Add(-2) //", "g.source.counted = before.Prev() //"},
 	{"members", "the group waits for a joining receiver at once", "path.go", "p != PartJoining && p != PartBehind", "p != PartBehind"},
 	{"members", "a receiver that leaves holds the floor", "members.go", "	g.recount()\n	g.findEnd()\n", "	g.findEnd()\n"},
 	{"members", "the NAK of a receiver that leaves ends the source", "members.go", "	g.recount()\n	g.findEnd()\n", "	g.recount()\n"},
