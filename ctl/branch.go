@@ -86,13 +86,17 @@ func (c *Controller) renew(upper, name string, b *api.Branch) (answer api.Branch
 	return c.branchAnswer(g), true
 }
 
+func (c *Controller) noNeighbour(name string) error {
+	return api.Errorf(api.Forbidden, "box %s is not a neighbour of box %s; add it to neighbours: in the config of %s", name, c.Box, c.Box)
+}
+
 // refuseBranch refuses requests that are wrong by themselves, without a look at the groups of this
 // box.
 func (c *Controller) refuseBranch(upper, name string, b *api.Branch) error {
 	n := c.neighbourNamed(upper)
 	switch {
 	case n == nil:
-		return api.Errorf(api.Forbidden, "box %s is not a neighbour of box %s; add it to neighbours: in the config of %s", upper, c.Box, c.Box)
+		return c.noNeighbour(upper)
 	case b.Registration != api.Registration:
 		return api.Errorf(api.BadRequest, "box %s registers with version %d and box %s with version %d; run the same version of "+
 			"rocast on both", upper, b.Registration, c.Box, api.Registration)

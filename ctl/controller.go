@@ -66,7 +66,9 @@ type Controller struct {
 	ports  ports.Set
 	groups map[string]*group
 	index  index
-	gone   map[string]grave    // by the group's name
-	closed bool                // the data path has ended
-	moved  map[*group]struct{} // groups with a member that may be behind another neighbour than before
+	gone   map[string]grave // by the group's name
+	closed bool             // the data path has ended
+	// badGroupIPs says which of groupIPs of hosts: no group can have, and why.
+	badGroupIPs map[string]string
+	moved       map[*group]struct{} // groups with a member that may be behind another neighbour than before
 }

@@ -85,6 +85,8 @@ const (
 	// groups.
 	maxOfHost      = 256
 	maxUnconfirmed = 64
+	// workWithin bounds what a question does besides waiting.
+	workWithin = 10 * time.Second
 	// keepLeft is how long members hear whom a group had that has ended. They are to ask about once
 	// a second, and hear of it then.
 	keepLeft = 10 * time.Minute
@@ -102,6 +104,9 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 	if !ip.IsValid() {
 		return api.HostGroup{}, api.Errorf(api.BadRequest, "your address is %v, and groupIPs of hosts: in rocastd.yaml has no address of its family", host)
 	}
+	waits := ctx
+	ctx, done := working(waits)
+	defer done()
 	asking, err := gather.NewHost(host, request)
 	if err == nil && !asking.Ready && asking.Role == groupfile.Source.String() {
 		err = h.refuseFarSource(ctx, host)
@@ -117,13 +122,13 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 	for {
 		group, err := h.member(ctx, name, asking)
 		if kindOf(err) == api.NotFound && asking.Ready {
-			if answer, ok := h.withoutGroup(ctx, name, host, seen); ok {
+			if answer, ok := h.withoutGroup(waits, name, host, seen); ok {
 				return answer, nil
 			}
 		}
 		if err == nil && group == nil {
 			var answer api.HostGroup
-			if group, answer, err = h.wait(ctx, name, asking.Anew(), ip, seen); answer.Name != "" {
+			if group, answer, err = h.wait(waits, name, asking.Anew(), ip, seen); answer.Name != "" {
 				return answer, nil
 			}
 		}
@@ -131,12 +136,24 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 			return api.HostGroup{}, err
 		}
 		if group != nil {
-			answer, err := h.follow(ctx, name, group, asking, seen)
+			answer, err := h.follow(waits, name, group, asking, seen)
 			if kindOf(err) != api.NotFound {
 				return answer, err
 			}
 		}
 	}
+}
+
+// working returns a context for what a question does besides waiting: it goes on when the time to
+// wait is over, for a bound of its own, and not when the host has hung up.
+func working(waits context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(waits), workWithin)
+	stop := context.AfterFunc(waits, func() {
+		if !errors.Is(context.Cause(waits), context.DeadlineExceeded) {
+			cancel()
+		}
+	})
+	return ctx, func() { stop(); cancel() }
 }
 
 // refuseFarSource refuses a source that is attached to another box, before anybody waits for it.

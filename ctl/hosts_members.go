@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/gather"
 	"github.com/rocast/rocast/ctl/groupfile"
@@ -214,6 +216,7 @@ func (h *Hosts) Run(ctx context.Context) {
 	ticker := time.NewTicker(lookAtPrograms)
 	defer ticker.Stop()
 	for {
+		h.lookAtGroupIPs(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -222,6 +225,49 @@ func (h *Hosts) Run(ctx context.Context) {
 			h.removeUnconfirmed(ctx, now)
 		}
 	}
+}
+
+// lookAtGroupIPs finds out whether groups can have the IPs of the config, before a host asks for
+// one. An IP that a group has is not looked at.
+func (h *Hosts) lookAtGroupIPs(ctx context.Context) {
+	taken := map[string]bool{}
+	for _, g := range h.c.Groups().Groups {
+		taken[g.IP] = true
+	}
+	bad := map[string]string{}
+	for _, ip := range h.config.GroupIPs {
+		if taken[ip.String()] {
+			continue
+		}
+		if err := h.c.refuseHostsIP(ctx, ip); err != nil && ctx.Err() == nil {
+			bad[ip.String()] = err.Error()
+		}
+	}
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	for ip, why := range bad {
+		if h.c.badGroupIPs[ip] != why {
+			h.c.Log.Error("hosts cannot make groups with an IP of groupIPs in the config", zap.String("ip", ip), zap.String("reason", why))
+		}
+	}
+	h.c.badGroupIPs = bad
+}
+
+// refuseHostsIP refuses an IP that no group of hosts can have.
+func (c *Controller) refuseHostsIP(ctx context.Context, ip netip.Addr) error {
+	hop := c.NextHops.Track(ip)
+	defer c.NextHops.Untrack(ip)
+	var places []address.Place
+	if hop.Interface != 0 {
+		places = append(places, address.Place{IfIndex: hop.Interface, IP: ip})
+	}
+	if err := c.refuseIP(ctx, ip, places); err != nil {
+		return err
+	}
+	if len(places) == 0 {
+		return fmt.Errorf("ip %v is in no subnet of this box (%s); write an unused address of the subnet of the hosts", ip, hop.Reason)
+	}
+	return nil
 }
 
 // silent is a member whose program asks nothing.

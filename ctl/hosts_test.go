@@ -898,6 +898,70 @@ func TestQuestionsThatEnd(t *testing.T) {
 	w.expect(t, nothing)
 }
 
+// A question that waits for nothing (wait=0) is a question all the same: the group is made, a host
+// joins it, and another program takes a place.
+func TestQuestionsThatWaitForNothing(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	for _, ip := range []string{"10.77.0.1", "10.77.0.2", "10.77.0.3"} {
+		role := map[bool]string{true: "source", false: "receiver"}[ip == "10.77.0.1"]
+		if a, err := h.Join(over, addr(ip), "g1", asks(ip, role, 2), ""); err != nil || (a.State == api.HostRunning) != (ip != "10.77.0.1") {
+			t.Errorf("%s: %+v, %v", ip, a, err)
+		}
+	}
+	again := asks("10.77.0.3", "receiver", 2)
+	again.QPN = 999
+	if a, err := h.Join(over, addr("10.77.0.3"), "g1", again, ""); err != nil || a.State != api.HostRunning {
+		t.Errorf("%+v, %v", a, err)
+	}
+	turn, err := h.turn(t.Context(), "g1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := h.join(t, "g1", "10.77.0.3", again)
+	turn()
+	outcome(t, asked)
+}
+
+// An IP that no group of hosts can have is a problem of the box from its start, before any host
+// asks for a group. A group that runs there is not asked about.
+func TestGroupIPsThatNoGroupCanHave(t *testing.T) {
+	w := newWorld(t)
+	w.addresses.Networks = []netip.Prefix{netip.MustParsePrefix("10.77.0.0/24")}
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.200": {Interface: 1}, "10.78.0.5": {Interface: 1}, "10.79.0.5": {Reason: "no route leads there"}})
+	for ip, want := range map[string]string{
+		"10.77.0.200": "",
+		"10.78.0.5":   "ip 10.78.0.5 is in no subnet of the interfaces that lead to the members ([10.77.0.0/24]); write an unused address of one of them",
+		"10.79.0.5":   "ip 10.79.0.5 is in no subnet of this box (no route leads there); write an unused address of the subnet of the hosts",
+	} {
+		h := NewHosts(w.Controller, gather.Config{GroupIPs: []netip.Addr{addr(ip)}})
+		for range 2 { // it is said once
+			h.lookAtGroupIPs(t.Context())
+		}
+		var got string
+		if s := w.Status(); len(s.Problems) > 0 {
+			got = s.Problems[0].Reason
+			if p := s.Problems[0]; p.Of != api.OfHosts || p.Name != ip || p.Blocks || s.Healthy || !s.Ready {
+				t.Errorf("%+v", s)
+			}
+		}
+		if got != want || w.logs.FilterField(zap.String("ip", ip)).Len() != map[bool]int{true: 1}[want != ""] {
+			t.Errorf("%s\ngot  %s\nwant %s\nlogged %v", ip, got, want, w.logs.All())
+		}
+	}
+	w.addresses.Box[addr("10.77.0.200")] = true
+	h := NewHosts(w.Controller, hostsConfig)
+	if h.lookAtGroupIPs(t.Context()); len(w.Status().Problems) != 1 {
+		t.Error("the box's own address is no problem")
+	}
+	delete(w.addresses.Box, addr("10.77.0.200"))
+	if h.lookAtGroupIPs(t.Context()); len(w.Status().Problems) != 0 {
+		t.Error("the problem is mended, and still told")
+	}
+}
+
 // After a restart of the daemon the members are what the stored group says.
 func TestHostsAfterARestart(t *testing.T) {
 	w := newWorld(t)

@@ -84,6 +84,9 @@ func (c *Controller) addPortsAndGroups(s *api.Status) {
 	s.Ports = map[string]int{api.PortUp: 0, api.PortDown: 0, api.PortGone: 0, api.PortFailed: 0}
 	s.Groups = map[string]int{api.Ready: 0, api.Waiting: 0, api.Degraded: 0, api.Failed: 0}
 	addPorts(s, c.ports)
+	for _, ip := range slices.Sorted(maps.Keys(c.badGroupIPs)) {
+		addProblem(s, api.Problem{Of: api.OfHosts, Name: ip, State: api.Failed, Reason: c.badGroupIPs[ip]})
+	}
 	var theirs []api.Problem // of groups that no operator made
 	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
 		v := summary(c.groups[name])

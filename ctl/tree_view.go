@@ -7,6 +7,15 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
+// BranchTree is Tree for the box upper, which has to be a neighbour: other certificates of the CA
+// belong to programs, which clients: and readClients: of api: name.
+func (c *Controller) BranchTree(ctx context.Context, upper, name string) (api.Tree, error) {
+	if c.neighbourNamed(upper) == nil {
+		return api.Tree{}, c.noNeighbour(upper)
+	}
+	return c.Tree(ctx, name)
+}
+
 // Tree describes a group's part on this box, and asks the boxes behind it for theirs. It contains
 // no R_Keys. A box that could not be asked is in the answer with the reason.
 func (c *Controller) Tree(ctx context.Context, name string) (api.Tree, error) {

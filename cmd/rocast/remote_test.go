@@ -66,7 +66,7 @@ func TestTheCommandsReachABoxOverTCP(t *testing.T) {
 		t.Error("on the box root sees no R_Key")
 	}
 	exit, _, stderr := d.run(append(flags("another"), "group", "ls")...)
-	if exit != exitRefused || !strings.Contains(stderr, "there is no /v1/groups for other boxes") {
+	if exit != exitRefused || !strings.Contains(stderr, `certificate "another" is named by neither clients: nor readClients:`) {
 		t.Errorf("another program: exit %d, %s", exit, stderr)
 	}
 	looker := flags("looker")

@@ -2,7 +2,10 @@ package api
 
 import (
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
+	"strings"
 )
 
 // Kind classifies errors for programs.
@@ -53,6 +56,16 @@ func (e *Error) Status() int {
 		return status
 	}
 	return http.StatusInternalServerError
+}
+
+// IsAddress reports whether the host of a request is an address or localhost. A web site that lets
+// its own name lead to a listener (DNS rebinding) has another one.
+func IsAddress(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil || host == "localhost"
 }
 
 // ErrorBody is the JSON form of an Error.

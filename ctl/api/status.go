@@ -81,6 +81,7 @@ const (
 	OfWorker = "worker"
 	OfPort   = "port"
 	OfGroup  = "group"
+	OfHosts  = "hosts" // an IP of groupIPs of hosts:
 )
 
 // Stuck is the state of a worker that does not end its batch.
@@ -89,7 +90,7 @@ const Stuck = "stuck"
 // Problem is one thing that does not work.
 type Problem struct {
 	Of     string `json:"of"`
-	Name   string `json:"name,omitempty"` // of the port or group
+	Name   string `json:"name,omitempty"` // of the port or group, or the IP
 	State  string `json:"state"`
 	Reason string `json:"reason,omitempty"`
 	// Blocks: the box is not ready because of it. These do: a port that is gone or failed, a group

@@ -2,6 +2,7 @@ package gather
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/yamldoc"
@@ -30,10 +31,14 @@ func (c *Config) GroupIP(host netip.Addr) netip.Addr {
 
 // ReadConfig reads the key hosts.
 func ReadConfig(v yamldoc.Value) (c Config, err error) {
-	return c, v.Fields(
+	err = v.Fields(
 		yamldoc.Field{Key: "listen", Set: yamldoc.Into(&c.Listen, listen), Needed: "listen: ADDRESS:PORT, where hosts reach this box"},
 		yamldoc.Field{Key: "groupIPs", Set: c.readGroupIPs, Needed: "groupIPs: [ADDRESS], the IP of the groups that hosts make; no host has it"},
 	)
+	if err == nil && slices.Contains(c.GroupIPs, c.Listen.Addr()) {
+		err = v.Errorf("has %v as listen and in groupIPs, and the IP of groups is one that nobody has; write another one into groupIPs", c.Listen.Addr())
+	}
+	return c, err
 }
 
 func listen(v yamldoc.Value) (netip.AddrPort, error) {

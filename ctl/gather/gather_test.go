@@ -383,6 +383,7 @@ func TestBounds(t *testing.T) {
 func TestAddressesThatNoGroupHas(t *testing.T) {
 	for text, want := range map[string]string{
 		"listen: 10.77.0.254:7472\ngroupIPs: [10.77.0.200, fd77::200]\n": "",
+		"listen: 10.77.0.254:7472\ngroupIPs: [10.77.0.254]\n":            "has 10.77.0.254 as listen and in groupIPs",
 		"listen: 10.77.0.254:7472\ngroupIPs: [224.0.0.5]\n":              "is class D (multicast)",
 		"listen: 10.77.0.254:7472\ngroupIPs: ff02::5\n":                  "is multicast",
 		"listen: 10.77.0.254:7472\ngroupIPs: [127.0.0.1]\n":              "is not an address that a host can have",

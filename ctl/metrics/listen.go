@@ -7,11 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/logs"
 )
@@ -91,20 +91,10 @@ func named(at netip.AddrPort, next http.Handler) http.Handler {
 		return next // whoever reaches it may read
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isHere(r.Host) {
+		if !api.IsAddress(r.Host) {
 			answer(w, http.StatusMisdirectedRequest, fmt.Sprintf("%.80q is not a name of this listener; ask http://%v\n", r.Host, at))
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// isHere says whether the host of a request is an address or localhost. No web site has such a
-// name.
-func isHere(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil || host == "localhost"
 }

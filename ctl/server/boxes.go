@@ -25,7 +25,7 @@ import (
 type Branches interface {
 	PutBranch(ctx context.Context, upper, name string, b api.Branch) (api.BranchAnswer, error)
 	DeleteBranch(ctx context.Context, upper, name string, version uint64) error
-	Tree(ctx context.Context, name string) (api.Tree, error)
+	BranchTree(ctx context.Context, upper, name string) (api.Tree, error)
 }
 
 const (
@@ -78,10 +78,11 @@ func (s *Server) branchResources(c Branches) map[string]map[string]handler {
 		http.MethodPut:    func(r *http.Request) (any, error) { return s.putBranch(r, c) },
 		http.MethodDelete: func(r *http.Request) (any, error) { return s.deleteBranch(r, c) },
 		http.MethodGet: func(r *http.Request) (any, error) {
-			if _, err := boxOf(r); err != nil {
+			upper, err := boxOf(r)
+			if err != nil {
 				return nil, err
 			}
-			return c.Tree(r.Context(), r.PathValue("name"))
+			return c.BranchTree(r.Context(), upper, r.PathValue("name"))
 		},
 	}}
 }
@@ -94,12 +95,16 @@ func (s *Server) boxRoutes(c Branches, programs *Server, a neighbour.API) http.H
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		name, err := boxOf(r)
 		change := slices.Contains(a.Clients, name)
-		if err == nil && (change || slices.Contains(a.ReadClients, name)) {
-			p := peer{uid: nobody, name: name, change: change}
-			programs.http.Handler.ServeHTTP(w, r.WithContext(withPeer(r.Context(), p)))
+		if err == nil && !change && !slices.Contains(a.ReadClients, name) {
+			err = api.Errorf(api.Forbidden, "certificate %q is named by neither clients: nor readClients: of api: on this box, so it has no answer to %s; "+
+				"add %[1]s to one of them", name, r.URL.EscapedPath())
+		}
+		if err != nil {
+			writeError(w, err)
 			return
 		}
-		writeError(w, api.Errorf(api.NotFound, "there is no %s for other boxes; the paths begin with %s", r.URL.EscapedPath(), api.BranchesPath))
+		p := peer{uid: nobody, name: name, change: change}
+		programs.http.Handler.ServeHTTP(w, r.WithContext(withPeer(r.Context(), p)))
 	})
 	return mux
 }

@@ -240,8 +240,10 @@ func TestWhatOtherBoxesMayAsk(t *testing.T) {
 		status             int
 		want               string
 	}{
-		{"GET", "/v1/groups", "", []string{"b1"}, 404, "there is no /v1/groups for other boxes; the paths begin with /v1/branches"},
-		{"POST", "/v1/groups", overThree, []string{"b1"}, 404, "there is no /v1/groups for other boxes; the paths begin with /v1/branches"},
+		{"GET", "/v1/groups", "", []string{"b1"}, 403, `certificate "b1" is named by neither clients: nor readClients: of api: on this box, so it has no answer to /v1/groups; add b1 to one of them`},
+		{"GET", "/v1/groups", "", nil, 403, "the peer's certificate has no DNS name; make one with the name of the box as subject alternative name"},
+		{"GET", "/v1/branches/g1", "", []string{"b9"}, 403, "box b9 is not a neighbour of box b2; add it to neighbours: in the config of b2"},
+		{"POST", "/v1/groups", overThree, []string{"b1"}, 403, `certificate "b1" is named by neither clients: nor readClients: of api: on this box, so it has no answer to /v1/groups; add b1 to one of them`},
 		{"POST", "/v1/branches/g1", "", []string{"b1"}, 405, "method POST is not allowed for /v1/branches/g1; use DELETE, GET, PUT"},
 		{"GET", "/v1/branches/g1", "", []string{"b1"}, 404, `there is no group "g1"; rocast group ls lists the groups`},
 		{"GET", "/v1/branches/g1", "", nil, 403, "the peer's certificate has no DNS name; make one with the name of the box as subject alternative name"},
@@ -338,7 +340,7 @@ func TestProgramsReachABoxWithTheirCertificate(t *testing.T) {
 		t.Errorf("%+v, %v", g, err)
 	}
 	_, err = as("b2").Groups(t.Context())
-	if want := "there is no /v1/groups for other boxes; the paths begin with /v1/branches"; err == nil || err.Error() != want {
+	if want := `certificate "b2" is named by neither clients: nor readClients: of api: on this box, so it has no answer to /v1/groups; add b2 to one of them`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	looker := as("looker")

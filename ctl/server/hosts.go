@@ -48,7 +48,13 @@ func NewForHosts(h Hosts, log *zap.Logger, met *bounds.Book) *Server {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, api.Errorf(api.NotFound, "there is no %s for hosts; the paths begin with %s", r.URL.EscapedPath(), api.HostsPath))
 	})
-	s.http.Handler = mux
+	s.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != "" && !api.IsAddress(r.Host) { // a web site whose name leads here
+			writeError(w, api.Errorf(api.Forbidden, "%.80q is not an address of this box; ask it by its address", r.Host))
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 	return s
 }
 

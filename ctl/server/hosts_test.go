@@ -123,6 +123,30 @@ func TestAHostSpeaksForItsIP(t *testing.T) {
 	}
 }
 
+// A web site that lets its own name lead here has that name in its requests.
+func TestHostsAskByAnAddress(t *testing.T) {
+	url, _, _ := forHosts(t, &lobby{})
+	for host, want := range map[string]int{
+		"evil.example": 403, "evil.example:7472": 403, "127.0.0.1.evil.example": 403, "10.77.0.254:7472": 200, "10.77.0.254": 200, "[fd77::1]:7472": 200,
+		"fd77::1": 200, // as librocast writes it
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/hosts/g1", strings.NewReader(`{"role": "source"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		r.Header.Set("Content-Type", "application/json")
+		a, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Body.Close()
+		if a.StatusCode != want {
+			t.Errorf("%s: %d, want %d", host, a.StatusCode, want)
+		}
+	}
+}
+
 // A page in a browser on a host can send texts and forms anywhere, and must not speak for the host.
 func TestAPageInABrowser(t *testing.T) {
 	url, _, _ := forHosts(t, &lobby{})
