@@ -176,14 +176,14 @@ static __always_inline int tell(struct xdp_md *ctx, const struct rocast_crc *c, 
  * unchanged. l3_bytes is a constant in every call, as in plain.
  */
 static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, struct rocast_slot *slot, __u32 place,
-				 __u64 word, const __u32 l3_bytes)
+				 __u64 word, __u32 number, const __u32 l3_bytes)
 {
 	const __u32 bytes = sizeof(struct ethhdr) + l3_bytes + sizeof(struct udphdr) + sizeof(struct ack);
 	__u8 *data = (void *)(long)ctx->data;
 	struct udphdr *udp = (void *)(data + sizeof(struct ethhdr) + l3_bytes);
 	struct ack *ack = (void *)(udp + 1);
 	__u64 epoch = word >> WORD_EPOCH_SHIFT, told = *(volatile __u64 *)&slot->told, was, is;
-	__u32 port = port_number & (SLOT_PORTS - 1), ip_bytes, psn, msn, at = SLOT_ANSWERS;
+	__u32 port = number & (SLOT_PORTS - 1), ip_bytes, psn, msn, at = SLOT_ANSWERS;
 	struct rocast_range range = slot->ports[port];
 	const struct rocast_path *path = 0;
 	struct rocast_traffic *count;
@@ -193,7 +193,7 @@ static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, stru
 
 	c = bpf_map_lookup_elem(&crc, &zero);
 	/* A port beyond those of a slot would take the range of another. */
-	if (!c || port_number >= SLOT_PORTS || !is_open(told, epoch) ||
+	if (!c || number >= SLOT_PORTS || !is_open(told, epoch) ||
 	    (void *)(ack + 1) > (void *)(long)ctx->data_end || bpf_xdp_get_buff_len(ctx) != bytes)
 		return FOUND;
 	if (l3_bytes == sizeof(struct iphdr))
@@ -257,7 +257,7 @@ merged:
 }
 
 /* Merges an answer, or returns FOUND: it goes to user space. */
-static __always_inline int take_answer(struct xdp_md *ctx, const struct frame *f)
+static __always_inline int take_answer(struct xdp_md *ctx, const struct frame *f, __u32 number)
 {
 	__u32 index = f->meta.group & (SLOTS - 1);
 	struct rocast_slot *slot = bpf_map_lookup_elem(&slots, &index);
@@ -271,6 +271,6 @@ static __always_inline int take_answer(struct xdp_md *ctx, const struct frame *f
 	if (!(word & WORD_ARMED) || slot->group != f->meta.group || f->meta.l3_off != sizeof(struct ethhdr))
 		return FOUND;
 	if (f->meta.flags & IPV6)
-		return slot->ipv6 ? merge(ctx, f, slot, index, word, sizeof(struct ipv6hdr)) : FOUND;
-	return slot->ipv6 ? FOUND : merge(ctx, f, slot, index, word, sizeof(struct iphdr));
+		return slot->ipv6 ? merge(ctx, f, slot, index, word, number, sizeof(struct ipv6hdr)) : FOUND;
+	return slot->ipv6 ? FOUND : merge(ctx, f, slot, index, word, number, sizeof(struct iphdr));
 }

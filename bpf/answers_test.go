@@ -390,7 +390,7 @@ func TestAnswersWhileUserSpaceTakesThemBack(t *testing.T) {
 			for psn := int32(1); psn < packets && ran[i] == nil; {
 				opts := ebpf.RunOptions{Data: b.ack(i, psn-answerNext, 0).frame(), DataOut: make([]byte, 512), Repeat: 1}
 				var action uint32
-				action, ran[i] = b.p.objs.Program.Run(&opts)
+				action, ran[i] = b.c.classify().Run(&opts)
 				const qpn = 14 + 20 + 8 + 5
 				if action != actionDrop && opts.DataOut[qpn] != b.told(0, 0)[qpn] {
 					continue // it went to user space, and the receiver repeats it
@@ -493,19 +493,23 @@ func TestAKernelThatRefusesToMerge(t *testing.T) {
 		}
 	}
 	b := newAnswerBench(t, false)
-	c, err := loadFanOutOf(spec, testTables(), 0)
+	f, err := load(t).loadFanOutOf(spec, testTables(), 0)
 	if err != nil || refused == 0 {
 		t.Fatalf("%d instructions are refused: %v", refused, err)
 	}
-	if c.FanOut().NoMerging() == nil || b.fan.NoMerging() != nil {
-		t.Errorf("the kernel cannot merge: %v, and without the refused call: %v", c.FanOut().NoMerging(), b.fan.NoMerging())
+	if f.NoMerging() == nil || b.fan.NoMerging() != nil {
+		t.Errorf("the kernel cannot merge: %v, and without the refused call: %v", f.NoMerging(), b.fan.NoMerging())
 	}
-	fatal(t, c.Close())
-	fatal(t, b.c.spec.Variables[fanoutVarMergesAnswers].Set(uint32(0)))
-	p, err := b.c.loadPort("rctest", fanPort)
-	fatal(t, err)
-	t.Cleanup(func() { fatal(t, p.Close()) })
-	b.p = p // without a socket
+	fatal(t, f.Close())
+	fatal(t, b.fan.programs.Classify.Close())
+	b.fan.programs.Classify = nil
+	var objs struct {
+		Program *ebpf.Program `ebpf:"rocast_classify"`
+	}
+	loadPrograms(t, b.c, 0, &objs)
+	b.fan.programs.Classify = objs.Program
+	fatal(t, b.p.Close())
+	b.p = unattached(t, b.c, fanPort) // without a socket
 	before := b.words()
 	if verdict, _ := b.classify(t, b.ack(1, -5, 4).frame()); verdict != PassNoSocket || b.words() != before {
 		t.Errorf("an answer: %v, %x, want %x", verdict, b.words(), before)
@@ -515,10 +519,8 @@ func TestAKernelThatRefusesToMerge(t *testing.T) {
 // A port beyond those that a slot knows is no other port: what comes there is user space's.
 func TestAnswersOfAPortBeyondTheSlots(t *testing.T) {
 	b := newAnswerBench(t, false)
-	p, err := b.c.loadPort("rctest", fanPort+uint32(SlotPorts))
-	fatal(t, err)
-	t.Cleanup(func() { fatal(t, p.Close()) })
-	b.p = p // without a socket
+	fatal(t, b.p.Close())
+	b.p = unattached(t, b.c, fanPort+uint32(SlotPorts)) // without a socket
 	before := b.words()
 	if verdict, _ := b.classify(t, b.ack(1, -5, 4).frame()); verdict != PassNoSocket || b.words() != before {
 		t.Errorf("%v, %x, want %x", verdict, b.words(), before)

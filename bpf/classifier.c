@@ -86,17 +86,36 @@ struct {
 	__type(value, __u32);
 } groups SEC(".maps");
 
-/*
- * The number of changes of groups, which user space writes after each change. 0: it does not write
- * them, and nothing is remembered.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} changes SEC(".maps");
+enum {
+	PORT_ENTRIES = 1 << 14,
+	PORTS = 256, /* that are attached at one time */
+	QUEUES = 1024, /* of a port; a queue with a higher number has no socket */
+};
+
+/* Whether the driver of a port leaves room for metadata in front of a frame. */
+enum {
+	ROOM_UNKNOWN, /* no frame has arrived yet */
+	ROOM,
+	NO_ROOM, /* user space attaches the classifier in another mode */
+};
+
+/* What differs between ports. One program serves all of them. */
+struct rocast_port {
+	__u32 ifindex; /* 0: the entry is free */
+	__u32 number; /* the PortID */
+	__u32 first_socket; /* of the port's queue 0 in the map xsks */
+	__u32 room;
+};
+
+/* What user space and the programs of all objects share. */
+struct rocast_common {
+	/*
+	 * The number of changes of groups, which user space writes after each change. 0: it does
+	 * not write them, and nothing is remembered.
+	 */
+	__u32 changes;
+	struct rocast_port ports[PORT_ENTRIES]; /* by the lowest bits of the ifindex */
+} common;
 
 /*
  * What was found in groups last on a CPU, by the lowest bits of the QPN and of the source address.
@@ -120,10 +139,10 @@ struct {
 	__type(value, struct rocast_found);
 } found SEC(".maps");
 
-/* The sockets of one port's queues. A queue with a number beyond the map has no socket. */
+/* The sockets of the queues of all ports. */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
-	__uint(max_entries, 1024);
+	__uint(max_entries, PORTS * QUEUES);
 	__type(key, __u32);
 	__type(value, __u32);
 } xsks SEC(".maps");
@@ -348,9 +367,8 @@ static __always_inline int same(const __be32 *a, const __be32 *b)
 /* A CM message names no group's QP: only its destination can be a group's. */
 static __always_inline int find_group(struct frame *f)
 {
-	__u32 first = 0, at = (f->qpn ^ bpf_ntohl(f->src[3])) & (REMEMBERED - 1), now = 0, *group = 0;
+	__u32 at = (f->qpn ^ bpf_ntohl(f->src[3])) & (REMEMBERED - 1), now = 0, *group = 0;
 	struct rocast_found *last = bpf_map_lookup_elem(&found, &at);
-	volatile __u32 *count = bpf_map_lookup_elem(&changes, &first);
 
 	if (f->meta.kind != KIND_CM) { /* else now stays 0, and nothing is remembered */
 		/*
@@ -358,8 +376,7 @@ static __always_inline int find_group(struct frame *f)
 		 * the state at that number or a later one, and after a later change the number
 		 * differs.
 		 */
-		if (count)
-			now = *count;
+		now = *(volatile __u32 *)&common.changes;
 		in_order();
 		if (last && now && last->changes == now && last->qpn == f->qpn &&
 		    last->ipv6 == (f->meta.flags & IPV6) && same(last->dst, f->dst) && same(last->src, f->src)) {
@@ -386,25 +403,32 @@ static __always_inline int find_group(struct frame *f)
 	return FOUND;
 }
 
-/* Whether the driver of this port leaves room for metadata in front of a frame. */
-enum {
-	ROOM_UNKNOWN, /* no frame has arrived yet */
-	ROOM,
-	NO_ROOM, /* user space attaches the classifier in another mode */
-};
-volatile __u32 metadata_room;
+/*
+ * Returns the entry of an attached interface, or 0: then user space has not made it yet, or has
+ * removed it.
+ */
+static __always_inline struct rocast_port *port_of(__u32 ifindex)
+{
+	struct rocast_port *port = &common.ports[ifindex & (PORT_ENTRIES - 1)];
+
+	if (port->ifindex != ifindex)
+		port = 0;
+	/* The compiler knows that the table is not at 0, and would not compare the pointer any more. */
+	asm volatile("" : "+r"(port));
+	return port;
+}
 
 /* The first frame shows it, whatever the frame is: so it is known before a group has traffic. */
-static __always_inline void find_room(struct xdp_md *ctx)
+static __always_inline void find_room(struct xdp_md *ctx, struct rocast_port *port)
 {
-	if (metadata_room != ROOM_UNKNOWN)
+	if (!port || port->room != ROOM_UNKNOWN)
 		return;
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct rocast_meta))) {
-		metadata_room = NO_ROOM;
+		port->room = NO_ROOM;
 		return;
 	}
 	bpf_xdp_adjust_meta(ctx, sizeof(struct rocast_meta));
-	metadata_room = ROOM;
+	port->room = ROOM;
 }
 
 /*
@@ -412,11 +436,12 @@ static __always_inline void find_room(struct xdp_md *ctx)
  * socket carries none, which would keep GRO from merging it. bpf_redirect_map returns its flag,
  * XDP_PASS, if there is no socket.
  */
-static __always_inline int redirect(struct xdp_md *ctx, const struct frame *f)
+static __always_inline int redirect(struct xdp_md *ctx, const struct frame *f, const struct rocast_port *port)
 {
+	__u32 queue = ctx->rx_queue_index;
 	struct rocast_meta *meta;
 
-	if (bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_PASS) != XDP_REDIRECT)
+	if (!port || queue >= QUEUES || bpf_redirect_map(&xsks, port->first_socket + queue, XDP_PASS) != XDP_REDIRECT)
 		return PASS_NO_SOCKET;
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
 		return PASS_META_FAILED;
@@ -439,15 +464,15 @@ static __always_inline int could_be_forged(int step)
 }
 
 #ifdef ROCAST_FANOUT
-static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f);
+static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f, const struct rocast_port *port);
 #else
-static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
+static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f, const struct rocast_port *port)
 {
 	return FOUND;
 }
 #endif
 
-static __always_inline int classify(struct xdp_md *ctx)
+static __always_inline int classify(struct xdp_md *ctx, const struct rocast_port *port)
 {
 	struct frame f = {
 		.cursor = (void *)(long)ctx->data,
@@ -460,8 +485,8 @@ static __always_inline int classify(struct xdp_md *ctx)
 	    (step = read_ip(&f)) != FOUND ||
 	    (step = read_roce(&f)) != FOUND ||
 	    (step = find_group(&f)) != FOUND ||
-	    (step = fan_out(ctx, &f)) != FOUND ||
-	    (step = redirect(ctx, &f)) != FOUND)
+	    (step = fan_out(ctx, &f, port)) != FOUND ||
+	    (step = redirect(ctx, &f, port)) != FOUND)
 		return could_be_forged(step) && look_up(&f, MATCH_SRC) ? DROP_OWN_SOURCE : step;
 	return REDIRECT_DATA - KIND_DATA + f.meta.kind;
 }
@@ -469,11 +494,12 @@ static __always_inline int classify(struct xdp_md *ctx)
 SEC("xdp.frags")
 int rocast_classify(struct xdp_md *ctx)
 {
+	struct rocast_port *port = port_of(ctx->ingress_ifindex);
 	__u32 verdict;
 	__u64 *frames;
 
-	find_room(ctx);
-	verdict = classify(ctx);
+	find_room(ctx, port);
+	verdict = classify(ctx, port);
 	frames = bpf_map_lookup_elem(&counters, &verdict);
 	if (frames)
 		(*frames)++;

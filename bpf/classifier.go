@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -18,23 +19,29 @@ import (
 // empty map, and memory for each entry when it is added.
 const GroupEntriesMax = 1 << 20
 
-// Classifier holds what all ports share: the entries of the groups and the counters.
+// Classifier holds what all ports share: the programs, the entries of the groups, and the counters.
 type Classifier struct {
-	spec *ebpf.CollectionSpec
-	maps sharedMaps
-	fan  *FanOut // nil: the kernel does not fan out
-	// changes is the memory of maps.Changes.
-	changes []byte
+	maps    sharedMaps
+	program *ebpf.Program
+	fan     *FanOut // nil: the kernel does not fan out
+	common  []byte  // the memory of maps.Common
+
+	mu     sync.Mutex
+	places [portsMax]bool // those that ports have in maps.Sockets
 }
+
+// commonMap is the name of the map that has the variable common.
+const commonMap = ".bss"
 
 type sharedMaps struct {
 	Groups   *ebpf.Map `ebpf:"groups"`
-	Changes  *ebpf.Map `ebpf:"changes"`
 	Found    *ebpf.Map `ebpf:"found"`
 	Counters *ebpf.Map `ebpf:"counters"`
+	Sockets  *ebpf.Map `ebpf:"xsks"`
+	Common   *ebpf.Map `ebpf:".bss"`
 }
 
-// Load creates the maps. No frame is classified before OpenPort.
+// Load loads the classifier. No frame is classified before OpenPort.
 func Load() (*Classifier, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("load classifier: raise the locked memory limit: %w", explain(err))
@@ -47,10 +54,14 @@ func Load() (*Classifier, error) {
 }
 
 func loadOf(spec *ebpf.CollectionSpec) (*Classifier, error) {
-	c := &Classifier{spec: spec}
-	if err := spec.LoadAndAssign(&c.maps, nil); err != nil {
+	var objs struct {
+		sharedMaps
+		Program *ebpf.Program `ebpf:"rocast_classify"`
+	}
+	if err := spec.LoadAndAssign(&objs, nil); err != nil {
 		return nil, fmt.Errorf("load classifier: %w", explain(err))
 	}
+	c := &Classifier{maps: objs.sharedMaps, program: objs.Program}
 	if err := c.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("load classifier: %w", err), c.Close())
 	}
@@ -58,55 +69,20 @@ func loadOf(spec *ebpf.CollectionSpec) (*Classifier, error) {
 }
 
 // LoadFanOut is Load for ports on which the kernel fans out the plain packets of groups that user
-// space arms. It fails if the kernel's verifier refuses the programs, so that OpenPort does not
-// fail for that reason. If the verifier refuses only the part that merges answers, that part is
-// left out: see FanOut.NoMerging. retained is the number of packets of which the kernel can keep a
-// copy; 0: none.
+// space arms: see Classifier.LoadFanOut.
 func LoadFanOut(t Tables, retained int) (*Classifier, error) {
-	if err := checkOrder(runtime.GOARCH); err != nil {
-		return nil, fmt.Errorf("load fan-out: %w", err)
-	}
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("load fan-out: raise the locked memory limit: %w", explain(err))
-	}
-	spec, err := loadFanout()
+	c, err := Load()
 	if err != nil {
-		return nil, fmt.Errorf("load fan-out: %w", err)
+		return nil, err
 	}
-	return loadFanOutOf(spec, t, retained)
-}
-
-func loadFanOutOf(spec *ebpf.CollectionSpec, t Tables, retained int) (*Classifier, error) {
-	spec.Maps[fanoutMapRetained].MaxEntries = uint32(max(retained, 1))
-	c := &Classifier{spec: spec, fan: &FanOut{retained: retained}}
-	if err := spec.LoadAndAssign(&c.maps, nil); err != nil {
-		return nil, fmt.Errorf("load fan-out: %w", explain(err))
+	f, err := c.LoadFanOut(t, retained)
+	if err == nil {
+		err = c.Engage(f)
 	}
-	if err := spec.LoadAndAssign(&c.fan.maps, nil); err != nil {
-		return nil, errors.Join(fmt.Errorf("load fan-out: %w", explain(err)), c.maps.close())
-	}
-	if err := errors.Join(c.open(), c.fan.open(t)); err != nil {
-		return nil, errors.Join(fmt.Errorf("load fan-out: %w", err), c.Close())
-	}
-	if c.fan.noMerging = c.tryPort(1); c.fan.noMerging == nil {
-		return c, nil
-	}
-	if err := c.tryPort(0); err != nil {
-		return nil, errors.Join(fmt.Errorf("load fan-out: %w", err), c.Close())
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
-}
-
-// tryPort loads the programs of a port, which merge answers or do not.
-func (c *Classifier) tryPort(mergesAnswers uint32) error {
-	if err := c.spec.Variables[fanoutVarMergesAnswers].Set(mergesAnswers); err != nil {
-		return err
-	}
-	trial, err := c.loadPort("", 0)
-	if err != nil {
-		return err
-	}
-	return trial.Close()
 }
 
 // FanOut is the state of fan-out in the kernel; nil if the classifier was loaded without it.
@@ -144,9 +120,10 @@ func (c *Classifier) DeleteGroup(k Key) error {
 	return nil
 }
 
-// open maps the memory of the number of changes, and lets the programs remember groups from now on.
+// open maps the memory that the programs share with user space, and lets the programs remember
+// groups from now on.
 func (c *Classifier) open() (err error) {
-	c.changes, err = mapMemory(c.maps.Changes)
+	c.common, err = mapMemory(c.maps.Common)
 	if err == nil {
 		c.changed()
 	}
@@ -163,7 +140,12 @@ func (c *Classifier) changed() {
 
 // counted is the number of changes.
 func (c *Classifier) counted() *atomic.Uint32 {
-	return (*atomic.Uint32)(unsafe.Pointer(&c.changes[0]))
+	return (*atomic.Uint32)(unsafe.Pointer(&c.shared().Changes))
+}
+
+// shared is what the programs share with user space.
+func (c *Classifier) shared() *classifierRocastCommon {
+	return (*classifierRocastCommon)(unsafe.Pointer(&c.common[0]))
 }
 
 // Counters reads the counters, summed over all CPUs.
@@ -181,40 +163,27 @@ func (c *Classifier) Counters() (Counters, error) {
 	return sum, nil
 }
 
-// Close closes the maps. Ports that are still open keep using them. No entry may be added or
-// removed meanwhile.
+// Close closes the maps and programs. Ports that are still open keep using them. No entry may be
+// added or removed meanwhile.
 func (c *Classifier) Close() error {
-	err := c.maps.close()
-	if c.changes != nil {
-		err = errors.Join(err, unix.Munmap(c.changes))
-		c.changes = nil
+	m := &c.maps
+	err := errors.Join(c.program.Close(), m.Groups.Close(), m.Found.Close(), m.Counters.Close(), m.Sockets.Close(), m.Common.Close())
+	if c.common != nil {
+		err = errors.Join(err, unix.Munmap(c.common))
+		c.common = nil
 	}
 	if c.fan != nil {
-		err = errors.Join(err, c.fan.close())
+		err = errors.Join(err, c.fan.Close())
 	}
 	return err
 }
 
-func (m *sharedMaps) close() error {
-	return errors.Join(m.Groups.Close(), m.Changes.Close(), m.Found.Close(), m.Counters.Close())
-}
-
-// shared are the maps that the programs of all ports use.
-func (c *Classifier) shared() map[string]*ebpf.Map {
-	maps := map[string]*ebpf.Map{
-		classifierMapGroups: c.maps.Groups, classifierMapChanges: c.maps.Changes, classifierMapFound: c.maps.Found,
-		classifierMapCounters: c.maps.Counters,
+// sharedMaps are the maps of the classifier that the programs of fan-out use too.
+func (c *Classifier) sharedMaps() map[string]*ebpf.Map {
+	return map[string]*ebpf.Map{
+		fanoutMapGroups: c.maps.Groups, fanoutMapFound: c.maps.Found, fanoutMapCounters: c.maps.Counters,
+		fanoutMapXsks: c.maps.Sockets, commonMap: c.maps.Common,
 	}
-	if f := c.fan; f != nil {
-		for name, m := range map[string]*ebpf.Map{
-			fanoutMapSlots: f.maps.Slots, fanoutMapPaths: f.maps.Paths, fanoutMapLengths: f.maps.Lengths,
-			fanoutMapFans: f.maps.Fans, fanoutMapFanEvents: f.maps.Events, fanoutMapTraffic: f.maps.Traffic, fanoutMapTurns: f.maps.Turns,
-			fanoutMapRetained: f.maps.Retained, fanoutMapCrc: f.maps.CRC,
-		} {
-			maps[name] = m
-		}
-	}
-	return maps
 }
 
 // explain adds the remedy to an error of loading or attaching, where one is known.

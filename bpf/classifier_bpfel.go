@@ -13,6 +13,18 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type classifierRocastCommon struct {
+	_       structs.HostLayout
+	Changes uint32
+	Ports   [16384]struct {
+		_           structs.HostLayout
+		Ifindex     uint32
+		Number      uint32
+		FirstSocket uint32
+		Room        uint32
+	}
+}
+
 type classifierRocastFound struct {
 	_       structs.HostLayout
 	Src     [4]uint32
@@ -42,6 +54,14 @@ const (
 	classifierRocastMatchMATCH_SRC      classifierRocastMatch = 4
 )
 
+type classifierRocastPort struct {
+	_           structs.HostLayout
+	Ifindex     uint32
+	Number      uint32
+	FirstSocket uint32
+	Room        uint32
+}
+
 type classifierRocastVerdict uint32
 
 const (
@@ -69,13 +89,12 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	classifierMapChanges         = "changes"
 	classifierMapCounters        = "counters"
 	classifierMapFound           = "found"
 	classifierMapGroups          = "groups"
 	classifierMapXsks            = "xsks"
 	classifierProgRocastClassify = "rocast_classify"
-	classifierVarMetadataRoom    = "metadata_room"
+	classifierVarCommon          = "common"
 )
 
 // loadClassifier returns the embedded CollectionSpec for classifier.
@@ -127,7 +146,6 @@ type classifierProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type classifierMapSpecs struct {
-	Changes  *ebpf.MapSpec `ebpf:"changes"`
 	Counters *ebpf.MapSpec `ebpf:"counters"`
 	Found    *ebpf.MapSpec `ebpf:"found"`
 	Groups   *ebpf.MapSpec `ebpf:"groups"`
@@ -138,7 +156,7 @@ type classifierMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type classifierVariableSpecs struct {
-	MetadataRoom *ebpf.VariableSpec `ebpf:"metadata_room"`
+	Common *ebpf.VariableSpec `ebpf:"common"`
 }
 
 // classifierObjects contains all objects after they have been loaded into the kernel.
@@ -161,7 +179,6 @@ func (o *classifierObjects) Close() error {
 //
 // It can be passed to loadClassifierObjects or ebpf.CollectionSpec.LoadAndAssign.
 type classifierMaps struct {
-	Changes  *ebpf.Map `ebpf:"changes"`
 	Counters *ebpf.Map `ebpf:"counters"`
 	Found    *ebpf.Map `ebpf:"found"`
 	Groups   *ebpf.Map `ebpf:"groups"`
@@ -170,7 +187,6 @@ type classifierMaps struct {
 
 func (m *classifierMaps) Close() error {
 	return _ClassifierClose(
-		m.Changes,
 		m.Counters,
 		m.Found,
 		m.Groups,
@@ -182,7 +198,7 @@ func (m *classifierMaps) Close() error {
 //
 // It can be passed to loadClassifierObjects or ebpf.CollectionSpec.LoadAndAssign.
 type classifierVariables struct {
-	MetadataRoom *ebpf.Variable `ebpf:"metadata_room"`
+	Common *ebpf.Variable `ebpf:"common"`
 }
 
 // classifierPrograms contains all programs after they have been loaded into the kernel.

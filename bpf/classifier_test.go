@@ -38,15 +38,7 @@ type bench struct {
 func newBench(t testing.TB, withSocket bool) *bench {
 	t.Helper()
 	c := load(t)
-	p, err := c.loadPort("rctest", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	p := unattached(t, c, 0)
 	if withSocket {
 		enterNamespace(t)
 		if err := p.SetSocket(0, openSocket(t, loopback).fd); err != nil {
@@ -54,6 +46,15 @@ func newBench(t testing.TB, withSocket bool) *bench {
 		}
 	}
 	return &bench{c, p}
+}
+
+// unattached returns a port to which all frames of BPF_PROG_TEST_RUN come.
+func unattached(t testing.TB, c *Classifier, number uint32) *Port {
+	t.Helper()
+	p := &Port{c: c, name: "rctest", ifindex: loopback, number: number, place: noPlace}
+	fatal(t, p.register())
+	t.Cleanup(func() { fatal(t, p.Close()) })
+	return p
 }
 
 // outcome is everything the classifier can do with a frame.
@@ -83,7 +84,7 @@ func (b *bench) runSplit(t testing.TB, frame []byte, firstBytes int) outcome {
 		ContextOut: &after,
 		Repeat:     1,
 	}
-	action, err := b.p.objs.Program.Run(&opts)
+	action, err := b.c.classify().Run(&opts)
 	if errors.Is(err, unix.EINVAL) && firstBytes < len(frame) {
 		t.Skip("needs a kernel >= 6.18: BPF_PROG_TEST_RUN with the size of the first buffer")
 	}
@@ -334,7 +335,7 @@ func TestMetaFailed(t *testing.T) {
 	for metaBytes := 240; metaBytes >= 20; metaBytes -= 4 {
 		before := counters(t, b.c)
 		data := append(make([]byte, metaBytes), good...)
-		action, err := b.p.objs.Program.Run(&ebpf.RunOptions{
+		action, err := b.c.classify().Run(&ebpf.RunOptions{
 			Data:    data,
 			DataOut: make([]byte, len(data)+256),
 			Context: xdpMD{Data: uint32(metaBytes), DataEnd: uint32(len(data))},
@@ -360,16 +361,14 @@ func TestTheFirstFrameShowsTheRoom(t *testing.T) {
 	for round := range 2 {
 		data := make([]byte, 60) // no IP packet
 		context := xdpMD{DataEnd: uint32(len(data))}
-		action, err := b.p.objs.Program.Run(&ebpf.RunOptions{
+		action, err := b.c.classify().Run(&ebpf.RunOptions{
 			Data: data, DataOut: make([]byte, len(data)+256), Context: context, ContextOut: &context, Repeat: 1,
 		})
 		fatal(t, err)
 		if action != actionPass || context.Data != 0 {
 			t.Errorf("frame %d: action %d, %d bytes of metadata", round, action, context.Data)
 		}
-		var room uint32
-		fatal(t, b.p.objs.Room.Get(&room))
-		if room != 1 || b.p.NoRoom() {
+		if room := b.p.entry().Room; room != 1 || b.p.NoRoom() {
 			t.Errorf("frame %d: room %d, NoRoom %t; there is room", round, room, b.p.NoRoom())
 		}
 	}
@@ -433,8 +432,8 @@ func TestMapLayout(t *testing.T) {
 	if n := spec.Maps[classifierMapGroups].MaxEntries; n != GroupEntriesMax {
 		t.Errorf("groups holds %d entries, GroupEntriesMax says %d", n, GroupEntriesMax)
 	}
-	if n := spec.Maps[classifierMapXsks].MaxEntries; n != QueuesMax {
-		t.Errorf("xsks holds %d queues, QueuesMax says %d", n, QueuesMax)
+	if n := spec.Maps[classifierMapXsks].MaxEntries; n != portsMax*QueuesMax {
+		t.Errorf("xsks holds %d queues, want %d of each of %d ports", n, QueuesMax, portsMax)
 	}
 	if n := binary.Size(classifierRocastKey{}); n != 40 {
 		t.Errorf("a key has %d bytes, want 40", n)
@@ -556,7 +555,7 @@ func BenchmarkClassify(b *testing.B) {
 		"NotRoCE":  append(frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 1024)[:36], 0, 53, 0, 0, 0, 0),
 	} {
 		b.Run(name, func(b *testing.B) {
-			_, perRun, err := bench.p.objs.Program.Benchmark(f, b.N, b.ResetTimer)
+			_, perRun, err := bench.c.classify().Benchmark(f, b.N, b.ResetTimer)
 			if err != nil {
 				b.Fatal(err)
 			}

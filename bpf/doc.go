@@ -34,5 +34,5 @@
 // The generated files do not depend on the machine or the directory.
 package bpf
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3" -type rocast_verdict -type rocast_match classifier classifier.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3" -type rocast_verdict -type rocast_match -type rocast_port classifier classifier.c
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3" -type rocast_fan_event -type rocast_slot -type rocast_path -type rocast_crc fanout fanout.c

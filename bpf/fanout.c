@@ -210,9 +210,6 @@ struct {
 /* The loader sets it to 0 if the verifier refuses answers.c: then answers.c is not looked at. */
 const volatile __u32 merges_answers = 1;
 
-/* The PortID of the port for which this program is loaded. */
-const volatile __u32 port_number;
-
 /*
  * The sets of ports, and behind them each port by itself, for merged ACKs. The kernel collects the
  * frames that leave by a device and runs the program of the first one on all of them. So an ACK
@@ -510,9 +507,9 @@ static __always_inline __u32 frame_bytes_of(const struct fan_tag *tag)
  * is plain. Otherwise it returns FOUND, and the packet goes to user space. If the packet is of the
  * group's source, it disarms the group.
  */
-static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
+static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f, const struct rocast_port *port)
 {
-	__u32 index = f->meta.group & (SLOTS - 1), ends = 0, asks = 0, payload = 0, fan, port = port_number;
+	__u32 index = f->meta.group & (SLOTS - 1), ends = 0, asks = 0, payload = 0, fan, number;
 	struct rocast_slot *slot;
 	struct rocast_traffic *count;
 	struct rocast_retained *entry = 0;
@@ -523,8 +520,11 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 	__u8 *data;
 	int step;
 
+	if (!port)
+		return FOUND;
+	number = port->number;
 	if (f->meta.kind == KIND_FEEDBACK)
-		return merges_answers ? take_answer(ctx, f) : FOUND;
+		return merges_answers ? take_answer(ctx, f, number) : FOUND;
 	if (f->meta.kind != KIND_DATA)
 		return FOUND;
 	slot = bpf_map_lookup_elem(&slots, &index);
@@ -576,7 +576,7 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 	tag.slot = index;
 	tag.epoch = word >> WORD_EPOCH_SHIFT;
 	__builtin_memcpy(data, &tag, sizeof(tag));
-	count = bpf_map_lookup_elem(&traffic, &port);
+	count = bpf_map_lookup_elem(&traffic, &number);
 	if (count) {
 		count->rx_frames++;
 		count->rx_bytes += bytes;
@@ -746,15 +746,20 @@ static __always_inline const struct rocast_path *path_of(const struct rocast_slo
 	return bpf_map_lookup_elem(&paths, &index);
 }
 
-static __always_inline int make_copy(struct xdp_md *ctx)
+static __always_inline int make_copy(struct xdp_md *ctx, __u32 ifindex)
 {
+	const struct rocast_port *egress = port_of(ifindex);
 	__u8 *data = (void *)(long)ctx->data;
 	const struct rocast_slot *slot;
 	const struct rocast_path *path;
 	struct rocast_traffic *count;
 	struct fan_tag tag;
-	__u32 index, port = port_number & (SLOT_PORTS - 1);
+	__u32 index, port;
 	int step;
+
+	if (!egress)
+		return COPY_STALE;
+	port = egress->number & (SLOT_PORTS - 1);
 
 	if (data + sizeof(struct ethhdr) > (__u8 *)(long)ctx->data_end)
 		return COPY_MALFORMED;
@@ -804,10 +809,9 @@ static __always_inline int is_merged(struct xdp_md *ctx)
 	return (void *)(opcode + 1) <= end && *opcode == OP_ACKNOWLEDGE;
 }
 
-SEC("xdp/devmap")
-int rocast_fan_out(struct xdp_md *ctx)
+static __always_inline int send(struct xdp_md *ctx, __u32 ifindex)
 {
-	int step = is_merged(ctx) ? FOUND : make_copy(ctx);
+	int step = is_merged(ctx) ? FOUND : make_copy(ctx, ifindex);
 
 	if (step == FOUND)
 		return XDP_PASS;
@@ -815,9 +819,18 @@ int rocast_fan_out(struct xdp_md *ctx)
 	return XDP_DROP;
 }
 
-/* rocast_fan_out with the attach type of a receive path, which BPF_PROG_TEST_RUN can run. */
+SEC("xdp/devmap")
+int rocast_fan_out(struct xdp_md *ctx)
+{
+	return send(ctx, ctx->egress_ifindex);
+}
+
+/*
+ * rocast_fan_out with the attach type of a receive path, which BPF_PROG_TEST_RUN can run. Such a
+ * program knows no port by which the frame leaves.
+ */
 SEC("xdp")
 int rocast_fan_out_test(struct xdp_md *ctx)
 {
-	return rocast_fan_out(ctx);
+	return send(ctx, ctx->ingress_ifindex);
 }

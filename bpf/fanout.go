@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"unsafe"
 
@@ -51,6 +52,7 @@ type CRC = [len(fanoutRocastCrc{}.Table)][256]uint32
 // packets are shared memory: to read and write them takes no system call.
 type FanOut struct {
 	maps     fanOutMaps
+	programs fanOutPrograms
 	mapped   [3][]byte // slots, paths, retained packets
 	retained int       // number of packets
 
@@ -70,6 +72,90 @@ type fanOutMaps struct {
 	Events   *ebpf.Map `ebpf:"fan_events"`
 	Traffic  *ebpf.Map `ebpf:"traffic"`
 	Turns    *ebpf.Map `ebpf:"turns"`
+}
+
+// fanOutPrograms serve all ports.
+type fanOutPrograms struct {
+	Classify *ebpf.Program `ebpf:"rocast_classify"`
+	Copy     *ebpf.Program `ebpf:"rocast_fan_out"` // runs on every copy in front of its port
+}
+
+// LoadFanOut loads the programs that fan out, and what they need. The ports go on without them
+// until Engage, so they forward meanwhile: the verifier takes a tenth of a second. If the verifier
+// refuses only the part that merges answers, that part is left out: see FanOut.NoMerging. retained
+// is the number of packets of which the kernel can keep a copy; 0: none.
+func (c *Classifier) LoadFanOut(t Tables, retained int) (*FanOut, error) {
+	spec, err := loadFanout()
+	if err != nil {
+		return nil, fmt.Errorf("load fan-out: %w", err)
+	}
+	return c.loadFanOutOf(spec, t, retained)
+}
+
+func (c *Classifier) loadFanOutOf(spec *ebpf.CollectionSpec, t Tables, retained int) (*FanOut, error) {
+	if err := checkOrder(runtime.GOARCH); err != nil {
+		return nil, fmt.Errorf("load fan-out: %w", err)
+	}
+	spec.Maps[fanoutMapRetained].MaxEntries = uint32(max(retained, 1))
+	f := &FanOut{retained: retained}
+	err := spec.LoadAndAssign(&f.maps, &ebpf.CollectionOptions{MapReplacements: c.sharedMaps()})
+	if err != nil {
+		return nil, fmt.Errorf("load fan-out: %w", explain(err))
+	}
+	options := &ebpf.CollectionOptions{MapReplacements: f.with(c.sharedMaps())}
+	load := func(mergesAnswers uint32) error {
+		err := spec.Variables[fanoutVarMergesAnswers].Set(mergesAnswers)
+		if err == nil {
+			err = spec.LoadAndAssign(&f.programs, options)
+		}
+		return explain(err)
+	}
+	if err = f.open(t); err == nil {
+		if f.noMerging = load(1); f.noMerging != nil {
+			err = load(0)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("load fan-out: %w", err), f.Close())
+	}
+	return f, nil
+}
+
+// with adds the maps of f.
+func (f *FanOut) with(maps map[string]*ebpf.Map) map[string]*ebpf.Map {
+	m := &f.maps
+	maps[fanoutMapSlots], maps[fanoutMapPaths], maps[fanoutMapLengths], maps[fanoutMapFans] = m.Slots, m.Paths, m.Lengths, m.Fans
+	maps[fanoutMapFanEvents], maps[fanoutMapTraffic], maps[fanoutMapTurns] = m.Events, m.Traffic, m.Turns
+	maps[fanoutMapRetained], maps[fanoutMapCrc] = m.Retained, m.CRC
+	return maps
+}
+
+// Engage lets f fan out what comes by these ports, which must be all that are open, and by those
+// that are opened later. No frame is lost meanwhile. The classifier closes f. After an error
+// everything is as before, and f is closed.
+func (c *Classifier) Engage(f *FanOut, ports ...*Port) error {
+	for i, p := range ports {
+		err := p.link.Update(f.programs.Classify)
+		if err == nil {
+			err = f.leaveBy(p)
+		}
+		if err != nil {
+			for _, p := range ports[:i+1] {
+				err = errors.Join(err, p.link.Update(c.program))
+			}
+			return errors.Join(fmt.Errorf("engage fan-out at port %s: %w", p.name, err), f.Close())
+		}
+	}
+	c.fan = f
+	return nil
+}
+
+// classify is the program of the ports.
+func (c *Classifier) classify() *ebpf.Program {
+	if c.fan != nil {
+		return c.fan.programs.Classify
+	}
+	return c.program
 }
 
 // checkOrder refuses CPUs that may read a slot before its word, and a path after it: fanout.c has
@@ -209,10 +295,7 @@ func (f *FanOut) PutFan(i int, ports []*Port) error {
 	}
 	defer devices.Close() // the outer map holds a reference
 	for k, p := range ports {
-		if p.objs.FanOut == nil {
-			return fmt.Errorf("make fan %d: port %s has no program for copies", i, p.name)
-		}
-		entry := struct{ ifindex, program uint32 }{uint32(p.ifindex), uint32(p.objs.FanOut.FD())}
+		entry := struct{ ifindex, program uint32 }{uint32(p.ifindex), uint32(f.programs.Copy.FD())}
 		if err := devices.Put(uint32(k), entry); err != nil {
 			return fmt.Errorf("make fan %d: port %s: %w", i, p.name, err)
 		}
@@ -223,13 +306,13 @@ func (f *FanOut) PutFan(i int, ports []*Port) error {
 	return nil
 }
 
-// leaveBy lets merged ACKs leave by the port with this number. The entry stays when the port is
-// closed, until its interface goes or the number gets another port; nothing is merged for it then.
-func (f *FanOut) leaveBy(number uint32, p *Port) error {
-	if number >= uint32(SlotPorts) {
+// leaveBy lets merged ACKs leave by a port. The entry stays when the port is closed, until its
+// interface goes or the number gets another port; nothing is merged for it then.
+func (f *FanOut) leaveBy(p *Port) error {
+	if p.number >= uint32(SlotPorts) {
 		return nil
 	}
-	return f.PutFan(Fans+int(number), []*Port{p})
+	return f.PutFan(Fans+int(p.number), []*Port{p})
 }
 
 // FanEvent is the reason why the kernel disarmed a group or dropped a copy.
@@ -294,8 +377,8 @@ func (f *FanOut) Traffic(port uint32) (sum Traffic, err error) {
 	return sum, nil
 }
 
-// close unmaps the memory. No Slot or Path may be accessed afterwards.
-func (f *FanOut) close() error {
+// Close frees what was not engaged. No Slot or Path may be accessed afterwards.
+func (f *FanOut) Close() error {
 	var errs []error
 	for _, b := range f.mapped {
 		if b != nil {
@@ -306,5 +389,5 @@ func (f *FanOut) close() error {
 	for _, m := range []*ebpf.Map{m.Slots, m.Paths, m.Retained, m.Lengths, m.CRC, m.Fans, m.Events, m.Traffic, m.Turns} {
 		errs = append(errs, m.Close())
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, f.programs.Classify.Close(), f.programs.Copy.Close())...)
 }

@@ -13,6 +13,18 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type fanoutRocastCommon struct {
+	_       structs.HostLayout
+	Changes uint32
+	Ports   [16384]struct {
+		_           structs.HostLayout
+		Ifindex     uint32
+		Number      uint32
+		FirstSocket uint32
+		Room        uint32
+	}
+}
+
 type fanoutRocastCrc struct {
 	_     structs.HostLayout
 	Table [19][256]uint32
@@ -169,7 +181,6 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	fanoutMapChanges           = "changes"
 	fanoutMapCounters          = "counters"
 	fanoutMapCrc               = "crc"
 	fanoutMapFanEvents         = "fan_events"
@@ -186,9 +197,8 @@ const (
 	fanoutProgRocastClassify   = "rocast_classify"
 	fanoutProgRocastFanOut     = "rocast_fan_out"
 	fanoutProgRocastFanOutTest = "rocast_fan_out_test"
+	fanoutVarCommon            = "common"
 	fanoutVarMergesAnswers     = "merges_answers"
-	fanoutVarMetadataRoom      = "metadata_room"
-	fanoutVarPortNumber        = "port_number"
 )
 
 // loadFanout returns the embedded CollectionSpec for fanout.
@@ -242,7 +252,6 @@ type fanoutProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type fanoutMapSpecs struct {
-	Changes   *ebpf.MapSpec `ebpf:"changes"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	Crc       *ebpf.MapSpec `ebpf:"crc"`
 	FanEvents *ebpf.MapSpec `ebpf:"fan_events"`
@@ -262,9 +271,8 @@ type fanoutMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type fanoutVariableSpecs struct {
+	Common        *ebpf.VariableSpec `ebpf:"common"`
 	MergesAnswers *ebpf.VariableSpec `ebpf:"merges_answers"`
-	MetadataRoom  *ebpf.VariableSpec `ebpf:"metadata_room"`
-	PortNumber    *ebpf.VariableSpec `ebpf:"port_number"`
 }
 
 // fanoutObjects contains all objects after they have been loaded into the kernel.
@@ -287,7 +295,6 @@ func (o *fanoutObjects) Close() error {
 //
 // It can be passed to loadFanoutObjects or ebpf.CollectionSpec.LoadAndAssign.
 type fanoutMaps struct {
-	Changes   *ebpf.Map `ebpf:"changes"`
 	Counters  *ebpf.Map `ebpf:"counters"`
 	Crc       *ebpf.Map `ebpf:"crc"`
 	FanEvents *ebpf.Map `ebpf:"fan_events"`
@@ -305,7 +312,6 @@ type fanoutMaps struct {
 
 func (m *fanoutMaps) Close() error {
 	return _FanoutClose(
-		m.Changes,
 		m.Counters,
 		m.Crc,
 		m.FanEvents,
@@ -326,9 +332,8 @@ func (m *fanoutMaps) Close() error {
 //
 // It can be passed to loadFanoutObjects or ebpf.CollectionSpec.LoadAndAssign.
 type fanoutVariables struct {
+	Common        *ebpf.Variable `ebpf:"common"`
 	MergesAnswers *ebpf.Variable `ebpf:"merges_answers"`
-	MetadataRoom  *ebpf.Variable `ebpf:"metadata_room"`
-	PortNumber    *ebpf.Variable `ebpf:"port_number"`
 }
 
 // fanoutPrograms contains all programs after they have been loaded into the kernel.

@@ -46,25 +46,35 @@ func newFanBench(t *testing.T) *fanBench {
 	fatal(t, err)
 	t.Cleanup(func() { fatal(t, c.Close()) })
 	enterNamespace(t)
-	p, err := c.loadPort("rctest", fanPort)
-	fatal(t, err)
-	t.Cleanup(func() { fatal(t, p.Close()) })
+	p := unattached(t, c, fanPort)
 	fatal(t, p.SetSocket(0, openSocket(t, loopback).fd))
 	b := &fanBench{bench: &bench{c, p}, fan: c.FanOut()}
-	spec := c.spec.Copy()
-	fatal(t, spec.Variables[fanoutVarPortNumber].Set(uint32(fanPort)))
-	var objs struct {
-		Copy *ebpf.Program `ebpf:"rocast_fan_out_test"`
-	}
-	fatal(t, spec.LoadAndAssign(&objs, &ebpf.CollectionOptions{MapReplacements: c.shared()}))
-	t.Cleanup(func() { fatal(t, objs.Copy.Close()) })
-	b.copy = objs.Copy
+	b.copy = copyProgram(t, c)
 	fatal(t, b.fan.PutFan(0, nil))
-	p.ifindex = loopback
-	fatal(t, b.fan.leaveBy(fanPort+1, p))
+	fatal(t, b.fan.leaveBy(&Port{ifindex: loopback, number: fanPort + 1}))
 	return b
 }
 
+// copyProgram is rocast_fan_out as a program that can be run.
+func copyProgram(t *testing.T, c *Classifier) *ebpf.Program {
+	t.Helper()
+	var objs struct {
+		Copy *ebpf.Program `ebpf:"rocast_fan_out_test"`
+	}
+	loadPrograms(t, c, 1, &objs)
+	t.Cleanup(func() { fatal(t, objs.Copy.Close()) })
+	return objs.Copy
+}
+
+// loadPrograms loads programs of fan-out that use the maps of c.
+func loadPrograms(t *testing.T, c *Classifier, mergesAnswers uint32, to any) {
+	t.Helper()
+	spec, err := loadFanout()
+	fatal(t, err)
+	spec.Maps[fanoutMapRetained].MaxEntries = c.fan.maps.Retained.MaxEntries()
+	fatal(t, spec.Variables[fanoutVarMergesAnswers].Set(mergesAnswers))
+	fatal(t, spec.LoadAndAssign(to, &ebpf.CollectionOptions{MapReplacements: c.fan.with(c.sharedMaps())}))
+}
 func fatal(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -204,7 +214,7 @@ func (b *fanBench) classify(t *testing.T, frame []byte) (Verdict, []byte) {
 	t.Helper()
 	before := counters(t, b.c)
 	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 1}
-	_, err := b.p.objs.Program.Run(&opts)
+	_, err := b.c.classify().Run(&opts)
 	fatal(t, err)
 	return b.onlyVerdict(t, before), opts.DataOut
 }
@@ -665,7 +675,7 @@ func (b *fanBench) runOften(t *testing.T, frame []byte) (stop func()) {
 	go func() {
 		for !ends.Load() {
 			opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 10_000}
-			if _, err := b.p.objs.Program.Run(&opts); err != nil {
+			if _, err := b.c.classify().Run(&opts); err != nil {
 				ran <- err
 				return
 			}
@@ -734,7 +744,7 @@ func TestWhatAsksIsNotedInFrontOfTheSwap(t *testing.T) {
 		asked.Store(0)
 		counted.Store(false)
 		opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 200}
-		if _, err := b.p.objs.Program.Run(&opts); err != nil || time.Now().After(deadline) {
+		if _, err := b.c.classify().Run(&opts); err != nil || time.Now().After(deadline) {
 			t.Errorf("no swap was lost alone (%v)", err)
 			break
 		}
@@ -793,7 +803,7 @@ func TestARetainedPacketIsWhole(t *testing.T) {
 		for i := 100; i <= payload; i++ {
 			frame[i] = byte(n)
 		}
-		_, err := b.p.objs.Program.Run(&opts)
+		_, err := b.c.classify().Run(&opts)
 		fatal(t, err)
 	}
 	close(stop)
@@ -936,7 +946,7 @@ func TestAPacketIsOfOneBlock(t *testing.T) {
 	next := f.packet(roce.OpWriteOnly, psn+9, 4) // never the next one
 	for range 100_000 {
 		opts := ebpf.RunOptions{Data: next, DataOut: make([]byte, len(next)+256), Repeat: 1}
-		_, err := b.p.objs.Program.Run(&opts)
+		_, err := b.c.classify().Run(&opts)
 		fatal(t, err)
 		if meta, ok := DecodeMeta(opts.DataOut[:MetaBytes]); !ok || meta.Group != fanGroup {
 			t.Errorf("it is of group %d, %v", meta.Group, ok)

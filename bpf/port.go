@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"sync/atomic"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -45,21 +48,20 @@ func (m AttachMode) flags() link.XDPAttachFlags {
 // numbers go to the kernel.
 const QueuesMax = 1024
 
+// portsMax bounds the ports that are open at one time.
+const portsMax = 256
+
 // Port is the classifier attached to one interface, with the sockets of that interface.
 type Port struct {
+	c       *Classifier
 	name    string
 	ifindex int
+	number  uint32
 	mode    AttachMode
 	refused error
 	link    link.Link
-	objs    portObjects
-}
-
-type portObjects struct {
-	Program *ebpf.Program
-	Sockets *ebpf.Map
-	FanOut  *ebpf.Program // runs on every copy for this port; nil without fan-out
-	Room    *ebpf.Variable
+	place   int    // in the map of the sockets; -1: none
+	queues  uint32 // that were given a socket: no others
 }
 
 // OpenPort attaches to an interface in the network namespace of the calling thread. Until sockets
@@ -69,14 +71,12 @@ func (c *Classifier) OpenPort(ifindex int, number uint32, mode AttachMode) (*Por
 	if err != nil {
 		return nil, fmt.Errorf("open port: no interface with index %d: %w", ifindex, err)
 	}
-	p, err := c.loadPort(iface.Name, number)
-	if err != nil {
-		return nil, fmt.Errorf("open port %s: %w", iface.Name, err)
+	p := &Port{c: c, name: iface.Name, ifindex: ifindex, number: number, place: noPlace}
+	if err = p.attach(ifindex, mode); err == nil {
+		err = p.register()
 	}
-	p.ifindex = ifindex
-	err = p.attach(ifindex, mode)
 	if err == nil && c.fan != nil {
-		err = c.fan.leaveBy(number, p)
+		err = c.fan.leaveBy(p)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open port %s: %w", p.name, err), p.Close())
@@ -84,37 +84,50 @@ func (c *Classifier) OpenPort(ifindex int, number uint32, mode AttachMode) (*Por
 	return p, nil
 }
 
-// loadPort returns a port with programs and socket map but without a link.
-func (c *Classifier) loadPort(name string, number uint32) (*Port, error) {
-	p := &Port{name: name}
-	options := &ebpf.CollectionOptions{MapReplacements: c.shared()}
-	var err error
-	if c.fan == nil {
-		var objs struct {
-			Program *ebpf.Program  `ebpf:"rocast_classify"`
-			Sockets *ebpf.Map      `ebpf:"xsks"`
-			Room    *ebpf.Variable `ebpf:"metadata_room"`
-		}
-		err = c.spec.LoadAndAssign(&objs, options)
-		p.objs = portObjects{Program: objs.Program, Sockets: objs.Sockets, Room: objs.Room}
-	} else {
-		var objs struct {
-			Program *ebpf.Program  `ebpf:"rocast_classify"`
-			Sockets *ebpf.Map      `ebpf:"xsks"`
-			FanOut  *ebpf.Program  `ebpf:"rocast_fan_out"`
-			Room    *ebpf.Variable `ebpf:"metadata_room"`
-		}
-		spec := c.spec.Copy()
-		if err = spec.Variables[fanoutVarPortNumber].Set(number); err == nil {
-			err = spec.LoadAndAssign(&objs, options)
-		}
-		p.objs = portObjects(objs)
+const noPlace = -1
+
+// register makes the entry by which the programs know the port.
+func (p *Port) register() error {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	e := p.entry()
+	place := slices.Index(p.c.places[:], false)
+	switch {
+	case place < 0:
+		return fmt.Errorf("%d ports are open, and the classifier has room for no more", portsMax)
+	case e.Ifindex != 0:
+		return fmt.Errorf("its interface has the number %d, which the classifier cannot tell from the number %d of another port; "+
+			"remove one of the two interfaces and make it again", p.ifindex, e.Ifindex)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("load classifier: %w", explain(err))
-	}
-	return p, nil
+	p.c.places[place], p.place = true, place
+	e.Number, e.FirstSocket, e.Room = p.number, uint32(place)*QueuesMax, 0
+	atomic.StoreUint32(&e.Ifindex, uint32(p.ifindex))
+	return nil
 }
+
+// unregister removes the entry and the sockets.
+func (p *Port) unregister() (err error) {
+	if p.place == noPlace {
+		return nil
+	}
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	atomic.StoreUint32(&p.entry().Ifindex, 0)
+	for q := range p.queues {
+		err = errors.Join(err, p.c.maps.Sockets.Delete(p.socket(q)))
+	}
+	p.c.places[p.place], p.place = false, noPlace
+	return err
+}
+
+// entry is the place of the port's entry, whether it is there or not.
+func (p *Port) entry() *classifierRocastPort {
+	ports := &p.c.shared().Ports
+	return (*classifierRocastPort)(unsafe.Pointer(&ports[p.ifindex%len(ports)]))
+}
+
+// socket is the key of a queue in the map of the sockets.
+func (p *Port) socket(queue uint32) uint32 { return uint32(p.place)*QueuesMax + queue }
 
 func (p *Port) attach(ifindex int, mode AttachMode) error {
 	if mode != ModeAuto {
@@ -132,7 +145,7 @@ func (p *Port) attach(ifindex int, mode AttachMode) error {
 }
 
 func (p *Port) attachAs(ifindex int, mode AttachMode) error {
-	l, err := link.AttachXDP(link.XDPOptions{Program: p.objs.Program, Interface: ifindex, Flags: mode.flags()})
+	l, err := link.AttachXDP(link.XDPOptions{Program: p.c.classify(), Interface: ifindex, Flags: mode.flags()})
 	switch {
 	case err == nil:
 		p.link, p.mode = l, mode
@@ -162,8 +175,7 @@ func (p *Port) NativeRefused() error { return p.refused }
 // room.
 func (p *Port) NoRoom() bool {
 	const noRoom = 2 // NO_ROOM of classifier.c
-	var room uint32
-	return p.objs.Room.Get(&room) == nil && room == noRoom
+	return atomic.LoadUint32(&p.entry().Room) == noRoom
 }
 
 // Seen reports whether a frame has come to the classifier since the port was opened.
@@ -180,7 +192,8 @@ func (p *Port) SetSocket(queue uint32, fd int) error {
 			"ethtool -L %s combined %d",
 			p.name, queue, QueuesMax, p.name, QueuesMax)
 	}
-	err := p.objs.Sockets.Update(queue, uint32(fd), ebpf.UpdateAny)
+	err := p.c.maps.Sockets.Update(p.socket(queue), uint32(fd), ebpf.UpdateAny)
+	p.queues = max(p.queues, queue+1)
 	switch {
 	case errors.Is(err, unix.ENOTSOCK), errors.Is(err, unix.EOPNOTSUPP):
 		return fmt.Errorf("set socket of port %s queue %d: fd %d is no AF_XDP socket with a receive ring: %w",
@@ -197,7 +210,7 @@ func (p *Port) Close() error {
 	if p.link != nil {
 		err = p.link.Close()
 	}
-	if err = errors.Join(err, p.objs.Program.Close(), p.objs.Sockets.Close(), p.objs.FanOut.Close()); err != nil {
+	if err = errors.Join(err, p.unregister()); err != nil {
 		return fmt.Errorf("close port %s: %w", p.name, err)
 	}
 	return nil

@@ -320,16 +320,15 @@ func holdPort(t *testing.T, ifindex int) {
 // Ports share groups and counters but not sockets.
 func TestPortsShareGroups(t *testing.T) {
 	a := newBench(t, true)
-	p, err := a.c.loadPort("rcother", 0)
-	must(t, "load a second port", err)
-	defer p.Close()
 	putTestGroups(t, a.c)
-	b := &bench{a.c, p}
 	good := frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 16)
 	if got := a.run(t, good).Verdict; got != RedirectData {
 		t.Errorf("the port with a socket: %s, want %s", got, RedirectData)
 	}
-	if got := b.run(t, good).Verdict; got != PassNoSocket {
+	socket := a.p.socket(0)
+	a.p.entry().Ifindex = 0 // the next port has the same interface, and sockets of its own
+	b := &bench{a.c, unattached(t, a.c, 0)}
+	if got := b.run(t, good).Verdict; got != PassNoSocket || b.p.socket(0) == socket {
 		t.Errorf("the port without: %s, want %s", got, PassNoSocket)
 	}
 }

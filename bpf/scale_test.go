@@ -101,7 +101,7 @@ func BenchmarkClassifyAmong(b *testing.B) {
 			put(b, bench.c, Key{Dst: groupAt(i), QPN: groupQPN, Match: MatchDstQPN}, uint32(i))
 		}
 		b.Run(fmt.Sprintf("hot/%d", n), func(b *testing.B) {
-			_, perRun, err := bench.p.objs.Program.Benchmark(frames[n/2], b.N, b.ResetTimer)
+			_, perRun, err := bench.c.classify().Benchmark(frames[n/2], b.N, b.ResetTimer)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -112,7 +112,7 @@ func BenchmarkClassifyAmong(b *testing.B) {
 			for i := range b.N {
 				h := uint64(i) * 0x9E3779B97F4A7C15
 				h = (h ^ h>>29) * 0xBF58476D1CE4E5B9
-				_, perRun, err := bench.p.objs.Program.Benchmark(frames[h>>40*uint64(n)>>24], 1, nil)
+				_, perRun, err := bench.c.classify().Benchmark(frames[h>>40*uint64(n)>>24], 1, nil)
 				if err != nil {
 					b.Fatal(err)
 				}
