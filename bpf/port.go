@@ -175,14 +175,15 @@ func (p *Port) NativeRefused() error { return p.refused }
 // room.
 func (p *Port) NoRoom() bool {
 	const noRoom = 2 // NO_ROOM of classifier.c
-	return atomic.LoadUint32(&p.entry().Room) == noRoom
+	return p.room() == noRoom
 }
 
 // Seen reports whether a frame has come to the classifier since the port was opened.
 func (p *Port) Seen() bool {
-	var room uint32
-	return p.objs.Room.Get(&room) == nil && room != 0
+	return p.room() != 0
 }
+
+func (p *Port) room() uint32 { return atomic.LoadUint32(&p.entry().Room) }
 
 // SetSocket redirects the group frames of one queue to the AF_XDP socket fd, which must be bound to
 // this interface and queue. The kernel removes the socket from the map when the socket is closed.

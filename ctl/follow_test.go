@@ -12,6 +12,7 @@ import (
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 // run starts the controller. From then on, Hops.Set returns when the controller has handled the
@@ -203,4 +204,15 @@ func TestAWarningHasOnlyTheFieldsThatItIsAbout(t *testing.T) {
 			t.Errorf("%+v is logged as %v", warning, line)
 		}
 	}
+}
+
+// The members of restored groups do not wait for the kernel engine: it is loaded when all are back.
+func TestTheEngineIsLoadedAfterTheGroupsAreRestored(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	if w.sw.Engaged.Load() {
+		t.Error("the engine is loaded before the controller runs")
+	}
+	w.run(t)
+	testlab.Eventually(t, testlab.Patience, "the engine is loaded", w.sw.Engaged.Load, nil)
 }

@@ -46,6 +46,7 @@ func (c *Controller) Run(ctx context.Context) error {
 				zap.Stringer("ip", p.IP), zap.String("interface", name))
 		}, c.addressesChanged, c.addressTaken)
 	})
+	tasks.Go(func() error { c.Switch.Engage(); return nil }) // not before: members of restored groups wait
 	tasks.Go(func() error { return c.followPorts(ctx) })
 	tasks.Go(func() error { return c.followNotes(ctx) })
 	tasks.Go(func() error { return c.keepUp(ctx) })

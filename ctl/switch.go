@@ -14,6 +14,8 @@ import (
 
 // Switch is the part of the data path that ctl uses: a dataplane/afxdp.Switch, or its test double.
 type Switch interface {
+	// Engage loads the kernel engine, if it is wanted. The workers carry everything until then.
+	Engage()
 	Ports() []dataplane.PortInfo
 	// Refresh opens and closes ports when their interfaces appear and disappear. It returns the
 	// current ports, without counters, and warnings for the operator.

@@ -75,7 +75,8 @@ func TestEverythingIsAskedWhileCapturesBeginAndEnd(t *testing.T) {
 				r.BeginTurn(id, true)
 			}
 		},
-		"Table": func() { r.Table() },
+		"UseFanOut": func() { r.UseFanOut(engine, nil) },
+		"Table":     func() { r.Table() },
 		"Capture": func() {
 			for _, id := range groups {
 				c, err := r.Capture(dataplane.CaptureConfig{One: true, Group: id, Kinds: dataplane.CaptureAll, Snap: dataplane.SnapLeast})

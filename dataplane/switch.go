@@ -25,7 +25,7 @@ type Config struct {
 	Workers  []WorkerConfig // at least one
 	Steering Steering
 	FanOut   FanOut // nil: none
-	NoFanOut error  // why there is none although it was asked for; nil: it was not
+	NoFanOut error  // why there is none yet although it is asked for; nil: it is not
 	// RepairChunks is how many chunks each worker may retain for repair: its pool has them in
 	// addition to all others. 0: no group can have repair on.
 	RepairChunks int
@@ -360,6 +360,13 @@ func (s *Switch) do(w *Worker, f func(w *Worker)) {
 	case <-done:
 	case <-s.ended:
 		s.finish(w, done)
+	}
+}
+
+// UseFanOut lets the workers use an engine from now on. If it is nil, why says why there is none.
+func (s *Switch) UseFanOut(f FanOut, why error) {
+	for _, w := range s.workers {
+		s.do(w, func(w *Worker) { w.core.fanOut, w.core.noFanOut = f, why })
 	}
 }
 

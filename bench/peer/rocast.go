@@ -55,6 +55,7 @@ func runRocast(input *json.Decoder) (stop func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.Engage()
 	for g := range spec.Workload.Groups {
 		m := group(spec.Workload, g)
 		m.Policy = policy

@@ -13,8 +13,19 @@ import (
 	"github.com/rocast/rocast/dataplane/xsk"
 )
 
-// features probes the kernel features that the daemon uses and that some kernels lack. Each probe
-// runs once and caches its result.
+// probe runs the probes that need what the daemon gives up when it is ready. They keep their
+// results.
+func probe() {
+	for _, f := range bpf.Features() {
+		_ = f.Check()
+	}
+	for _, f := range xsk.Features() {
+		_ = f.Supported()
+	}
+	_ = address.CheckMarks()
+}
+
+// features says which kernel features that the daemon uses this kernel has.
 func features() []ctl.Feature {
 	var list []ctl.Feature
 	for _, f := range bpf.Features() {

@@ -126,7 +126,7 @@ func serve(ctx context.Context, c config.Config, hangups <-chan os.Signal, stder
 	}
 	d.hangups = hangups
 	d.ready = func() error {
-		features() // the probes need what the daemon gives up now
+		probe()
 		return dropStartCapability()
 	}
 	return d.run(ctx)

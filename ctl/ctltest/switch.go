@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/porttest"
@@ -37,6 +38,9 @@ type Switch struct {
 
 	// OnTurn, if set, is called when a turn begins, or does not.
 	OnTurn func(granted bool)
+
+	// Engaged says whether Engage was called.
+	Engaged atomic.Bool
 
 	// OnCapture, if set, is called when a capture has begun.
 	OnCapture func()
@@ -293,6 +297,9 @@ func (s *Switch) RemovePorts(names []string) {
 		}
 	}
 }
+
+// Engage notes that it was called.
+func (s *Switch) Engage() { s.Engaged.Store(true) }
 
 func (s *Switch) Refresh() ([]dataplane.PortInfo, []dataplane.Warning) {
 	ports := s.Ports()

@@ -97,26 +97,36 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 // prepare makes the fan that the group needs while all its receivers take part and its first source
 // sends.
 func (s *Switch) prepare(g *mft.Group) {
-	if s.fanOut == nil || g.Engine == mft.EngineAFXDP || g.PathMTU > mft.BlockPathMTU {
+	set, ok := portsOf(g)
+	if !ok || s.fanOut.Load() == nil {
 		return
 	}
-	var set ports
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.fanOut.Load()
+	if _, ok := f.devices.Load().fans[set]; !ok {
+		f.want(set)
+		s.publishDevices()
+	}
+}
+
+// portsOf returns the ports to which a group's packets go then. The result is false for a group
+// that the kernel never carries.
+func portsOf(g *mft.Group) (set ports, ok bool) {
+	if g.Engine == mft.EngineAFXDP || g.PathMTU > mft.BlockPathMTU {
+		return set, false
+	}
 	for i := range g.Paths {
 		p := &g.Paths[i]
 		if p.Sends && p.Dst == g.Source.Dst {
 			continue
 		}
 		if p.Port >= mft.BlockPorts || set[p.Port] == mft.BlockPaths {
-			return
+			return set, false
 		}
 		set[p.Port]++
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.fanOut.devices.Load().fans[set]; !ok {
-		s.fanOut.want(set)
-		s.publishDevices()
-	}
+	return set, true
 }
 
 func (f *fanOut) want(set ports) {
@@ -172,14 +182,15 @@ func (f *fanOut) wantFan(set ports) {
 // publishDevices publishes the current interfaces to the workers. Before, it makes the fans that
 // the workers want, and makes those fans again whose interfaces have changed. The caller holds mu.
 func (s *Switch) publishDevices() {
-	if s.fanOut == nil {
+	engine := s.fanOut.Load()
+	if engine == nil {
 		return
 	}
 	var wanted []ports // each set once: each call of wantFan may retire a fan
-	for len(s.fanOut.wanted) > 0 {
-		if set := <-s.fanOut.wanted; !slices.Contains(wanted, set) {
+	for len(engine.wanted) > 0 {
+		if set := <-engine.wanted; !slices.Contains(wanted, set) {
 			wanted = append(wanted, set)
-			s.fanOut.wantFan(set)
+			engine.wantFan(set)
 		}
 	}
 	now := &devices{fans: map[ports]uint32{}}
@@ -190,8 +201,8 @@ func (s *Switch) publishDevices() {
 		f.probe()
 		now.deaf[i] = f.transmit.err != nil
 	}
-	for number := range s.fanOut.fans {
-		f := &s.fanOut.fans[number]
+	for number := range engine.fans {
+		f := &engine.fans[number]
 		if f.retired {
 			continue
 		}
@@ -199,19 +210,20 @@ func (s *Switch) publishDevices() {
 			now.fans[f.set] = uint32(number)
 		}
 	}
-	s.fanOut.devices.Store(now)
+	engine.devices.Store(now)
 	s.freeRetired()
 }
 
 // freeRetired is called when the workers are told which fans are retired. A worker may just be
 // arming a group by what it was told before.
 func (s *Switch) freeRetired() {
-	if !slices.ContainsFunc(s.fanOut.fans, func(f fan) bool { return f.retired && !f.free }) {
+	engine := s.fanOut.Load()
+	if !slices.ContainsFunc(engine.fans, func(f fan) bool { return f.retired && !f.free }) {
 		return
 	}
 	s.EndBatches()
-	for i := range s.fanOut.fans {
-		s.fanOut.fans[i].free = s.fanOut.fans[i].retired
+	for i := range engine.fans {
+		engine.fans[i].free = engine.fans[i].retired
 	}
 }
 
@@ -238,7 +250,7 @@ func (f *iface) probe() {
 func (s *Switch) noFanOutBy(id int) string {
 	f := s.interfaces[id]
 	switch {
-	case s.fanOut == nil || f.xdp == nil:
+	case s.fanOut.Load() == nil || f.xdp == nil:
 		return ""
 	case id >= bpf.SlotPorts:
 		return fmt.Sprintf("it is not one of the first %d ports", bpf.SlotPorts)
@@ -269,7 +281,7 @@ func (s *Switch) makeFan(number int, f *fan, ifIndex [bpf.SlotPorts]uint32) erro
 	if as == f.as {
 		return nil
 	}
-	if err := s.fanOut.kernel.PutFan(number, open); err != nil {
+	if err := s.fanOut.Load().kernel.PutFan(number, open); err != nil {
 		return err
 	}
 	f.as = as

@@ -25,10 +25,10 @@ func newFanWorld(t *testing.T) fanWorld {
 		w.run(w.host, "ethtool", "-K", w.far[n].Name, "gro", "on") // takes redirected frames
 	}
 	w.open(Config{Ports: []string{"p1", "p2"}, FanOut: true})
-	if w.sw.fanOut == nil {
+	if w.sw.fanOut.Load() == nil {
 		t.Skip(w.sw.noFanOut)
 	}
-	v := fanWorld{w, w.sw.fanOut}
+	v := fanWorld{w, w.sw.fanOut.Load()}
 	for n := range bpf.Fans {
 		v.wanted(setOf(n))
 	}
@@ -177,19 +177,19 @@ func TestAGroupWithoutTheKernelTakesNoFan(t *testing.T) {
 	w := newWorld(t)
 	w.plug(1, netns.VethOptions{})
 	w.open(Config{Ports: []string{"p1"}, FanOut: true})
-	if w.sw.fanOut == nil {
+	if w.sw.fanOut.Load() == nil {
 		t.Skip(w.sw.noFanOut)
 	}
 	for engine, want := range map[mft.Engine]int{mft.EngineAFXDP: 0, mft.EngineAuto: 1} {
 		g := *w.group
 		g.QPN, g.Source.RemoteQPN, g.Engine, g.Paths = 2, 2, engine, []mft.Path{w.group.Paths[0]}
 		g.Paths[0].Port, g.Paths[0].RemoteQPN = 0, 2
-		w.sw.fanOut.fans = nil
+		w.sw.fanOut.Load().fans = nil
 		id, err := w.sw.Add(&g)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := len(w.sw.fanOut.fans); n != want {
+		if n := len(w.sw.fanOut.Load().fans); n != want {
 			t.Errorf("engine %v: %d fans, want %d", engine, n, want)
 		}
 		if err := w.sw.Remove(id); err != nil {
@@ -204,7 +204,7 @@ func TestAGenericPortIsNotProbed(t *testing.T) {
 		w := newWorld(t)
 		w.plug(1, netns.VethOptions{})
 		w.open(Config{Ports: []string{"p1"}, FanOut: true, Mode: mode})
-		if w.sw.fanOut == nil {
+		if w.sw.fanOut.Load() == nil {
 			t.Skip(w.sw.noFanOut)
 		}
 		if got := w.sw.interfaces[0].transmit.of != 0; got != probed {

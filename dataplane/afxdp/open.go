@@ -43,7 +43,7 @@ type Config struct {
 	multiBuffer func() error
 	noRoom      func(*bpf.Port) bool
 	sees        func(*bpf.Port) bool
-	loadFanOut  func(t bpf.Tables, retained int) (*bpf.Classifier, error)
+	loadFanOut  func(c *bpf.Classifier, t bpf.Tables, retained int) (*bpf.FanOut, error)
 	openSocket  func(*xsk.UMEM, int, uint32, xsk.SocketConfig) (*xsk.Socket, error)
 }
 
@@ -60,8 +60,10 @@ const (
 type Switch struct {
 	*dataplane.Switch
 	classifier   *bpf.Classifier
-	fanOut       *fanOut // nil: the kernel carries nothing
-	noFanOut     error   // why nothing, although Config.FanOut asks for it
+	asksFanOut   bool                        // Config.FanOut
+	fanOut       atomic.Pointer[fanOut]      // nil: the kernel carries nothing
+	noFanOut     error                       // why nothing, although asksFanOut; mu guards it
+	loadFanOut   func() (*bpf.FanOut, error) // nil: it is not asked for, or was loaded
 	attach       bpf.AttachMode
 	socket       xsk.SocketConfig
 	workers      []*worker
@@ -105,9 +107,10 @@ func (s *Switch) open(c Config) error {
 	}
 	s.reserve.Store(int32(reserve(s.interfaces, c.Workers)))
 	s.chooseBuffers(c)
-	if err := s.load(c); err != nil {
+	if s.classifier, err = bpf.Load(); err != nil {
 		return err
 	}
+	s.planFanOut(c)
 	if err := s.makeWorkers(c); err != nil {
 		return err
 	}
@@ -125,25 +128,6 @@ func (s *Switch) open(c Config) error {
 	}
 	s.publishDevices()
 	return nil
-}
-
-// load loads the classifier, with fan-out if that is wanted and the kernel has what it takes.
-func (s *Switch) load(c Config) (err error) {
-	if c.loadFanOut == nil {
-		c.loadFanOut = bpf.LoadFanOut
-	}
-	if c.FanOut {
-		if s.classifier, err = c.loadFanOut(tables, kernelRetains(c.RepairMemory)); err == nil {
-			s.fanOut = newFanOut(s.classifier.FanOut())
-			return nil
-		}
-		s.noFanOut = fmt.Errorf("kernel-fan-out is not available (rocast features): %w", err)
-		s.warnOnce(dataplane.Warning{
-			Text: "AF_XDP carries the packets of every group, because the kernel cannot", Detail: s.noFanOut.Error(),
-		})
-	}
-	s.classifier, err = bpf.Load()
-	return err
 }
 
 // find looks the interfaces up and refuses those that cannot be ports.
@@ -197,9 +181,6 @@ func (s *Switch) makeWorkers(c Config) error {
 		chunks += f.room
 	}
 	config := dataplane.Config{Steering: steering{s.classifier}, Busy: c.Busy, NoFanOut: s.noFanOut, RepairChunks: s.repairChunks, Egress: c.Egress}
-	if s.fanOut != nil {
-		config.FanOut = s.fanOut
-	}
 	for range c.Workers {
 		w := &worker{}
 		s.workers = append(s.workers, w)
@@ -351,10 +332,11 @@ func (s *Switch) carried(f *iface) dataplane.PortCounters {
 
 // traffic is what the kernel's fan-out has carried by all ports that had the number.
 func (s *Switch) traffic(id mft.PortID) (t bpf.Traffic) {
-	if s.fanOut == nil || int(id) >= bpf.SlotPorts {
+	f := s.fanOut.Load()
+	if f == nil || int(id) >= bpf.SlotPorts {
 		return t
 	}
-	t, _ = s.fanOut.kernel.Traffic(uint32(id)) // zero after an error
+	t, _ = f.kernel.Traffic(uint32(id)) // zero after an error
 	return t
 }
 
@@ -368,8 +350,11 @@ func (s *Switch) Counters() []dataplane.Counter {
 	for v, n := range verdicts {
 		counters = append(counters, dataplane.Counter{Name: "classifier-" + bpf.Verdict(v).String(), Value: n})
 	}
-	if s.fanOut != nil {
-		events, _ := s.fanOut.kernel.Events()
+	if s.asksFanOut {
+		var events [bpf.FanEvents]uint64
+		if f := s.fanOut.Load(); f != nil {
+			events, _ = f.kernel.Events()
+		}
 		for e, n := range events {
 			counters = append(counters, dataplane.Counter{Name: "fan-out-" + bpf.FanEvent(e).String(), Value: n})
 		}

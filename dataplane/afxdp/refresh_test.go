@@ -445,7 +445,7 @@ func TestAKernelWithoutFanOutOpensAllTheSame(t *testing.T) {
 	w.plug(1, netns.VethOptions{})
 	w.open(Config{
 		Ports: []string{"p1"}, FanOut: true,
-		loadFanOut: func(bpf.Tables, int) (*bpf.Classifier, error) { return nil, unix.EINVAL },
+		loadFanOut: func(*bpf.Classifier, bpf.Tables, int) (*bpf.FanOut, error) { return nil, unix.EINVAL },
 	})
 	const want = "kernel-fan-out is not available (rocast features): invalid argument"
 	if got := w.refresh(); len(got) != 1 || !strings.HasSuffix(got[0], want) {

@@ -66,12 +66,26 @@ func (w *world) tryOpen(c Config) error {
 	return w.box.Do(func() (err error) { w.sw, err = Open(c); return err })
 }
 
-// open opens the switch with a group and lets it run until the test ends.
+// open opens the switch and lets it run with a group until the test ends.
 func (w *world) open(c Config) {
 	w.t.Helper()
 	if err := w.tryOpen(c); err != nil {
 		w.t.Fatal(err)
 	}
+	w.engage()
+	w.runs()
+}
+
+func (w *world) engage() {
+	w.t.Helper()
+	if err := w.box.Do(func() error { w.sw.Engage(); return nil }); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// runs lets the switch run with a group until the test ends.
+func (w *world) runs() {
+	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); w.sw.Run(ctx) }()

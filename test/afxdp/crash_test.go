@@ -155,6 +155,7 @@ func beDaemon(t *testing.T, text string) {
 	sw, err := afxdp.Open(afxdp.Config{Ports: task.Ports, FanOut: true})
 	check(t, err)
 	go sw.Run(t.Context())
+	sw.Engage()
 	id, err := sw.Add(&task.Group)
 	check(t, err)
 	os.Stdout.WriteString("forwarding\n")

@@ -55,6 +55,9 @@ func newLab(t *testing.T, o labOptions) *lab {
 		l.sw, err = afxdp.Open(afxdp.Config{
 			Ports: l.Ports(), Mode: o.mode, Workers: o.workers, FanOut: o.fanOut, RepairMemory: o.repair, Egress: o.egress,
 		})
+		if err == nil {
+			l.sw.Engage()
+		}
 		return err
 	})
 	check(t, err)
