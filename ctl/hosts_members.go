@@ -18,6 +18,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/gather"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/feedback"
 )
 
 const (
@@ -195,6 +196,12 @@ func (h *Hosts) describe(g *api.Group) api.HostGroup {
 	a := api.HostGroup{
 		Name: g.Name, State: api.HostRunning, IP: g.IP, QPN: g.QPN, MTU: g.MTU, Memory: g.Memory, ClearToSend: g.ClearToSend,
 		Degraded: g.State == api.Failed || g.State == api.Degraded && !g.GoesOn, Reason: g.Reason,
+	}
+	if p := g.Policy; p != nil {
+		if p.Ack != feedback.AckAll.String() {
+			a.Ack = p.Ack
+		}
+		a.Evicts = p.Evict || p.OnFatal == feedback.FatalEvict.String()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -962,6 +962,33 @@ func TestGroupIPsThatNoGroupCanHave(t *testing.T) {
 	}
 }
 
+// A member hears whether what is complete has come to all, because it may do without the fallback.
+func TestAMemberHearsForWhomTheGroupWaits(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.together(t, "made", "source", "receiver")
+	for i, c := range []struct {
+		name, keys, ack string
+		evicts          bool
+	}{
+		{"quorum", "ack: quorum 2\n", "quorum 2", true}, // whose on-fatal is evict
+		{"failing", "ack: quorum 2\non-fatal: fail\n", "quorum 2", false},
+		{"evicting", "silent-after: 1s\nevict: true\n", "", true},
+		{"dropping", "on-fatal: evict\n", "", true},
+		{"plain", "", "", false},
+		{"made", "", "", false},
+	} {
+		if c.name != "made" {
+			w.create(t, anotherGroup(c.name, 102+i)+"hosts: true\n"+c.keys)
+		}
+		r := asks("10.77.0.9", "receiver", 2)
+		r.QPN += uint32(i)
+		if a := outcome(t, h.join(t, c.name, "10.77.0.9", r)); a.Ack != c.ack || a.Evicts != c.evicts {
+			t.Errorf("%s: %+v", c.name, a)
+		}
+	}
+}
+
 // After a restart of the daemon the members are what the stored group says.
 func TestHostsAfterARestart(t *testing.T) {
 	w := newWorld(t)

@@ -136,6 +136,28 @@ int rocast_set_secret(struct rocast *host, const char *secret)
 	return ROCAST_OK;
 }
 
+int rocast_set_traffic_class(struct rocast *host, unsigned traffic_class)
+{
+	if (traffic_class > UINT8_MAX)
+		return fail(ROCAST_EARGUMENT, "a traffic class is 0 to 255, and not %u", traffic_class);
+	host->traffic_class = (uint8_t)traffic_class;
+	return ROCAST_OK;
+}
+
+static int read_traffic_class(struct rocast *host)
+{
+	const char *text = getenv("ROCAST_TRAFFIC_CLASS");
+	char *end;
+	unsigned long value;
+
+	if (!text)
+		return ROCAST_OK;
+	value = strtoul(text, &end, 0);
+	if (end == text || *end || value > UINT8_MAX)
+		return fail(ROCAST_EARGUMENT, "ROCAST_TRAFFIC_CLASS is \"%s\"; write a number from 0 to 255, which is four times the DSCP", text);
+	return rocast_set_traffic_class(host, (unsigned)value);
+}
+
 int rocast_open(const struct rocast_settings *settings, struct rocast **opened)
 {
 	static const struct rocast_settings none;
@@ -149,7 +171,8 @@ int rocast_open(const struct rocast_settings *settings, struct rocast **opened)
 	if (!settings)
 		settings = &none;
 	(void)ibv_fork_init(); /* where it fails, memory was registered before, and the program has decided */
-	if ((error = configure(host, settings)) || (error = rocast_set_secret(host, getenv("ROCAST_SECRET"))) || (error = open_device(host, settings->device))) {
+	if ((error = configure(host, settings)) || (error = rocast_set_secret(host, getenv("ROCAST_SECRET"))) ||
+	    (error = read_traffic_class(host)) || (error = open_device(host, settings->device))) {
 		rocast_close(host);
 		return error;
 	}
@@ -260,7 +283,7 @@ int connect_qp(struct rocast *host, struct ibv_qp *qp, const union address *peer
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR, .path_mtu = mtu_code(mtu), .dest_qp_num = peer_qpn, .rq_psn = expects, .min_rnr_timer = RNR_TIMER,
 		.ah_attr = { .is_global = 1, .port_num = host->port_number,
-			     .grh = { .sgid_index = (uint8_t)host->gid_index, .hop_limit = HOP_LIMIT } },
+			     .grh = { .sgid_index = (uint8_t)host->gid_index, .hop_limit = HOP_LIMIT, .traffic_class = host->traffic_class } },
 	};
 	int error;
 

@@ -54,6 +54,7 @@ struct rocast {
 	union address box, local;
 	unsigned patience_ms;
 	char secret[SECRET_BYTES]; /* "": none */
+	uint8_t traffic_class;
 	struct rocast_memory *memories;
 	struct rocast_group *groups;
 };
@@ -152,6 +153,8 @@ struct rocast_group {
 	unsigned other_count;
 	char version[32];
 	bool clear, degraded;
+	unsigned quorum; /* how many receivers have what is complete; 0: all */
+	bool evicts;     /* the group goes on without a receiver */
 	char reason[256];
 
 	struct ibv_comp_channel *channel;

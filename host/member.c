@@ -100,7 +100,7 @@ static bool understand(struct rocast_group *group, const char *answer)
 	struct member *others = NULL;
 	unsigned count = 0, i = 0;
 	const char *list = json_member(answer, "members");
-	char state[16], came[ADDRESS_TEXT];
+	char state[16], ack[32], came[ADDRESS_TEXT];
 	size_t length = 0;
 
 	json_text(json_member(answer, "version"), group->version, sizeof(group->version));
@@ -119,6 +119,10 @@ static bool understand(struct rocast_group *group, const char *answer)
 	}
 	group->clear = json_true(json_member(answer, "clearToSend"));
 	group->degraded = json_true(json_member(answer, "degraded"));
+	json_text(json_member(answer, "ack"), ack, sizeof(ack));
+	if (sscanf(ack, "quorum %u", &group->quorum) != 1)
+		group->quorum = 0;
+	group->evicts = json_true(json_member(answer, "evicts"));
 	json_text(json_member(answer, "reason"), group->reason, sizeof(group->reason));
 	for (const char *at = json_first(list); at; at = json_next(at))
 		count++;
@@ -228,6 +232,14 @@ static unsigned largest_mtu(const struct rocast *host)
 	return 128u << host->port.active_mtu;
 }
 
+static int check_policy(const struct rocast_group *group)
+{
+	if (group->without_fallback || group->role == ROCAST_RECEIVER || (!group->quorum && !group->evicts))
+		return ROCAST_OK;
+	return fail(ROCAST_EREFUSED, "group %s goes on without some of its receivers (ack, evict or on-fatal in its group file), and single connections wait for all; "
+		    "join it with without_fallback", group->name);
+}
+
 /* Joins with a new queue pair. Afterwards operations go by the group. */
 int join_group(struct rocast_group *group, int64_t deadline)
 {
@@ -244,6 +256,8 @@ int join_group(struct rocast_group *group, int64_t deadline)
 	if (!(group->qp = new_qp(group->host, group->cq, group->srq, group->send_depth + 1)))
 		return fail(ROCAST_EDEVICE, "no queue pair can be made (%s)", strerror(errno));
 	error = ask_until(group, false, deadline, &outside);
+	if (!error)
+		error = check_policy(group);
 	if (!error && !parse_ip(group->ip, &ip))
 		error = fail(ROCAST_EBOX, "the box says the group's IP is \"%s\"; run the same version of rocast on both", group->ip);
 	if (!error)
@@ -485,6 +499,11 @@ int rocast_end(struct rocast_group *group)
 	if (group->role == ROCAST_RECEIVER)
 		return fail(ROCAST_EARGUMENT, "a receiver of group %s cannot end it, and may leave it", group->name);
 	return go_away(group, true);
+}
+
+unsigned rocast_acknowledged_by(const struct rocast_group *group)
+{
+	return group->quorum;
 }
 
 void rocast_describe(const struct rocast_group *group, struct rocast_about *about)

@@ -103,6 +103,12 @@ int rocast_open(const struct rocast_settings *settings, struct rocast **host);
 int rocast_set_secret(struct rocast *host, const char *secret);
 
 /*
+ * The traffic class of the packets of all connections that are made afterwards: four times the
+ * DSCP, by which switches map packets to priorities. At first it is $ROCAST_TRAFFIC_CLASS, or 0.
+ */
+int rocast_set_traffic_class(struct rocast *host, unsigned traffic_class);
+
+/*
  * Leaves all groups that are left, each within 5 s, and frees everything, memories too. NULL is
  * fine. A child of the process that opened the device frees nothing.
  */
@@ -220,7 +226,11 @@ int rocast_send(struct rocast_group *group, const struct rocast_memory *local, c
 int rocast_receive(struct rocast_group *group, const struct rocast_memory *local, void *into, size_t bytes, uint64_t id);
 
 enum rocast_kind {
-	ROCAST_DONE,      /* an operation of this member: all receivers have it */
+	/*
+	 * An operation of this member: all receivers have it, or as many as rocast_acknowledged_by
+	 * says.
+	 */
+	ROCAST_DONE,
 	ROCAST_RECEIVED,  /* a send has filled a receive */
 	ROCAST_IMMEDIATE, /* a write_immediate has arrived, and used up a receive */
 	/*
@@ -280,6 +290,15 @@ enum rocast_way {
  * fallback. A write may be carried out twice, but never after a later one of the same source.
  */
 enum rocast_way rocast_way(const struct rocast_group *group);
+
+/*
+ * How many receivers have an operation that is ROCAST_DONE. 0: all, as in every group that hosts
+ * have made. The group file of an operator may say otherwise (ack: quorum N), and may let the group
+ * go on without a receiver (evict, on-fatal): such a receiver is no longer counted. Single
+ * connections wait for all receivers, so a member that sends joins such a group only with
+ * without_fallback (else ROCAST_EREFUSED).
+ */
+unsigned rocast_acknowledged_by(const struct rocast_group *group);
 
 /* About a group. Pointers are valid until rocast_leave. */
 struct rocast_about {

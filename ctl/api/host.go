@@ -46,6 +46,10 @@ type HostGroup struct {
 	MTU     int          `json:"mtu,omitempty"`
 	Memory  []Region     `json:"memory,omitempty"` // to which a source WRITEs
 	Members []HostMember `json:"members,omitempty"`
+	// Ack says which receivers have a packet before the source hears so, if these are not all:
+	// quorum N. Evicts: the group may go on without a receiver, which then lacks what follows.
+	Ack    string `json:"ack,omitempty"`
+	Evicts bool   `json:"evicts,omitempty"`
 	// ClearToSend: every member is reached and has said that its QP is ready.
 	ClearToSend bool `json:"clearToSend"`
 	// Degraded: packets hardly get on, or the group does not stand. A source goes another way.

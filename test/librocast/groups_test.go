@@ -83,7 +83,8 @@ func (b *fixedHosts) group(name, ip string, port int) (answer, version string) {
 		members = append(members, fmt.Sprintf(`{"ip":%q,"role":%q,"port":%s}`, host, role, max("0", b.ports[name+host])))
 		version += b.ports[name+host] + "-"
 	}
-	return fmt.Sprintf(`{"state":"running","version":%q,"ip":"127.0.0.100","qpn":%d,"mtu":1024,"clearToSend":true,`+
+	policy := map[string]string{"quorum": `"ack":"quorum 1","evicts":true,`, "evicts": `"evicts":true,`}[name]
+	return fmt.Sprintf(`{`+policy+`"state":"running","version":%q,"ip":"127.0.0.100","qpn":%d,"mtu":1024,"clearToSend":true,`+
 		`"memory":[{"va":"0x0","length":64,"rkey":"0x1"}],"members":[%s]}`, version, 1000+slices.Index(b.names, name), strings.Join(members, ",")), version
 }
 
@@ -198,4 +199,21 @@ long: `+bad+`
 none: ok
 secret: the box refuses group secret: it was shown nothing
 `, "127.0.0.1 secret, 127.0.0.1 secret, 127.0.0.1 secret")
+}
+
+// An operator's group may be complete before all receivers have an operation. The program hears so,
+// and cannot have the fallback, which waits for all.
+func TestAGroupThatWaitsForSomeReceivers(t *testing.T) {
+	const refused = "goes on without some of its receivers (ack, evict or on-fatal in its group file), and single connections wait for all; join it with without_fallback"
+	playGroups(t, "policy", `
+quorum: group quorum `+refused+`
+quorum: done at 1, class 0
+quorum: done at 1, class 0
+evicts: group evicts `+refused+`
+evicts: done at 0, class 0
+plain: done at 0, class 0
+class: ok
+plain: done at 0, class 104
+class: a traffic class is 0 to 255, and not 256
+`, "127.0.0.1 quorum, 127.0.0.1 quorum, 127.0.0.1 quorum, 127.0.0.1 evicts, 127.0.0.1 evicts, 127.0.0.1 plain, 127.0.0.1 plain")
 }

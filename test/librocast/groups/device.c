@@ -211,6 +211,13 @@ struct ibv_qp *__wrap_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	return &p->verbs;
 }
 
+static unsigned newest_class;
+
+unsigned traffic_class(void)
+{
+	return newest_class;
+}
+
 int __wrap_ibv_modify_qp(struct ibv_qp *, struct ibv_qp_attr *, int);
 int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
@@ -219,6 +226,8 @@ int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	pthread_mutex_lock(&lock);
 	if (mask & IBV_QP_DEST_QPN)
 		p->peer = attr->dest_qp_num;
+	if (mask & IBV_QP_AV)
+		newest_class = attr->ah_attr.grh.traffic_class;
 	p->dead = attr->qp_state == IBV_QPS_ERR;
 	pthread_mutex_unlock(&lock);
 	return 0;

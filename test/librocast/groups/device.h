@@ -13,4 +13,7 @@ struct rocast *new_host(const char *address);
 /* Whether what is sent to groups arrives. */
 void let_groups_work(bool work);
 
+/* The traffic class of the queue pair that was connected last. */
+unsigned traffic_class(void);
+
 #endif

@@ -9,6 +9,7 @@
  *                    a member that the source sends to, and g6 by one of two; prints what the others
  *                    hear
  *   groups refused   is in a group that the box lets nobody end; prints what it hears
+ *   groups policy    joins groups with policies of operators, and sets a traffic class
  *   groups secrets   shows secrets to a box that refuses it and says what it was shown
  *   groups outside   joins groups that the box refuses for several reasons; prints what it hears
  */
@@ -49,6 +50,21 @@ static void be_refused(const char *name)
 	struct rocast_group *group;
 
 	printf("%s: %s\n", name, rocast_join(hosts[0], &wanted, &group) ? rocast_message() : "ok");
+}
+
+static void try_policy(const char *name, enum rocast_role role, bool without_fallback)
+{
+	struct rocast_membership wanted = {
+		.name = name, .role = role, .members = 2, .regions = &memories[0], .region_count = 1, .without_fallback = without_fallback,
+	};
+	struct rocast_group *group;
+
+	if (rocast_join(hosts[0], &wanted, &group)) {
+		printf("%s: %s\n", name, rocast_message());
+		return;
+	}
+	printf("%s: done at %u, class %u\n", name, rocast_acknowledged_by(group), traffic_class());
+	(void)rocast_leave(group);
 }
 
 static void begin(void)
@@ -266,6 +282,16 @@ int main(int argc, char **argv)
 		be_refused("stale");
 		be_refused("replaced");
 		be_refused("full");
+	} else if (strcmp(argv[1], "policy") == 0) {
+		try_policy("quorum", ROCAST_BOTH, false);
+		try_policy("quorum", ROCAST_BOTH, true);
+		try_policy("quorum", ROCAST_RECEIVER, false);
+		try_policy("evicts", ROCAST_BOTH, false);
+		try_policy("evicts", ROCAST_BOTH, true);
+		try_policy("plain", ROCAST_BOTH, false);
+		say("class", rocast_set_traffic_class(hosts[0], 104));
+		try_policy("plain", ROCAST_BOTH, false);
+		say("class", rocast_set_traffic_class(hosts[0], 256));
 	} else if (strcmp(argv[1], "secrets") == 0) {
 		be_refused("secret");
 		say("set", rocast_set_secret(hosts[0], "s3cret-_.+/="));
