@@ -98,6 +98,8 @@ type fanState struct {
 	merges  merging  // of the receivers' ACKs
 	listed  bool     // in Core.armable
 	unheard bool     // when disarmed last, a receiver had acknowledged nothing of what was carried
+	heard   bool     // every receiver has acknowledged something that was carried: the drivers send it
+	again   int      // packets that the source has sent again since why is errUnheard
 	calm    int      // plain packets in a row since the last decision
 	need    int      // value of calm at which the group is armed
 	inVain  int      // times in a row that the engine carried nothing
@@ -212,8 +214,12 @@ func (c *Core) settle(now feedback.Tick, st *state, r Reason, packets int, out *
 	case f.at.Armed || st.group.Engine == mft.EngineAFXDP || len(c.taps) > 0 && c.captured(st.group.ID):
 	case r == Reason(feedback.Resent) && f.unheard:
 		f.unheard = false
-		f.need = min(16*max(f.need, calmPacketsMax/16), silentPacketsMax)
-		f.why = errUnheard
+		if st.hearsCarried(); !f.heard && st.slowest().Before(f.from) {
+			f.need = min(16*max(f.need, calmPacketsMax/16), silentPacketsMax)
+			f.why, f.again = errUnheard, packets
+		}
+	case f.why == errUnheard && st.arrivedLate(r, packets):
+		f.heard, f.why, f.calm, f.need = true, nil, 0, calmPackets
 	case r != Reason(feedback.Forwarded):
 	case st.merge.Plain() == 0, st.held != nil && st.held.inEngine > 0: // else new packets may overwrite these
 		f.calm = 0
@@ -317,15 +323,42 @@ func (st *state) retainable() roce.PSN {
 	return earlier(last, oldest.Add(int32(st.kept())-1))
 }
 
-// disarmed judges what the engine did for the group. A receiver that has acknowledged nothing of it
-// may be behind a port whose driver drops what is redirected to it: then the source comes back by
-// its timeout, because no NAK came either.
+// disarmed judges what the engine did for the group. A receiver that has acknowledged nothing of
+// it may be behind a port whose driver drops what is redirected to it: then the source comes back
+// by its timeout, because no NAK came either, and the receiver has still acknowledged nothing. Once
+// all receivers have acknowledged something, no driver is to blame: a link may have been away.
 func (st *state) disarmed(w FanWord) {
 	f := &st.fan
 	carried := f.carried - f.before
-	slowest := st.merge.Horizon().Add(-feedback.Window)
-	f.unheard = carried > 0 && uint64(w.PSN.Sub(slowest)) > carried
+	if f.unheard = false; carried > 0 {
+		st.hearsCarried()
+		f.unheard = st.slowest().Before(f.from)
+	}
 	f.givenBack(carried)
+}
+
+// hearsCarried notes that all receivers have acknowledged something that the engine carried since
+// it was armed last. With repair they may have it from the core.
+func (st *state) hearsCarried() {
+	if f := &st.fan; st.held == nil && !st.slowest().Before(f.from) {
+		f.heard = true
+	}
+}
+
+// slowest is the place of the receiver that is furthest behind.
+func (st *state) slowest() roce.PSN { return st.merge.Horizon().Add(-feedback.Window) }
+
+// arrivedLate reports whether all receivers have acknowledged a packet that the engine carried and
+// the source has not sent again: then a driver was blamed wrongly, because a receiver is far away.
+// The source sends again from its oldest packet on, which is no later than the first one that was
+// carried.
+func (st *state) arrivedLate(r Reason, packets int) bool {
+	f := &st.fan
+	if r == Reason(feedback.Resent) {
+		f.again += packets
+	}
+	carried := int(f.at.PSN.Sub(f.from))
+	return st.held == nil && f.again < carried && int(st.slowest().Sub(f.from)) >= f.again
 }
 
 // givenBack sets the number of plain packets after which a disarmed group is armed again. carried

@@ -601,6 +601,105 @@ func TestAPortThatTakesNothingIsLeftAlone(t *testing.T) {
 	}
 }
 
+// A driver that has sent what was carried is not blamed for what a link, a far branch or a stranger
+// did.
+func TestADriverThatSendsIsNotBlamed(t *testing.T) {
+	blamed := func(b *engineBench, g *mft.Group) bool {
+		return strings.Contains(dataplane.EngineOf(b.core, g.ID).Reason, "acknowledged nothing")
+	}
+	begin := func(t *testing.T) (*engineBench, *mft.Group) {
+		g := group()
+		b := newEngineBench(t, g)
+		b.arm(g)
+		b.acks(g, 0, 1, 2)
+		return b, g
+	}
+	again := func(b *engineBench, g *mft.Group, from roce.PSN, packets int) { // the source's timeout
+		b.next[g.ID] = from
+		for range packets {
+			b.handle(b.data(g))
+		}
+	}
+	armAgain := func(b *engineBench, g *mft.Group) {
+		b.t.Helper()
+		for range 4 * calmPackets {
+			b.handle(b.data(g))
+		}
+		if b.core.Arm(0, &b.out); !b.armed(g) {
+			b.t.Fatal("not armed again")
+		}
+	}
+	silentAfterAnswers := func(t *testing.T, meanwhile func(b *engineBench, g *mft.Group)) bool {
+		b, g := begin(t)
+		b.mustCarry(g, 4)
+		b.acks(g, 0, 1, 2)
+		b.handle(b.data(g)) // it takes the group back
+		b.acks(g, 0, 1, 2)
+		meanwhile(b, g)
+		armAgain(b, g)
+		b.acks(g, 0, 1, 2)
+		from := b.next[g.ID]
+		b.mustCarry(g, 4)
+		b.acks(g, 0, 1)
+		again(b, g, from, 4)
+		return blamed(b, g)
+	}
+	t.Run("a link was away", func(t *testing.T) {
+		if silentAfterAnswers(t, func(*engineBench, *mft.Group) {}) {
+			t.Error("a driver is blamed that has sent before")
+		}
+	})
+	t.Run("another port", func(t *testing.T) {
+		move := func(b *engineBench, g *mft.Group) {
+			next := *g
+			next.Paths = slices.Clone(g.Paths)
+			next.Paths[2].Port = 1
+			table, err := b.table.Replace(g.ID, &next)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.table = table
+		}
+		if !silentAfterAnswers(t, move) {
+			t.Error("the driver of the port that came is not doubted")
+		}
+	})
+	t.Run("a stranger ends the turn", func(t *testing.T) {
+		b, g := begin(t)
+		from := b.next[g.ID]
+		b.mustCarry(g, 1)
+		b.handle(b.data(g)) // it takes the group back before anybody has answered
+		b.acks(g, 0, 1, 2)
+		b.handle(b.data(g)) // which one receiver loses
+		b.acks(g, 0, 1)
+		if again(b, g, from.Add(2), 1); blamed(b, g) {
+			t.Error("a driver is blamed although all receivers have what was carried")
+		}
+	})
+	t.Run("a branch is far away", func(t *testing.T) {
+		b, g := begin(t)
+		from := b.next[g.ID]
+		b.mustCarry(g, 4)
+		b.acks(g, 0, 1)
+		if again(b, g, from, 2); !blamed(b, g) {
+			t.Fatal("silence is no doubt")
+		}
+		behind := func(packets int) {
+			a := b.ack(g, 2, roce.SyndromeUnlimited)
+			a.bth.PSN = g.Paths[2].FirstPSN.Add(from.Sub(firstPSN)).Add(int32(packets - 1))
+			b.handle(a)
+		}
+		if behind(2); !blamed(b, g) {
+			t.Error("what was sent again is taken for what was carried")
+		}
+		if behind(3); blamed(b, g) {
+			t.Error("an answer to what was only carried does not end the doubt")
+		}
+		b.next[g.ID] = from.Add(4)
+		armAgain(b, g)
+	})
+}
+
 // staysSilent shows how long a group of whose receivers one is silent stays with the core: for 4096
 // plain packets, of which it has had some, and then for 16 times as many.
 func (b *engineBench) staysSilent(g *mft.Group, had int) {

@@ -116,6 +116,7 @@ func newTurns(g *mft.Group) []turn {
 func (st *state) adopt(g *mft.Group) bool {
 	old := st.group
 	st.group = g
+	st.fan.heard = false // a receiver may be behind another port
 	from := make([]int, len(g.Paths))
 	same := len(g.Paths) == len(old.Paths) && (st.active != onlySends || sameSource(old, g))
 	for i := range g.Paths {
