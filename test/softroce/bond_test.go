@@ -19,13 +19,13 @@ func TestBond(t *testing.T) {
 	bin := buildRocast(t, testContext(t, 5*time.Minute))
 	for _, mode := range []string{"active-backup", "balance-xor"} {
 		t.Run(mode, func(t *testing.T) {
-			nics := []nicModel{virtioNet, virtioNet, virtioNet, virtioNet}
+			nics := []nicModel{virtioNet, virtioNet, virtioNet, virtioNet, virtioNet}
 			l := openLab(t, Config{Kernel: "6.12", Guests: len(nics) - 1, MTU: MTU1024, BoxNICs: nics, BondMode: mode})
 			site := inGuest{l.Box.(*BoxGuest)}
 			must(t, site.install(testContext(t, time.Minute), bin))
 			s := &stage{Lab: l, judge: newJudge(l), rocast: &rocast{site: site}}
-			ctx := testContext(t, 5*time.Minute)
-			must(t, site.write(ctx, "rocastd.yaml", fmt.Sprintf("ports: [%s, %s, %s]\nsocket: %s\nstateDir: %s\n", bondName, PortName(2), PortName(3),
+			ctx := testContext(t, 10*time.Minute)
+			must(t, site.write(ctx, "rocastd.yaml", fmt.Sprintf("ports: [%s, %s, %s, %s]\nsocket: %s\nstateDir: %s\n", bondName, PortName(2), PortName(3), PortName(4),
 				site.path("socket"), site.path("state"))))
 			must(t, s.Start(ctx))
 			t.Cleanup(func() {
@@ -33,7 +33,7 @@ func TestBond(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			t.Log(s.playWithin(t, 4*time.Minute, "6.12", story{name: "fail-over", run: storyFailOver}))
+			t.Log(s.playWithin(t, 8*time.Minute, "6.12", story{name: "fail-over", run: storyFailOver}))
 		})
 	}
 }
@@ -42,7 +42,7 @@ func TestBond(t *testing.T) {
 // then the other one, and then one of them leaves the bond. The source only notices lost packets.
 func storyFailOver(t *testing.T, ctx context.Context, s *stage) string {
 	spec := ordinary()
-	spec.bytes = longBytes
+	spec.bytes = 2 * longBytes
 	g := s.addGroup(t, ctx, spec)
 	box := s.Box.(*BoxGuest)
 	run := func(args ...string) {
@@ -51,23 +51,22 @@ func storyFailOver(t *testing.T, ctx context.Context, s *stage) string {
 		must(t, err)
 		box.cable.Forget()
 	}
-	s.awaitPorts(t, ctx, PortName(1), secondLower, PortName(2), PortName(3))
-	transfer := g.transfer("write", messageBytes, longMessages)
+	s.awaitPorts(t, ctx, PortName(1), secondLower, PortName(2), PortName(3), PortName(4))
+	transfer := g.transfer("write", messageBytes, 2*longMessages)
 	must(t, g.from.StartTransfer(transfer))
 	s.reaches(t, ctx, g, 500)
 	run(PortName(1), "down")
-	s.reaches(t, ctx, g, 1500)
+	s.reaches(t, ctx, g, 1000)
 	run(PortName(1), "up")
 	s.awaitCarrying(t, ctx, PortName(1))
 	run(secondLower, "down")
-	s.reaches(t, ctx, g, 2500)
-	run(secondLower, "nomaster")
-	s.awaitPorts(t, ctx, PortName(1), PortName(2), PortName(3))
-	if sent, _ := s.tally(g); sent == longBytes/g.pathMTU {
+	if sent, _ := s.tally(g); sent == spec.bytes/g.pathMTU {
 		t.Error("the source was done before the bond had changed")
 	}
+	run(secondLower, "nomaster")
+	s.awaitPorts(t, ctx, PortName(1), PortName(2), PortName(3), PortName(4))
 	g.await(t, ctx, transfer)
-	g.delivered(t, ctx, longBytes)
+	g.delivered(t, ctx, spec.bytes)
 	return "two fail-overs and a lower device that leaves: all messages done, hashes equal, QPs live"
 }
 
