@@ -21,6 +21,9 @@ import (
 // Daemon is rocastd in the box of a lab, with its files in a directory of its own.
 type Daemon struct {
 	dir    string
+	bin    string
+	box    *netns.NS
+	ports  []string
 	cmd    *exec.Cmd
 	ended  chan error
 	client *client.Client
@@ -32,16 +35,31 @@ func StartDaemon(ctx context.Context, bin string, box *netns.NS, ports []string)
 	if err != nil {
 		return nil, err
 	}
-	d := &Daemon{dir: dir, ended: make(chan error, 1)}
-	if err := d.start(ctx, bin, box, ports); err != nil {
+	d := &Daemon{dir: dir, bin: bin, box: box, ports: ports, ended: make(chan error, 1)}
+	if err := d.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start rocastd: %w: %s", err, d.log()), d.Stop())
 	}
 	return d, nil
 }
 
-func (d *Daemon) start(ctx context.Context, bin string, box *netns.NS, ports []string) error {
+// Kill ends the daemon without a warning.
+func (d *Daemon) Kill() error {
+	err := d.cmd.Process.Kill()
+	<-d.ended // reports the kill
+	return err
+}
+
+// Restart starts the daemon again after Kill, and returns when it answers.
+func (d *Daemon) Restart(ctx context.Context) error {
+	if err := d.start(ctx); err != nil {
+		return fmt.Errorf("start rocastd again: %w: %s", err, d.log())
+	}
+	return nil
+}
+
+func (d *Daemon) start(ctx context.Context) error {
 	config := fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\n",
-		strings.Join(ports, ", "), d.path("rocast.sock"), d.path("state"))
+		strings.Join(d.ports, ", "), d.path("rocast.sock"), d.path("state"))
 	if err := os.WriteFile(d.path("rocastd.yaml"), []byte(config), 0o600); err != nil {
 		return err
 	}
@@ -50,10 +68,10 @@ func (d *Daemon) start(ctx context.Context, bin string, box *netns.NS, ports []s
 		return err
 	}
 	defer output.Close()
-	cmd := exec.Command(filepath.Join(bin, "rocastd"), "--config", d.path("rocastd.yaml"))
+	cmd := exec.Command(filepath.Join(d.bin, "rocastd"), "--config", d.path("rocastd.yaml"))
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := box.Do(func() error { return startUnpinned(cmd) }); err != nil {
+	if err := d.box.Do(func() error { return startUnpinned(cmd) }); err != nil {
 		return err
 	}
 	d.cmd = cmd

@@ -39,6 +39,7 @@ func (r *Report) Markdown() string {
 	}
 	r.latencyTables(&b)
 	r.changesTable(&b)
+	r.restartsTable(&b)
 	leftList(&b, "##", r.Left)
 	return b.String()
 }
@@ -239,6 +240,30 @@ func (r *Report) changesTable(b *strings.Builder) {
 		Running
 	}{{"nothing changes", c.Undisturbed}, {"groups come and go", c.Disturbed}} {
 		fmt.Fprintf(b, "| %s | %.0f | %d | %.1f |\n", g.name, over(float64(g.Copies)/1e3, g.Seconds), g.Resent, g.Longest)
+	}
+	b.WriteString("\n")
+}
+
+func (r *Report) restartsTable(b *strings.Builder) {
+	if len(r.Restarts) == 0 {
+		return
+	}
+	b.WriteString("## Killing and starting the daemon\n\nThe daemon is killed and started again at once, while the source of one group " +
+		"sends as fast as it can: the time from the kill to the first copy at a receiver, and the daemon's CPU time until its API " +
+		"answers. The source sends again every 100 ms, so the first copy may come that much later than it could.\n\n" +
+		"| ms | rounds | first copy: median | least | most | CPU: median | least | most |\n|---|---|---|---|---|---|---|---|\n")
+	for _, k := range r.Restarts {
+		var copies, cpu []float64
+		for _, one := range k.Rounds {
+			copies, cpu = append(copies, one.FirstCopy), append(cpu, one.CPU)
+		}
+		groups := fmt.Sprintf("%d groups", k.Groups)
+		if k.Groups == 1 {
+			groups = "1 group"
+		}
+		first, used := spreadOf(copies), spreadOf(cpu)
+		fmt.Fprintf(b, "| %s | %d | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f |\n", groups, len(k.Rounds),
+			first.Median, first.Min, first.Max, used.Median, used.Min, used.Max)
 	}
 	b.WriteString("\n")
 }

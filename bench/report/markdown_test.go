@@ -35,6 +35,10 @@ func example() *Report {
 			Groups: 20, Create: LatencyQuantile{310_000, 320_000, 330_000, 340_000}, Remove: LatencyQuantile{2000, 3000, 4000, 5000},
 			Undisturbed: Running{Seconds: 2, Copies: 2_000_000, Longest: 1.5}, Disturbed: Running{Seconds: 4, Copies: 4_000_000, Resent: 3, Longest: 2.25},
 		},
+		Restarts: []Restarts{
+			{Groups: 1, Rounds: []Restart{{FirstCopy: 210, CPU: 80}, {FirstCopy: 190, CPU: 90}, {FirstCopy: 300, CPU: 85}}},
+			{Groups: 40, Rounds: []Restart{{FirstCopy: 400, CPU: 110}}},
+		},
 	}
 	cells := func(busy, c, xdp float64) []Cell {
 		of := func(peer string, k float64) Cell {

@@ -8,15 +8,16 @@ import (
 
 // Report is one run of the benchmark.
 type Report struct {
-	Form       string    `json:"form"` // full or short
-	Began      time.Time `json:"began"`
-	Seconds    float64   `json:"seconds"` // how long the run took
-	Machine    Machine   `json:"machine"`
-	Peers      []Peer    `json:"peers"`
-	Throughput []Row     `json:"throughput"`
-	Latency    []Latency `json:"latency"`
-	Changes    *Changes  `json:"changes,omitempty"`
-	Left       []Left    `json:"left"` // measurements that did not run
+	Form       string     `json:"form"` // full or short
+	Began      time.Time  `json:"began"`
+	Seconds    float64    `json:"seconds"` // how long the run took
+	Machine    Machine    `json:"machine"`
+	Peers      []Peer     `json:"peers"`
+	Throughput []Row      `json:"throughput"`
+	Latency    []Latency  `json:"latency"`
+	Changes    *Changes   `json:"changes,omitempty"`
+	Restarts   []Restarts `json:"restarts,omitempty"`
+	Left       []Left     `json:"left"` // measurements that did not run
 }
 
 // Machine describes the machine of the run.
@@ -152,6 +153,19 @@ type Running struct {
 	Resent  uint64  `json:"resent"`
 	// Longest is the longest time without a new acknowledgement, in milliseconds.
 	Longest float64 `json:"longestMilliseconds"`
+}
+
+// Restarts are those of a daemon with a number of groups that was killed, while the source of one
+// of them sent as fast as it could.
+type Restarts struct {
+	Groups int       `json:"groups"`
+	Rounds []Restart `json:"rounds"`
+}
+
+// Restart is one of them, in milliseconds.
+type Restart struct {
+	FirstCopy float64 `json:"firstCopyMilliseconds"` // from the kill on
+	CPU       float64 `json:"cpuMilliseconds"`       // of the daemon, until it answered
 }
 
 // Left is a measurement that did not run or failed.

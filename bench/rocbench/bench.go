@@ -63,6 +63,9 @@ func (b *bench) measure(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := b.restarts(ctx); err != nil {
+		return err
+	}
 	b.out.Seconds = time.Since(b.out.Began).Seconds()
 	b.out.Summarize()
 	return nil

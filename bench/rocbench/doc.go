@@ -1,7 +1,7 @@
 // Command rocbench compares rocast with the forwarders that a lab would use instead, in one run on
 // one machine. It measures the copies for each CPU-second of the switch and for each second, the
-// time of a packet to the last receiver, the cost of creating and removing groups, and the
-// effect of that on running groups.
+// time of a packet to the last receiver, the cost of creating and removing groups, the effect of
+// that on running groups, and how long a daemon is away that is killed and started again.
 //
 // Everything runs in network namespaces over veth, with two CPUs: the switch has one, the source
 // and the receivers have the other. veth carries about a million packets for each second and core,

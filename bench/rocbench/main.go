@@ -23,7 +23,7 @@ func main() {
 	bin := flag.String("bin", "build", "directory of rocastd")
 	only := flag.String("only", "", "comma-separated contestants (default: all)")
 	sections := flag.String("sections", "", "comma-separated sections: main, payload, receivers, groups, workers, "+
-		"latency, changes (default: all of the form)")
+		"latency, changes, restarts (default: all of the form)")
 	rounds := flag.Int("rounds", 0, "rounds of each setting (default: the form's)")
 	span := flag.Duration("span", 0, "how long a contestant is measured in a round (default: the form's)")
 	flag.Parse()

@@ -14,6 +14,7 @@ type plan struct {
 	throughput []part
 	latency    latencyPlan
 	changes    changesPlan
+	restarts   restartsPlan
 }
 
 // part is some settings that are measured in the same way.
@@ -36,6 +37,11 @@ type latencyPlan struct {
 type changesPlan struct {
 	groups int
 	span   time.Duration // in which nothing changes
+}
+
+type restartsPlan struct {
+	groups []int
+	rounds int // for each number of groups
 }
 
 // usual is the setting of which the others are variations.
@@ -64,8 +70,9 @@ func shortForm() plan {
 		throughput: []part{{
 			section: report.SectionMain, settings: payloads(1024, 4096), rounds: 3, span: time.Second, peers: peers,
 		}},
-		latency: latencyPlan{payloads: []int{1024}, rounds: 2, probes: 3000, silent: 200, peers: peers},
-		changes: changesPlan{groups: 20, span: 2 * time.Second},
+		latency:  latencyPlan{payloads: []int{1024}, rounds: 2, probes: 3000, silent: 200, peers: peers},
+		changes:  changesPlan{groups: 20, span: 2 * time.Second},
+		restarts: restartsPlan{groups: []int{1, 40}, rounds: 5},
 	}
 }
 
@@ -90,8 +97,9 @@ func fullForm() plan {
 				usual(func(s *report.Setting) { s.Groups, s.Pattern, s.Workers = 1000, "hot", 2 }),
 			}, manyGroups...),
 		},
-		latency: latencyPlan{payloads: []int{64, 1024, 4096}, rounds: 3, probes: 20_000, silent: 1000},
-		changes: changesPlan{groups: 200, span: 10 * time.Second},
+		latency:  latencyPlan{payloads: []int{64, 1024, 4096}, rounds: 3, probes: 20_000, silent: 1000},
+		changes:  changesPlan{groups: 200, span: 10 * time.Second},
+		restarts: restartsPlan{groups: []int{1, 40}, rounds: 15},
 	}
 }
 
@@ -130,6 +138,9 @@ func (p *plan) restrict(sections []string) {
 	if !slices.Contains(sections, "changes") {
 		p.changes.groups = 0
 	}
+	if !slices.Contains(sections, "restarts") {
+		p.restarts.groups = nil
+	}
 }
 
 // override sets the rounds and the span of all measurements, unless they are zero.
@@ -142,5 +153,6 @@ func (p *plan) override(rounds int, span time.Duration) {
 	if p.latency.rounds > 0 {
 		p.latency.rounds = cmp.Or(rounds, p.latency.rounds)
 	}
+	p.restarts.rounds = cmp.Or(rounds, p.restarts.rounds)
 	p.changes.span = cmp.Or(span, p.changes.span)
 }

@@ -50,7 +50,7 @@ func TestFormsCanBeRun(t *testing.T) {
 func TestMainRowsOfTheFullForm(t *testing.T) {
 	p := fullForm()
 	p.restrict([]string{report.SectionMain})
-	if len(p.throughput) != 1 || p.latency.rounds != 0 || p.changes.groups != 0 {
+	if len(p.throughput) != 1 || p.latency.rounds != 0 || p.changes.groups != 0 || p.restarts.groups != nil {
 		t.Fatalf("the main section is %+v", p)
 	}
 	part := p.throughput[0]
