@@ -66,6 +66,7 @@ type Controller struct {
 	ports  ports.Set
 	groups map[string]*group
 	index  index
+	strays strays
 	gone   map[string]grave // by the group's name
 	closed bool             // the data path has ended
 	// badGroupIPs says which of groupIPs of hosts: no group can have, and why.

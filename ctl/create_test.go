@@ -7,10 +7,13 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
 )
 
 // Waiting for next hops takes a second, and asking for the IP takes some tenths of a second. A name
@@ -204,12 +207,16 @@ func TestASourceWithAnotherPSNIsShownAsSuch(t *testing.T) {
 		if g := w.create(t, text); g.Members[0].Reason != "" {
 			t.Errorf("before any data: %+v", g.Members[0])
 		}
-		w.sw.Count("outside-window")
-		want := "its data is dropped (outside-window): its first PSN is not 1000, the psn in the group file; create the QP and the group again"
+		id := w.groups["g1"].id
+		w.sw.Refused(id, dataplane.Refused{Count: 1, Reason: dataplane.Reason(feedback.OutsideWindow), From: addr("10.77.0.1"), QPN: 1})
+		w.lookAtProgress("g1", time.Unix(1, 0))
+		w.lookAtProgress("g1", time.Unix(2, 0))
+		want := "its packets have PSNs far from what the group has sent: its first PSN is not 1000, as the group file says; create its QP and the group again"
 		if g, _ := w.Group("g1"); g.Members[0].Reason != want || g.Members[1].Reason != "" || g.Members[len(g.Members)-1].Reason != "" {
 			t.Errorf("%+v", g.Members)
 		}
-		w.sw.Carry("g1", 1003) // a late or forged frame
+		w.sw.Traffic("g1", dataplane.Traffic{Sent: 3}) // that was a late or forged frame
+		w.lookAtProgress("g1", time.Unix(3, 0))
 		if g, _ := w.Group("g1"); g.Members[0].Reason != "" {
 			t.Errorf("the source is heard: %+v", g.Members[0])
 		}

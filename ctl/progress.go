@@ -35,6 +35,7 @@ type pace struct {
 	refusals refusals
 	mending  map[groupfile.ID]mending
 	still    goodput.Standstill
+	senders  senders
 	epoch    uint64 // of the PSN space: of one source, in one group of the data path
 	id       mft.GroupID
 	source   groupfile.ID
@@ -43,6 +44,7 @@ type pace struct {
 	atFloor  map[groupfile.ID]bool // for whom the source's packets wait
 	quiet    bool                  // the log has called that a standstill
 	troubled bool                  // an event has said that a member is in trouble
+	goesOn   bool                  // and that the group goes on
 
 	history   goodput.History // where the source was, in packets of dataplane.Traffic.Sent
 	historyOf mft.GroupID
@@ -70,11 +72,16 @@ func (c *Controller) followProgress(ctx context.Context) error {
 	ticker := time.NewTicker(lookAtProgressEvery)
 	defer ticker.Stop()
 	var names []string
+	var strays time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
+		}
+		if now := time.Now(); now.Sub(strays) >= lookAtStraysEvery {
+			strays = now
+			c.lookAtStrays(now)
 		}
 		if len(names) == 0 {
 			names = c.groupNames()
@@ -102,19 +109,21 @@ func (c *Controller) lookAtProgress(name string, now time.Time) {
 	if g == nil || g.published == nil {
 		return
 	}
-	if g.file.DegradedAfter != 0 || g.pace.isDegraded() {
-		c.measure(g, now)
+	if state, ok := c.Switch.GroupState(g.id); ok {
+		c.hear() // a source that has switched is known only now
+		c.lookAtSenders(now, g, state)
+		if g.file.DegradedAfter != 0 || g.pace.isDegraded() {
+			c.measure(g, now, state)
+		}
 	}
 	c.lookAtTrouble(g)
 }
 
 // measure compares the progress of a group with that of before.
-func (c *Controller) measure(g *group, now time.Time) {
-	state, ok := c.Switch.GroupState(g.id)
-	if !ok || !state.Started {
+func (c *Controller) measure(g *group, now time.Time, state dataplane.GroupState) {
+	if !state.Started {
 		return
 	}
-	c.hear() // a source that has switched is known only now
 	p := g.pace
 	p.remember(now, g.id, state.Traffic.Sent)
 	if p.id != g.id || p.source != g.source {

@@ -69,7 +69,7 @@ func (c *Controller) statusAt(now time.Time) api.Status {
 	if err := c.pulse.alive(now); err != nil {
 		addProblem(&s, api.Problem{Of: api.OfWorker, State: api.Stuck, Reason: err.Error(), Blocks: true})
 	} else {
-		c.addPortsAndGroups(&s)
+		c.addPortsAndGroups(&s, now)
 	}
 	if c.hook != nil {
 		s.Hook = new(c.hook.State())
@@ -78,7 +78,7 @@ func (c *Controller) statusAt(now time.Time) api.Status {
 	return s
 }
 
-func (c *Controller) addPortsAndGroups(s *api.Status) {
+func (c *Controller) addPortsAndGroups(s *api.Status, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.Ports = map[string]int{api.PortUp: 0, api.PortDown: 0, api.PortGone: 0, api.PortFailed: 0}
@@ -103,6 +103,7 @@ func (c *Controller) addPortsAndGroups(s *api.Status) {
 	for _, p := range theirs {
 		addProblem(s, p)
 	}
+	c.addStrays(s, now)
 }
 
 func addPorts(s *api.Status, set ports.Set) {

@@ -35,6 +35,10 @@ type Switch interface {
 	NextTurn(mft.GroupID) (mft.Turn, bool)
 	BeginTurn(id mft.GroupID, granted bool)
 	Counters() []dataplane.Counter
+	// Verdicts returns the counters of the classifier, which are among Counters. It asks no worker.
+	Verdicts() []dataplane.Counter
+	// Astray returns what is known of frames that were refused and that no group counts.
+	Astray() []dataplane.Astray
 	RepairMemory() dataplane.RepairMemory
 	Capture(dataplane.CaptureConfig) (*dataplane.Capture, error)
 	Trace(mft.PortID, []byte) (dataplane.Trace, error)

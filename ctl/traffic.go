@@ -83,12 +83,29 @@ func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, 
 		switch reason := dataplane.Reason(i); {
 		case reason == dataplane.Reason(feedback.Resent):
 			t.Resent = n.Value
-		case reason < dataplane.NumReasons && reason.Verdict() == dataplane.Drop && n.Value > 0:
+		case reason < dataplane.NumReasons && isDropped(reason) && n.Value > 0:
 			t.Drops[n.Name] = n.Value
 		}
 	}
+	t.Source = g.sourceTraffic()
 	t.Receivers = append(t.Receivers, g.receiverTraffic(now, state)...)
 	return t, true
+}
+
+// isDropped says whether a frame with this reason was of no use to its sender.
+func isDropped(r dataplane.Reason) bool {
+	return r.Verdict() == dataplane.Drop || r == dataplane.Reason(feedback.Refused) || r == dataplane.RefusedMemory
+}
+
+// sourceTraffic says why a source that is no receiver does not get on; nil: it does, as far as is
+// known.
+func (g *group) sourceTraffic() *api.SourceTraffic {
+	for l := range g.legs().Members() {
+		if kind, why := g.troubleOf(l); kind != "" && l.Member.Role == groupfile.Source {
+			return &api.SourceTraffic{IP: l.Member.IP.String(), RemoteQPN: uint32(l.Member.RemoteQPN), Trouble: kind, Reason: why}
+		}
+	}
+	return nil
 }
 
 // receiverTraffic describes the receivers, in the order of the group file.

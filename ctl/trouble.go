@@ -128,6 +128,17 @@ func (l *blamed) String() string {
 	return fmt.Sprintf("%s; and %d more", l.first, l.more)
 }
 
+// sourceIsRefused says whether the source does not get on because its frames are refused. Then
+// nobody gets anything.
+func (g *group) sourceIsRefused() bool {
+	for l := range g.plan.Members() {
+		if g.isSource(l.Member) && g.framesRefused(l.Member) != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // troubleOf says why a member gets no data, gets it late, acknowledges nothing or does not answer,
 // in a word and in a sentence; "": it is in no trouble. A cause comes before what is only seen.
 func (g *group) troubleOf(l *plan.Leg) (kind, why string) {
@@ -142,6 +153,9 @@ func (g *group) troubleOf(l *plan.Leg) (kind, why string) {
 		return api.TroubleUnreachable, why
 	} else if waits {
 		return api.TroubleUnconfirmed, why
+	}
+	if why := g.framesRefused(l.Member); why != "" {
+		return api.TroubleFrames, why
 	}
 	if l.Hop.Silent {
 		return api.TroubleNoAnswer, "its host does not answer when the box asks for its MAC"
@@ -223,18 +237,28 @@ func lasts(since *time.Time, is bool, now time.Time) time.Duration {
 // is for a graver reason.
 func (c *Controller) lookAtTrouble(g *group) {
 	s := summary(g)
-	if s.GoesOn != g.pace.troubled && (s.GoesOn || s.State == api.Ready) {
+	is := g.isTroubled(&s)
+	if changed := is != g.pace.troubled || is && s.GoesOn != g.pace.goesOn; changed && (is || s.State == api.Ready) {
 		c.tellTrouble(g, &s, "no member is in trouble any more")
 	}
 }
 
-// tellTrouble tells why a group that goes on is degraded, or that it no longer is.
+// isTroubled says whether a group is degraded because of a member, and for no graver reason.
+func (g *group) isTroubled(s *api.GroupSummary) bool {
+	return s.GoesOn || s.State == api.Degraded && s.Reason == g.trouble()
+}
+
+// tellTrouble tells that a group is degraded because of a member, or that it no longer is.
 func (c *Controller) tellTrouble(g *group, s *api.GroupSummary, over string) {
-	g.pace.troubled = s.GoesOn
+	g.pace.troubled, g.pace.goesOn = g.isTroubled(s), s.GoesOn
 	e := api.Event{Kind: api.GroupRestored, Group: g.name, Cause: over, Goodput: g.pace.goodput()}
-	if s.GoesOn {
+	switch fields := []zap.Field{zap.String("group", g.name), zap.String("reason", s.Reason)}; {
+	case s.GoesOn:
 		e.Kind, e.Cause, e.GoesOn = api.GroupDegraded, s.Reason, true
-		c.Log.Info("a group is degraded, and goes on", zap.String("group", g.name), zap.String("reason", s.Reason))
+		c.Log.Info("a group is degraded, and goes on", fields...)
+	case g.pace.troubled:
+		e.Kind, e.Cause = api.GroupDegraded, s.Reason
+		c.Log.Warn("a group is degraded", fields...)
 	}
 	c.events.Add(e)
 }
@@ -245,6 +269,6 @@ func (g *group) addTrouble(s *api.GroupSummary) {
 		return
 	}
 	if why := g.trouble(); why != "" {
-		s.State, s.Reason, s.GoesOn = api.Degraded, why, true
+		s.State, s.Reason, s.GoesOn = api.Degraded, why, !g.sourceIsRefused()
 	}
 }

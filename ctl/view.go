@@ -145,10 +145,8 @@ func (c *Controller) view(g *group) api.Group {
 		if l.Member.Role != groupfile.Source && g.published != nil && reach.State != api.LeftOut {
 			g.addProgress(&reach, l.Member, state)
 		}
-		begins := l.Member.Role != groupfile.Receiver && l.Member.ID() == f.Source.ID()
-		if begins && reach.State == api.Ready && v.Progress == nil && v.Counters[feedback.OutsideWindow.String()] > 0 {
-			reach.Reason = fmt.Sprintf("its data is dropped (%v): its first PSN is not %d, the psn in the group "+
-				"file; create the QP and the group again", feedback.OutsideWindow, f.Source.FirstPSN)
+		if kind, why := g.troubleOf(l); kind == api.TroubleFrames && reach.State == api.Ready {
+			reach.Reason = why
 		}
 		v.Members = append(v.Members, member(l.Member, reach))
 	}

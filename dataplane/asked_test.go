@@ -59,6 +59,7 @@ func TestEverythingIsAskedWhileCapturesBeginAndEnd(t *testing.T) {
 			port := &line{table: r.Table, pool: &porttest.Pool{}}
 			r.Switch.TakePort(4, []dataplane.Port{port, port}, dataplane.Egress{})
 		},
+		"Astray":       func() { r.Astray() },
 		"Counters":     func() { r.Counters() },
 		"PortCounters": func() { r.PortCounters() },
 		"RepairMemory": func() { r.RepairMemory() },

@@ -29,6 +29,7 @@ type Core struct {
 	taps      []*tap // of the captures that run
 	replays   []replay
 	spare     *handoff // for the packets of the next member that waits for its turn
+	astray    [NumReasons]Refused
 }
 
 // NewCore returns a core without any state. FanOut is the engine in front of it; nil: none.
@@ -52,10 +53,12 @@ func (c *Core) HandleTrain(now feedback.Tick, t *mft.Table, f *Frame, behind []F
 	g := t.Group(f.Group)
 	if g == nil {
 		if f.Group == mft.NoGroup {
+			r = UnknownQPN
 			if f.Kind == KindCM {
-				return ConnectionManagement, 0
+				r = ConnectionManagement
 			}
-			return UnknownQPN, 0
+			c.stray(f, r)
+			return r, 0
 		}
 		return GroupGone, 0
 	}
@@ -67,6 +70,9 @@ func (c *Core) HandleTrain(now feedback.Tick, t *mft.Table, f *Frame, behind []F
 	st, rearranged := c.state(now, g, out)
 	r = c.decide(now, st, f, out)
 	st.counts[r]++
+	if r.Refuses() {
+		c.refuse(st, f, r)
+	}
 	if rearranged {
 		c.timer(now, st, out) // a path that left may have held the minimum down
 	}

@@ -123,3 +123,6 @@ func SnapshotOf(c *Core, id mft.GroupID) feedback.Snapshot { return c.stateOf(id
 
 // StateOf is what the API shows of a group.
 func StateOf(c *Core, id mft.GroupID) *GroupState { return c.groupState(0, c.stateOf(id)) }
+
+// AstrayFor returns what the core knows of frames astray that it refused for a reason.
+func (c *Core) AstrayFor(r Reason) Refused { return c.astray[r] }

@@ -261,8 +261,9 @@ func TestWhatReceiversAnswerIsCounted(t *testing.T) {
 			t.Errorf("%+v, want %+v", st.Receivers, want)
 		}
 	}
-	ofC, ofD := dataplane.Receiver{Acknowledged: 1, NAKs: 1}, dataplane.Receiver{Acknowledged: 3, NAKs: 2, RNRs: 1}
-	check(g, dataplane.Receiver{Acknowledged: 2, CNPs: 3}, ofC, ofD)
+	ofC := dataplane.Receiver{Acknowledged: 1, NAKs: 1, Refused: 1, RefusedFor: dataplane.HopLimitExceeded}
+	ofD := dataplane.Receiver{Acknowledged: 3, NAKs: 2, RNRs: 1, Refused: 1, RefusedFor: dataplane.Reason(feedback.BeyondSent)}
+	check(g, dataplane.Receiver{Acknowledged: 2, CNPs: 3, Refused: 2, RefusedFor: dataplane.Reason(feedback.Stale)}, ofC, ofD)
 	next := group()
 	next.Paths = next.Paths[1:]
 	if err := net.Switch.Replace(g.ID, next); err != nil {

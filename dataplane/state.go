@@ -21,6 +21,7 @@ type state struct {
 	marks    sourceMarks
 	counts   [NumReasons]uint64
 	traffic  Traffic
+	refused  Refused // data of members
 	tallies  []tally // per path
 	fan      fanState
 	held     *held     // what is retained for repair; nil: the policy says repair: off

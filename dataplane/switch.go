@@ -453,6 +453,7 @@ type GroupState struct {
 	Engine    EngineState
 	Traffic   Traffic
 	Receivers []Receiver // of each path
+	Refused   Refused    // data of members that was refused
 	Repaired  []uint64   // with repair on: packets that each path was sent again in the last minute
 	Retained  int        // with repair on: bytes of packet memory that it takes now
 }

@@ -23,6 +23,8 @@ type Receiver struct {
 	NAKs         uint64 // how often it asked for a packet again that was lost on its way
 	RNRs         uint64 // how often it had posted no receive
 	CNPs         uint64 // how often it reported congestion
+	Refused      uint64 // its answers that were refused (Reason.Refuses)
+	RefusedFor   Reason // the last one of them
 }
 
 // tally is what the core counts of a path's receiver.
@@ -32,6 +34,9 @@ type tally struct {
 	// joined, and in its own turns as the source.
 	from int64
 	away uint64 // Traffic.Sent when its turn as the source began
+
+	refused    uint64
+	refusedFor Reason
 }
 
 // count counts a data packet of the active source and its copies. next was the PSN after the newest
@@ -83,7 +88,7 @@ func (st *state) receivers(s *feedback.Snapshot) []Receiver {
 	list := make([]Receiver, len(st.tallies))
 	for i := range list {
 		t, p := &st.tallies[i], &s.Paths[i]
-		list[i] = Receiver{NAKs: t.naks, RNRs: t.rnrs, CNPs: t.cnps}
+		list[i] = Receiver{NAKs: t.naks, RNRs: t.rnrs, CNPs: t.cnps, Refused: t.refused, RefusedFor: t.refusedFor}
 		acknowledged := -t.from
 		switch {
 		case i == st.active:

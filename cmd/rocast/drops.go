@@ -13,9 +13,10 @@ import (
 // dropped are the counters of frames that were lost or refused here, without those of the ports.
 var dropped = []string{
 	"bad-icrc", "beyond-sent", "connection-management", "fan-out-copy_malformed", "fan-out-copy_stale", "group-gone", "handoff-full",
-	"hop-limit-exceeded", "malformed", "not-member", "not-receiver", "not-source", "not-taking-part", "outside-window", "over-mtu",
+	"hop-limit-exceeded", "malformed", "not-member", "not-receiver", "not-source", "not-taking-part", "outside-window", "over-mtu", "refused", "refused-memory",
 	"source-blocked", "source-out-of-step", "unknown-opcode", "unknown-qpn", "unmergeable-response", "unsent", "wrong-destination",
-	"wrong-port", "wrong-qpn", "wrong-transport", "wrong-vlan", "classifier-drop_own_source",
+	"wrong-port", "wrong-qpn", "wrong-transport", "wrong-vlan", "classifier-drop_own_source", "classifier-pass_meta_failed",
+	"classifier-pass_no_socket",
 }
 
 // onlyDrops leaves the counters of frames that were lost or refused, and that are not 0.

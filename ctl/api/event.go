@@ -31,6 +31,10 @@ const (
 	// AddressTaken: another host uses Group's IP. What hosts send to the group may go there.
 	AddressTaken EventKind = "address-taken"
 
+	// FramesRefused: frames are refused of which no group knows the sender, or for which the box is
+	// not set up.
+	FramesRefused EventKind = "frames-refused"
+
 	PortWentDown EventKind = "port-down" // no link, or no interface
 	PortCameUp   EventKind = "port-up"
 
@@ -70,6 +74,7 @@ func EventMeanings() []EventMeaning {
 		{MemberReachable, "A way leads to a member again."},
 		{RouteChanged, "A member, or some of a group's, is reached by another way."},
 		{SourceSwitched, "A member is the source from its packet psn on."},
+		{FramesRefused, "Frames are refused that no member has sent, or that the box is not set up for."},
 		{PortWentDown, "A port has no link, or its interface has gone."},
 		{PortCameUp, "A port works again."},
 		{ConfigReloaded, "The daemon has taken over what changed in its config."},

@@ -20,7 +20,10 @@ type Status struct {
 	Ready    bool      `json:"ready"`
 	Problems []Problem `json:"problems"` // workers, ports, groups, each by name; at most MaxProblems
 	More     int       `json:"more"`     // how many Problems leaves out
-	Hook     *Hook     `json:"hook,omitempty"`
+	// Notes are sentences about what the box sees and does not count as a problem of its own, such
+	// as frames of hosts that are members of no group.
+	Notes []string `json:"notes,omitempty"`
+	Hook  *Hook    `json:"hook,omitempty"`
 	// Config says whether the config file is what runs.
 	Config *ConfigState `json:"config,omitempty"`
 }
@@ -82,6 +85,7 @@ const (
 	OfPort   = "port"
 	OfGroup  = "group"
 	OfHosts  = "hosts" // an IP of groupIPs of hosts:
+	OfBox    = "box"   // how the box is set up; Name is the counter that grows because of that
 )
 
 // Stuck is the state of a worker that does not end its batch.

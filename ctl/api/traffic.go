@@ -31,7 +31,17 @@ type GroupTraffic struct {
 	Resent    uint64               `json:"resent"`          // packets that the source sent again, and that a receiver lacked
 	Drops     Counters             `json:"drops,omitempty"` // frames of the group that were refused, by reason; none is 0
 	Events    map[EventKind]uint64 `json:"events"`          // how often something happened to the group or its members
-	Receivers []ReceiverTraffic    `json:"receivers"`
+	// Source is there while a source that is no receiver is in trouble.
+	Source    *SourceTraffic    `json:"source,omitempty"`
+	Receivers []ReceiverTraffic `json:"receivers"`
+}
+
+// SourceTraffic says why the source does not get on.
+type SourceTraffic struct {
+	IP        string `json:"ip"`
+	RemoteQPN uint32 `json:"remoteQPN"`
+	Trouble   string `json:"trouble"` // as in ReceiverTraffic
+	Reason    string `json:"reason"`
 }
 
 // ReceiverTraffic is how far a receiver is and what it has answered.
@@ -54,16 +64,17 @@ type ReceiverTraffic struct {
 	Repaired     uint64  `json:"repaired"` // packets that the box sent it again
 }
 
-// Why a receiver does not get on.
+// Why a member does not get on.
 const (
-	TroubleUnreachable = "unreachable" // no way leads to it
-	TroubleUnconfirmed = "unconfirmed" // its program has not said that its QP is ready
-	TroubleStalled     = "stalled"     // it acknowledges nothing, and others are further
-	TroubleRefused     = "refused"     // its QP ended with a fatal NAK
-	TroubleEvicted     = "evicted"     // the group no longer waits for it
-	TroubleBehind      = "behind"      // it lacks what the source no longer has
-	TroubleLost        = "lost"        // it was joining when the daemon crashed
-	TroubleRepairing   = "repairing"   // for long it has got its data by repair alone
-	TroubleUnmended    = "unmended"    // for long repair has waited for the source
-	TroubleNoAnswer    = "no-answer"   // its host does not answer when the box asks for its MAC
+	TroubleUnreachable = "unreachable"    // no way leads to it
+	TroubleUnconfirmed = "unconfirmed"    // its program has not said that its QP is ready
+	TroubleStalled     = "stalled"        // it acknowledges nothing, and others are further
+	TroubleRefused     = "refused"        // its QP ended with a fatal NAK
+	TroubleEvicted     = "evicted"        // the group no longer waits for it
+	TroubleBehind      = "behind"         // it lacks what the source no longer has
+	TroubleLost        = "lost"           // it was joining when the daemon crashed
+	TroubleRepairing   = "repairing"      // for long it has got its data by repair alone
+	TroubleUnmended    = "unmended"       // for long repair has waited for the source
+	TroubleFrames      = "frames-refused" // the box refuses its frames, and it does not get on
+	TroubleNoAnswer    = "no-answer"      // its host does not answer when the box asks for its MAC
 )

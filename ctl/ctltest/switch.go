@@ -22,19 +22,22 @@ type Switch struct {
 	infos []dataplane.PortInfo // by mft.PortID; one without a name was removed
 	notes chan dataplane.Note
 
-	mu       sync.Mutex
-	warnings []dataplane.Warning
-	refuse   error
-	replaced []string
-	carried  map[mft.GroupID]roce.PSN
-	merged   map[mft.GroupID]roce.PSN
-	counted  []dataplane.Counter
-	parts    map[mft.GroupID]map[netip.Addr]feedback.Part
-	repairs  map[netip.Addr]feedback.PathSnapshot
-	recently map[netip.Addr]uint64
-	traffic  map[mft.GroupID]dataplane.Traffic
-	answered map[netip.Addr]dataplane.Receiver
-	turns    map[mft.GroupID]mft.Turn
+	mu          sync.Mutex
+	warnings    []dataplane.Warning
+	refuse      error
+	replaced    []string
+	carried     map[mft.GroupID]roce.PSN
+	merged      map[mft.GroupID]roce.PSN
+	counted     []dataplane.Counter
+	parts       map[mft.GroupID]map[netip.Addr]feedback.Part
+	repairs     map[netip.Addr]feedback.PathSnapshot
+	recently    map[netip.Addr]uint64
+	traffic     map[mft.GroupID]dataplane.Traffic
+	answered    map[netip.Addr]dataplane.Receiver
+	lastRefused map[mft.GroupID]dataplane.Refused
+	astray      []dataplane.Astray
+	verdicts    []dataplane.Counter
+	turns       map[mft.GroupID]mft.Turn
 
 	// OnTurn, if set, is called when a turn begins, or does not.
 	OnTurn func(granted bool)
@@ -51,7 +54,7 @@ func NewSwitch(ports ...string) *Switch { return NewRetaining(porttest.RepairChu
 
 // NewRetaining is NewSwitch with that many buffers to retain for repair.
 func NewRetaining(chunks int, ports ...string) *Switch {
-	s := &Switch{net: porttest.NewRetaining(0, chunks, nil, nil), carried: map[mft.GroupID]roce.PSN{}, merged: map[mft.GroupID]roce.PSN{}, parts: map[mft.GroupID]map[netip.Addr]feedback.Part{}, repairs: map[netip.Addr]feedback.PathSnapshot{}, recently: map[netip.Addr]uint64{}, traffic: map[mft.GroupID]dataplane.Traffic{}, answered: map[netip.Addr]dataplane.Receiver{}}
+	s := &Switch{net: porttest.NewRetaining(0, chunks, nil, nil), carried: map[mft.GroupID]roce.PSN{}, merged: map[mft.GroupID]roce.PSN{}, parts: map[mft.GroupID]map[netip.Addr]feedback.Part{}, repairs: map[netip.Addr]feedback.PathSnapshot{}, recently: map[netip.Addr]uint64{}, traffic: map[mft.GroupID]dataplane.Traffic{}, answered: map[netip.Addr]dataplane.Receiver{}, lastRefused: map[mft.GroupID]dataplane.Refused{}}
 	s.notes = make(chan dataplane.Note, 64)
 	s.Switch = s.net.Switch
 	for _, name := range ports {
@@ -130,6 +133,40 @@ func (s *Switch) Traffic(name string, t dataplane.Traffic) {
 			s.traffic[g.ID] = t
 		}
 	}
+}
+
+// Refused makes the group report that data of its members was refused.
+func (s *Switch) Refused(id mft.GroupID, r dataplane.Refused) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastRefused[id] = r
+}
+
+// GoesAstray makes the switch report frames that were refused and that no group counts.
+func (s *Switch) GoesAstray(list ...dataplane.Astray) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.astray = list
+}
+
+// Classified makes the classifier report a counter.
+func (s *Switch) Classified(name string, n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.verdicts = []dataplane.Counter{{Name: name, Value: n}}
+}
+
+// Astray and Verdicts are parts of ctl.Switch.
+func (s *Switch) Astray() []dataplane.Astray {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append(s.Switch.Astray(), s.astray...)
+}
+
+func (s *Switch) Verdicts() []dataplane.Counter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.verdicts
 }
 
 // Answer makes the receivers at ip report that they have answered so much.
@@ -244,6 +281,9 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 	}
 	if t, set := s.traffic[id]; set {
 		state.Traffic = t
+	}
+	if r, set := s.lastRefused[id]; set {
+		state.Refused = r
 	}
 	for _, n := range s.counted {
 		if i := slices.IndexFunc(state.Counters, func(c dataplane.Counter) bool { return c.Name == n.Name }); i >= 0 {

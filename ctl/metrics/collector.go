@@ -27,6 +27,7 @@ type Source interface {
 	Traffic() api.Traffic
 	// BoundsMet returns how often each bound was met.
 	BoundsMet() map[bounds.Bound]uint64
+	Status() api.Status
 }
 
 // classifierPrefix is the prefix of the classifier's counters in the counters of the data path.
@@ -50,6 +51,7 @@ var (
 	groups     = describe("groups", "Groups, by state.", "state")
 	waiting    = describe("waiting_members", "Members of groups that cannot be reached, or whose program has not confirmed.")
 	boundsMet  = describe("bound_met_total", "How often somebody was refused because of a bound, by bound.", "bound")
+	trouble    = describe("trouble", "1 for each thing that does not work and is neither a port nor a group.", "of", "name")
 	build      = describe("build_info", "1, with the daemon's version, its commit and the version of Go.", "version", "revision", "goversion")
 )
 
@@ -78,7 +80,7 @@ type collector struct{ source Source }
 
 // Describe implements prometheus.Collector.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range append([]*prometheus.Desc{frames, classified, rxFrames, rxBytes, txFrames, txBytes, txLost, marked, queueFull, putOff, kernel, retained, buffers, room, groups, waiting, boundsMet, build}, ofGroups...) {
+	for _, d := range append([]*prometheus.Desc{frames, classified, rxFrames, rxBytes, txFrames, txBytes, txLost, marked, queueFull, putOff, kernel, retained, buffers, room, groups, waiting, boundsMet, trouble, build}, ofGroups...) {
 		out <- d
 	}
 }
@@ -114,6 +116,12 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		s.count(boundsMet, n, string(bound))
 	}
 	c.collectGroups(s)
+	status := c.source.Status()
+	for _, p := range status.Problems {
+		if p.Of != api.OfPort && p.Of != api.OfGroup {
+			s.gauge(trouble, 1, p.Of, p.Name)
+		}
+	}
 	s.traffic(c.source.Traffic())
 }
 

@@ -26,6 +26,10 @@ func (source) PortList() api.Ports {
 	}}}
 }
 
+func (source) Status() api.Status {
+	return api.Status{Problems: []api.Problem{{Of: api.OfBox, Name: "classifier-pass_no_socket"}, {Of: api.OfPort, Name: "eth1"}, {Of: api.OfGroup, Name: "g4"}}}
+}
+
 func (source) Traffic() api.Traffic { return api.Traffic{Groups: []api.GroupTraffic{{Name: "g1"}}} }
 
 func (source) Groups() api.Groups {
@@ -70,6 +74,7 @@ rocast_port_transmit_lost_total{port="eth1"} 5
 rocast_repair_buffers 11
 rocast_repair_buffers_max 12
 rocast_repair_retained_packets 10
+rocast_trouble{name="classifier-pass_no_socket",of="box"} 1
 rocast_waiting_members 2`
 	if text := strings.Join(got, "\n"); text != want {
 		t.Errorf("got\n%s\nwant\n%s", text, want)

@@ -18,7 +18,7 @@ var told = eventsOfGroups()
 func eventsOfGroups() (kinds []api.EventKind) {
 	for _, m := range api.EventMeanings() {
 		switch m.Kind {
-		case api.PortWentDown, api.PortCameUp, api.ConfigReloaded, api.ConfigRefused: // they name none
+		case api.PortWentDown, api.PortCameUp, api.ConfigReloaded, api.ConfigRefused, api.FramesRefused: // they name none
 		default:
 			kinds = append(kinds, m.Kind)
 		}
@@ -47,7 +47,7 @@ var (
 	memberRNRs     = member("rnr_naks_total", "How often the receiver had posted no receive.")
 	memberCNPs     = member("cnps_total", "How often the receiver reported congestion.")
 	memberRepaired = member("repaired_packets_total", "Packets that the box sent the receiver again.")
-	memberTrouble  = member("trouble", "1 while the receiver does not get on, with the reason in a word.", "trouble")
+	memberTrouble  = member("trouble", "1 while the member does not get on, with the reason in a word.", "trouble")
 	membersOut     = describe("members_left_out", "Receivers of these groups that have no metrics of their own, because there are too many.")
 )
 
@@ -102,6 +102,9 @@ func (s sink) group(g *api.GroupTraffic) {
 	s.count(groupResent, g.Resent, g.Name)
 	for reason, n := range g.Drops {
 		s.count(groupDropped, n, g.Name, reason)
+	}
+	if m := g.Source; m != nil {
+		s.gauge(memberTrouble, 1, g.Name, m.IP, strconv.Itoa(int(m.RemoteQPN)), m.Trouble)
 	}
 	for _, kind := range told {
 		s.count(groupEvents, g.Events[kind], g.Name, string(kind))

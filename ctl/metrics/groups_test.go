@@ -44,6 +44,7 @@ func TestAScrapeHasGroupsAndReceivers(t *testing.T) {
 		{
 			Name: "g1", State: api.Degraded, Carrier: api.CarrierKernel, Packets: 1, Bytes: 2, Copies: 3, CopyBytes: 4, Resent: 5,
 			Drops: api.Counters{"wrong-vlan": 6}, Events: map[api.EventKind]uint64{api.MemberStalled: 8, api.PortCameUp: 1},
+			Source: &api.SourceTraffic{IP: "10.77.0.1", RemoteQPN: 1, Trouble: api.TroubleFrames},
 			Receivers: []api.ReceiverTraffic{{
 				IP: "10.77.0.2", RemoteQPN: 1, Trouble: api.TroubleStalled, Acknowledged: 9, Lag: 10, LagSeconds: 0.5,
 				NAKs: 11, RNRs: 12, CNPs: 13, Repaired: 14,
@@ -55,6 +56,7 @@ func TestAScrapeHasGroupsAndReceivers(t *testing.T) {
 rocast_group_state{group="g1",state="ready"} 0
 rocast_group_state{group="idle",state="ready"} 1
 rocast_group_kernel{group="g1"} 1
+rocast_member_trouble{group="g1",member="10.77.0.1",remote_qpn="1",trouble="frames-refused"} 1
 rocast_group_kernel{group="idle"} 0
 rocast_group_packets_total{group="g1"} 1
 rocast_group_payload_bytes_total{group="g1"} 2
@@ -84,7 +86,7 @@ rocast_member_lag_packets{group="idle",member="10.77.0.2",remote_qpn="3"} 0`, "\
 			t.Errorf("there is a %s", no)
 		}
 	}
-	if n := len(got); n != 2*(4+6+len(told)+7)+1+1+2 {
+	if n := len(got); n != 2*(4+6+len(told)+7)+2+1+2 {
 		t.Errorf("%d lines:\n%s", n, strings.Join(got, "\n"))
 	}
 }

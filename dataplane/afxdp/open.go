@@ -340,16 +340,21 @@ func (s *Switch) traffic(id mft.PortID) (t bpf.Traffic) {
 	return t
 }
 
-// Counters returns the workers' counters, by reason, and the classifier's, by verdict.
-func (s *Switch) Counters() []dataplane.Counter {
-	counters := s.Switch.Counters()
+// Verdicts returns the classifier's counters, by verdict.
+func (s *Switch) Verdicts() (counters []dataplane.Counter) {
 	verdicts, err := s.classifier.Counters()
 	if err != nil {
-		return counters
+		return nil
 	}
 	for v, n := range verdicts {
 		counters = append(counters, dataplane.Counter{Name: "classifier-" + bpf.Verdict(v).String(), Value: n})
 	}
+	return counters
+}
+
+// Counters returns the workers' counters, by reason, and the classifier's, by verdict.
+func (s *Switch) Counters() []dataplane.Counter {
+	counters := append(s.Switch.Counters(), s.Verdicts()...)
 	if s.asksFanOut {
 		var events [bpf.FanEvents]uint64
 		if f := s.fanOut.Load(); f != nil {

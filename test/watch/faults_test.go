@@ -28,8 +28,10 @@ const faultsPage = "../../docs/troubleshoot.md"
 type fault struct {
 	heading string
 	file    string // further keys of the group file
-	wrong   string // what is wrong from the start: "rkey" of host 3, or the "qpn" of the source's peer
-	loss    int    // of a million packets of host 3, when packets have got through
+	// wrong is what is wrong from the start: "rkey" of host 3, the "qpn" of the source's peer, the
+	// group's "mtu", the source's "psn", or the "va" of its WRITEs.
+	wrong   string
+	loss    int // of a million packets of host 3, when packets have got through
 	happens func(l *faulty)
 	blocks  [][]look
 }
@@ -83,7 +85,29 @@ var faults = []fault{
 	},
 	{
 		heading: "### The source sends to another QPN than the group's", wrong: "qpn",
-		blocks: [][]look{{{command: "rocast stats", keep: "^(classifier-redirect_data|unknown-qpn)", wants: []string{"unknown-qpn", "classifier-redirect_data"}}}},
+		blocks: [][]look{{
+			{command: "rocast group ls", wants: []string{"10.77.0.1: its packets are for QPN 2, and the peer of its QP is QPN 1; connect its QP to that one"}},
+			{command: "rocast stats", keep: "^(classifier-redirect_data|unknown-qpn)", wants: []string{"unknown-qpn", "classifier-redirect_data"}},
+		}},
+	},
+	{
+		heading: "### Every packet of the source is refused", wrong: "mtu",
+		blocks: [][]look{{
+			{command: "rocast status", keep: "^(groups|healthy|PROBLEM|group )", wants: []string{"1 degraded", "10.77.0.1: its packets have more payload than the group's path MTU 512"}},
+			{command: "rocast events", wants: []string{"degraded", "path MTU 512"}},
+			{command: "rocast drops", wants: []string{"over-mtu"}},
+		}},
+	},
+	{
+		heading: "### Every packet of the source is refused", wrong: "psn",
+		blocks: [][]look{{{command: "rocast group ls", wants: []string{"10.77.0.1: its packets have PSNs far from what the group has sent", "its first PSN is not 16776960"}}}},
+	},
+	{
+		heading: "### Every packet of the source is refused", wrong: "va",
+		blocks: [][]look{{
+			{command: "rocast group ls", wants: []string{"10.77.0.1: its WRITE went to memory that the group does not have"}},
+			{command: "rocast drops --group g1", wants: []string{"refused-memory"}},
+		}},
 	},
 	{
 		heading: "### A receiver's link loses packets", file: "repair: local\n", loss: 200_000,
@@ -108,6 +132,13 @@ type faulty struct {
 	*lab
 	program string // rocast
 	loss    *lossy.Link
+	source  source
+}
+
+// source is how the source is set up.
+type source struct {
+	psn roce.PSN
+	va  uint64
 }
 
 // TestFaults makes each fault of docs/troubleshoot.md, and looks at it as the page does. With
@@ -152,8 +183,17 @@ func newFaulty(t *testing.T, program string, f *fault) *faulty {
 		check(t, err)
 		t.Cleanup(func() { check(t, l.loss.Close()) })
 	}
-	peerQPN := roce.QPN(1)
-	file := fmt.Sprintf("name: g1\nip: %v\nqpn: 1\nmtu: 1024\nmemory: {va: 0x10000, rkey: 0x77}\n%smembers:\n", l.GroupIP(), f.file)
+	peerQPN, mtu := roce.QPN(1), 1024
+	l.source = source{psn: sourcePSN, va: 0x10000}
+	switch f.wrong {
+	case "mtu":
+		mtu = 512
+	case "psn":
+		l.source.psn -= 1<<23 - 9
+	case "va":
+		l.source.va += memoryBytes
+	}
+	file := fmt.Sprintf("name: g1\nip: %v\nqpn: 1\nmtu: %d\nmemory: {va: 0x10000, rkey: 0x77}\n%smembers:\n", l.GroupIP(), mtu, f.file)
 	for i, h := range l.Hosts {
 		if i == 0 {
 			file += fmt.Sprintf("  - {ip: %v, qpn: 17, psn: %d, role: source}\n", h.IP, sourcePSN)
@@ -208,14 +248,14 @@ func (l *faulty) writeOn(peer roce.QPN) {
 		check(t, h.RNIC.Register(rnic.Region{VA: 0x7f0000000000, RKey: uint32(0x101 + i), Access: rnic.RemoteWrite, Bytes: make([]byte, memoryBytes)}))
 		qp(i+1, roce.QPN(18+i), 0, endpoint.Peer{IP: l.GroupIP(), QPN: 1, PSN: roce.PSN(1000*i + 5)})
 	}
-	source := qp(0, 17, sourcePSN, endpoint.Peer{IP: l.GroupIP(), QPN: peer})
+	source := qp(0, 17, l.source.psn, endpoint.Peer{IP: l.GroupIP(), QPN: peer})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	data := make([]byte, 64<<10)
 	go func() {
 		defer close(ended)
 		// It ends with the test, or with the QP that the fault has ended.
-		_ = bed.Post(ctx, source, 1<<30, func(n int) error { return source.PostWrite(uint64(n), data, rnic.Remote{VA: 0x10000, RKey: 0x77}) }, nil)
+		_ = bed.Post(ctx, source, 1<<30, func(n int) error { return source.PostWrite(uint64(n), data, rnic.Remote{VA: l.source.va, RKey: 0x77}) }, nil)
 	}()
 	t.Cleanup(func() { stop(); <-ended })
 }

@@ -149,7 +149,7 @@ func TestPrometheusFiresTheAlertOnACutCable(t *testing.T) {
 	}
 	l.cable("down")
 	var of map[string]string
-	l.waitFor("the alert fires", func() bool { of = l.firing()["RocastReceiverInTrouble"]; return of != nil })
+	l.waitFor("the alert fires", func() bool { of = l.firing()["RocastMemberInTrouble"]; return of != nil })
 	if of["group"] != "g1" || of["member"] != l.Hosts[cut].IP.String() || of["trouble"] != api.TroubleUnreachable {
 		t.Errorf("the alert has the labels %v", of)
 	}

@@ -1,0 +1,159 @@
+package ctl
+
+import (
+	"cmp"
+	"net/netip"
+	"time"
+
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/plan"
+	"github.com/rocast/rocast/ctl/refused"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// senders are the members of a published group whose frames were refused, at the last look.
+type senders struct {
+	in      mft.GroupID
+	data    uint64                        // dataplane.GroupState.Refused.Count
+	sent    uint64                        // dataplane.Traffic.Sent
+	strays  map[sender]*dataplane.Refused // since then, of frames that no group counts
+	watches map[sender]*watched
+	says    map[sender]string // what the trouble is of those that do not get on because of that
+}
+
+// sender is a member that sends data, or one that answers.
+type sender struct {
+	groupfile.ID
+	answers bool
+}
+
+type watched struct {
+	refused.Watch
+	answers, acknowledged uint64 // of a receiver, at the last look
+}
+
+// lookAtSenders finds the members that do not get on because their frames are refused.
+func (c *Controller) lookAtSenders(now time.Time, g *group, state dataplane.GroupState) {
+	s := &g.pace.senders
+	if s.in != g.id {
+		*s = senders{in: g.id}
+	}
+	rose := map[sender]*dataplane.Refused{}
+	if f := &state.Refused; f.Count > s.data {
+		if l := g.memberAt(f.From, f.QPN); l != nil {
+			rose[sender{ID: l.Member.ID()}] = f
+		}
+	}
+	for who, f := range s.strays {
+		rose[who] = f
+	}
+	for i := range state.Receivers {
+		path := &g.published.Paths[i]
+		who, r := sender{groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}, true}, &state.Receivers[i]
+		if before := s.watches[who]; r.Refused > 0 && (before == nil || r.Refused > before.answers) {
+			rose[who] = &dataplane.Refused{Reason: r.RefusedFor, Port: path.Port, From: path.Dst, QPN: path.RemoteQPN}
+		}
+	}
+	for who := range rose {
+		if s.watches == nil {
+			s.watches = map[sender]*watched{}
+		}
+		if s.watches[who] == nil {
+			s.watches[who] = &watched{}
+		}
+	}
+	s.says = nil
+	for who, w := range s.watches {
+		w.Step(now, rose[who], g.getsOn(who, w, rose[who], state))
+		if row, frame, ok := w.Trouble(now); ok {
+			if s.says == nil {
+				s.says = map[sender]string{}
+			}
+			s.says[who] = row.Says(c.caseOf(g, who, frame))
+		}
+	}
+	s.data, s.sent, s.strays = state.Refused.Count, state.Traffic.Sent, nil
+}
+
+// getsOn says whether a sender has got on since the last look: data of the source was forwarded
+// behind the last frame that was refused, or a receiver has acknowledged something, or it lacks
+// nothing.
+func (g *group) getsOn(who sender, w *watched, rose *dataplane.Refused, state dataplane.GroupState) bool {
+	s := &g.pace.senders
+	if !who.answers {
+		isSource := who.ID == g.source || g.source == (groupfile.ID{}) && who.ID == g.file.Source.ID()
+		return isSource && state.Traffic.Sent > s.sent && (rose == nil || state.Traffic.Sent > rose.Sent)
+	}
+	path := g.published.FindPath(who.IP, who.RemoteQPN)
+	if path < 0 || path >= len(state.Paths) || who.ID == g.source {
+		return true
+	}
+	p, r := &state.Paths[path], &state.Receivers[path]
+	acknowledged := r.Acknowledged > w.acknowledged
+	w.answers, w.acknowledged = r.Refused, r.Acknowledged
+	takesPart := p.Part == feedback.PartUnknown || p.Part == feedback.PartActive && p.Acked.Before(state.Sent)
+	return acknowledged || !takesPart || state.Traffic.Sent == 0 // then an answer cannot be placed
+}
+
+// framesRefused says why the box refuses a member's frames, if the member does not get on because
+// of that; else "". A source and a receiver may have the same ID.
+func (g *group) framesRefused(m *groupfile.Member) string {
+	says, id := g.pace.senders.says, m.ID()
+	if why := says[sender{id, true}]; why != "" && m.Role != groupfile.Source {
+		return why
+	}
+	if m.Role == groupfile.Receiver && id == g.file.Source.ID() {
+		return ""
+	}
+	return says[sender{id, false}]
+}
+
+// memberAt returns the leg of a member of this box's part at an address: the source's, or else that
+// of the QP with this peer, or any; nil: there is none.
+func (g *group) memberAt(ip netip.Addr, peer roce.QPN) (at *plan.Leg) {
+	for l := range g.plan.Members() {
+		switch {
+		case l.Member.IP != ip:
+		case g.isSource(l.Member):
+			return l
+		case at == nil || l.Member.RemoteQPN == peer:
+			at = l
+		}
+	}
+	return at
+}
+
+// caseOf describes the QP of a sender whose frames are refused.
+func (c *Controller) caseOf(g *group, who sender, frame dataplane.Refused) *refused.Case {
+	about := &refused.Case{Group: g.name, MTU: g.file.PathMTU, Port: cmp.Or(c.portName(frame.Port), "PORT"), Frame: frame}
+	if l := g.leg(who.ID); l != nil {
+		about.PeerIP, about.PeerQPN, about.PSN = l.Src, l.Member.RemoteQPN, l.Member.FirstPSN
+		if !who.answers && l.Member.Role == groupfile.Both && l.Member.ID() != g.file.Source.ID() {
+			about.PSN = l.Member.SendPSN
+		} else if !who.answers {
+			about.PSN = g.file.Source.FirstPSN
+		}
+	}
+	return about
+}
+
+func (g *group) leg(id groupfile.ID) *plan.Leg {
+	for l := range g.plan.Members() {
+		if l.Member.ID() == id {
+			return l
+		}
+	}
+	return nil
+}
+
+func (c *Controller) portName(id mft.PortID) string {
+	for name, p := range c.ports {
+		if p.ID == id {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,286 @@
+package ctl
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
+)
+
+// look lets the controller look at the group a quarter of a second later.
+func (r *runner) look() api.GroupSummary {
+	r.now = r.now.Add(lookAtProgressEvery)
+	r.lookAtProgress("g1", r.now)
+	return r.Groups().Groups[0]
+}
+
+// later is look after a second.
+func (r *runner) later() api.GroupSummary {
+	r.now = r.now.Add(time.Second)
+	return r.look()
+}
+
+// refuse makes the data path refuse one more frame of data.
+func (r *runner) refuse(reason dataplane.Reason, from string, count, sent uint64) {
+	r.sw.Refused(r.groups["g1"].id, dataplane.Refused{Count: count, Reason: reason, Sent: sent, From: addr(from), To: addr("10.77.0.100"), QPN: 1})
+}
+
+// A source of which every packet is refused has a group that is not ready, although nothing ever
+// waits there. Every view says so, and what mends it, until the source is heard.
+func TestASourceWhosePacketsAreRefused(t *testing.T) {
+	for reason, want := range map[dataplane.Reason]string{
+		dataplane.OverMTU:          "10.77.0.1: its packets have more payload than the group's path MTU 1024; give its QP that path MTU, or write its own as mtu: into the group file",
+		dataplane.HopLimitExceeded: "10.77.0.1: its packets come with a hop limit (TTL) of 1 or 0; give its QP a higher one, such as 64",
+		dataplane.RefusedMemory:    "10.77.0.1: its WRITE went to memory that the group does not have, and the NAK remote access has ended its QP; compare its VA, length and R_Key with memory: in the group file, and create its QP and the group again",
+		dataplane.WrongQPN:         "10.77.0.1: its frames are for QPN 9, and the peer of its QP is QPN 1; connect its QP to that one",
+	} {
+		r := newRunner(t, "")
+		g := r.groups["g1"]
+		if s := r.look(); s.State != api.Ready {
+			t.Fatalf("before: %+v", s)
+		}
+		frame := dataplane.Refused{Count: 1, Reason: reason, From: addr("10.77.0.1"), To: addr("10.77.0.100"), QPN: 9}
+		r.sw.Refused(g.id, frame)
+		for range 5 {
+			r.look()
+		}
+		for range 5 {
+			if s := r.look(); s.State != api.Degraded || s.Reason != want || s.GoesOn || !s.ClearToSend {
+				t.Errorf("%v: %+v", reason, s)
+			}
+		}
+		status := r.Status()
+		if status.Healthy || !status.Ready || len(status.Problems) != 1 || status.Problems[0].Reason != want {
+			t.Errorf("%v: %+v", reason, status)
+		}
+		traffic, _ := r.GroupTraffic("g1")
+		of := traffic.Groups[0]
+		if of.Reason != want || of.Source == nil || *of.Source != (api.SourceTraffic{IP: "10.77.0.1", RemoteQPN: 1, Trouble: api.TroubleFrames, Reason: strings.TrimPrefix(want, "10.77.0.1: ")}) {
+			t.Errorf("%v: %+v", reason, of)
+		}
+		if v := r.group(t); v.Members[0].Reason != strings.TrimPrefix(want, "10.77.0.1: ") {
+			t.Errorf("%v: %+v", reason, v.Members[0])
+		}
+		r.sw.Traffic("g1", dataplane.Traffic{Sent: 1})
+		if s := r.look(); s.State != api.Ready {
+			t.Errorf("%v, once its packets are forwarded: %+v", reason, s)
+		}
+		r.expectEvents(t, "degraded g1: "+want, "restored g1: no member is in trouble any more")
+		if e := r.events.After(api.Place{}, "g1").Events; e[len(e)-2].GoesOn {
+			t.Error("the event says that the group goes on")
+		}
+		if traffic, _ := r.GroupTraffic("g1"); traffic.Groups[0].Source != nil {
+			t.Errorf("%+v", traffic.Groups[0])
+		}
+	}
+}
+
+// Frames that are refused while the source gets on are not its trouble: a host may forge them.
+// Those that end its QP are, whatever was forwarded before them.
+func TestRefusedFramesOfASourceThatGetsOn(t *testing.T) {
+	r := newRunner(t, "")
+	for i := range uint64(8) {
+		r.sw.Traffic("g1", dataplane.Traffic{Sent: 100 * (i + 1)})
+		r.refuse(dataplane.WrongPort, "10.77.0.1", i+1, 100*i+50)
+		if s := r.look(); s.State != api.Ready {
+			t.Errorf("%+v", s)
+		}
+	}
+	// In one look it was forwarded first, and refused then.
+	r.sw.Traffic("g1", dataplane.Traffic{Sent: 900})
+	r.refuse(dataplane.OverMTU, "10.77.0.1", 9, 900)
+	r.look()
+	if s := r.later(); s.State != api.Degraded {
+		t.Errorf("%+v", s)
+	}
+	r.sw.Traffic("g1", dataplane.Traffic{Sent: 901})
+	if s := r.look(); s.State != api.Ready {
+		t.Errorf("%+v", s)
+	}
+	r.sw.Traffic("g1", dataplane.Traffic{Sent: 902})
+	r.refuse(dataplane.Reason(feedback.Refused), "10.77.0.1", 10, 902)
+	if s := r.look(); s.State != api.Degraded || !strings.Contains(s.Reason, "no group carries") {
+		t.Errorf("%+v", s)
+	}
+	// A new group begins anew.
+	g := r.groups["g1"]
+	g.id, g.pace.senders.watches = g.id+1, nil
+	if s := r.look(); s.State != api.Degraded {
+		t.Errorf("what was known is of the group before: %+v", s)
+	}
+	g.id--
+}
+
+// Data of a member that is not the source concerns that member alone: the group goes on.
+func TestDataOfAMemberThatIsNotTheSource(t *testing.T) {
+	r := newRunner(t, "")
+	r.sw.Traffic("g1", dataplane.Traffic{Sent: 100})
+	r.refuse(dataplane.NotSource, "10.77.0.3", 1, 100)
+	const want = "10.77.0.3: it sends data, and its role does not let it; write role: both for it, and create the group again"
+	r.look()
+	if s := r.later(); s.State != api.Degraded || s.Reason != want || !s.GoesOn {
+		t.Errorf("%+v", s)
+	}
+	r.sw.Traffic("g1", dataplane.Traffic{Sent: 200}) // that it gets nothing does not end because the source gets on
+	if s := r.look(); s.Reason != want {
+		t.Errorf("%+v", s)
+	}
+	r.refuse(dataplane.NotSource, "10.77.0.9", 2, 200) // is no member
+	r.now = r.now.Add(time.Minute)
+	if s := r.look(); s.State != api.Ready {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A member that waits for its turn as the source is in trouble if that lasts, and not if it comes.
+func TestAMemberThatWaitsForItsTurn(t *testing.T) {
+	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
+	r.create(t, bothG1)
+	r.happened()
+	r.refuse(dataplane.SourceBlocked, "10.77.0.2", 1, 0)
+	if s := r.look(); s.State != api.Ready {
+		t.Errorf("%+v", s)
+	}
+	r.hear(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSource, PSN: 2000})
+	r.sw.Traffic("g1", dataplane.Traffic{Sent: 1})
+	r.look()
+	r.refuse(dataplane.SourceBlocked, "10.77.0.1", 2, 1)
+	for range 5 {
+		r.look()
+	}
+	if s := r.look(); s.State != api.Degraded || !s.GoesOn || !strings.HasPrefix(s.Reason, "10.77.0.1: it waits for its turn as the source") {
+		t.Errorf("%+v", s)
+	}
+	r.refuse(dataplane.SourceOutOfStep, "10.77.0.1", 3, 1)
+	if s := r.look(); !strings.Contains(s.Reason, "which was 1000 at the start (sendPSN)") {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A receiver whose answers are refused is what its group waits for; one whose answers are taken as
+// well is not, and neither is one that lacks nothing.
+func TestAReceiverWhoseAnswersAreRefused(t *testing.T) {
+	const want = "10.77.0.3: it answers packets that it was never sent: the PSN that its QP expects first is not 7, the psn in the group file; create its QP and the group again"
+	for name, c := range map[string]struct {
+		acked func(look roce.PSN) (psn roce.PSN, acknowledged uint64)
+		want  string
+	}{
+		"it gets nowhere":  {func(roce.PSN) (roce.PSN, uint64) { return 1500, 500 }, want},
+		"it gets on":       {func(i roce.PSN) (roce.PSN, uint64) { return 1500 + i, uint64(500 + i) }, ""},
+		"it lacks nothing": {func(roce.PSN) (roce.PSN, uint64) { return 2000, 1000 }, ""},
+	} {
+		r := newRunner(t, "degraded-after: 0\n")
+		r.sw.Carry("g1", 2000)
+		r.sw.Merge(r.groups["g1"].id, 1500)
+		r.sw.Traffic("g1", dataplane.Traffic{Sent: 1000})
+		for i := range roce.PSN(8) {
+			psn, acknowledged := c.acked(i)
+			r.sw.Repair("10.77.0.3", feedback.PathSnapshot{Part: feedback.PartActive, Acked: psn}, 0)
+			r.sw.Answer("10.77.0.3", dataplane.Receiver{Acknowledged: acknowledged, Refused: uint64(i), RefusedFor: dataplane.Reason(feedback.BeyondSent)})
+			r.look()
+		}
+		if s := r.Groups().Groups[0]; s.Reason != c.want || (s.State == api.Ready) != (c.want == "") {
+			t.Errorf("%s: %+v", name, s)
+		}
+		if traffic, _ := r.GroupTraffic("g1"); (traffic.Groups[0].Receivers[1].Trouble == api.TroubleFrames) != (c.want != "") || traffic.Groups[0].Source != nil {
+			t.Errorf("%s: %+v", name, traffic.Groups[0])
+		}
+	}
+}
+
+// The cause of a group that stands still may be that a receiver's answers are refused.
+func TestRefusedAnswersHoldAGroupUp(t *testing.T) {
+	r := newRunner(t, "")
+	r.sw.Traffic("g1", dataplane.Traffic{Sent: 1000})
+	for i := range uint64(5) {
+		r.sw.Answer("10.77.0.3", dataplane.Receiver{Refused: i, RefusedFor: dataplane.WrongVLAN})
+		r.second(t, 2000, 1500, 1500, 1500)
+	}
+	if s := r.Groups().Groups[0]; !strings.HasPrefix(s.Reason, "10.77.0.3: its frames come in another VLAN") || !strings.HasSuffix(s.Reason, "; packets wait, and none gets on") ||
+		!strings.Contains(s.Reason, "ethtool -K eth3 rxvlan off") {
+		t.Errorf("%+v", s)
+	}
+}
+
+func astray(reason dataplane.Reason, count uint64, from string) dataplane.Astray {
+	return dataplane.Astray{Refused: dataplane.Refused{Count: count, Reason: reason, From: addr(from), To: addr("10.77.0.100"), QPN: 2}}
+}
+
+// A source that sends to a QPN that no group has is named, as long as it was not heard.
+func TestASourceThatSendsToNoGroup(t *testing.T) {
+	const want = "10.77.0.1: its packets are for QPN 2, and the peer of its QP is QPN 1; connect its QP to that one"
+	r := newRunner(t, "")
+	r.sw.GoesAstray(astray(dataplane.UnknownQPN, 1, "10.77.0.1"))
+	r.lookAtStrays(r.now)
+	r.look()
+	if s := r.later(); s.Reason != want || s.State != api.Degraded || s.GoesOn {
+		t.Errorf("%+v", s)
+	}
+	if s := r.statusAt(r.now); len(s.Notes) != 0 || s.Healthy {
+		t.Errorf("%+v", s)
+	}
+	r.sw.Traffic("g1", dataplane.Traffic{Sent: 1})
+	r.look()
+	r.sw.GoesAstray(astray(dataplane.UnknownQPN, 2, "10.77.0.1")) // another QP of the same host
+	r.lookAtStrays(r.now)
+	r.look()
+	if s := r.later(); s.State != api.Ready {
+		t.Errorf("%+v", s)
+	}
+	if s := r.statusAt(r.now); len(s.Notes) != 1 || !s.Healthy {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What strangers send is a note of the box, and told once: no group and not the box is ill because
+// of them.
+func TestStrangersMakeNobodyIll(t *testing.T) {
+	r := newRunner(t, "")
+	begin := r.now
+	for i := range uint64(20) {
+		r.now = begin.Add(time.Duration(i) * time.Second)
+		r.sw.GoesAstray(astray(dataplane.NotMember, i+1, "10.77.0.9"), astray(dataplane.UnknownQPN, i+1, "10.77.0.9"))
+		r.sw.Classified("classifier-drop_own_source", i+1)
+		r.lookAtStrays(r.now)
+		if s := r.look(); s.State != api.Ready {
+			t.Errorf("%+v", s)
+		}
+	}
+	want := []string{
+		"frames are refused (classifier-drop_own_source) a host sends from an address that only this box sends from, such as a group's IP; give that host another address (rocast events names its MAC)",
+		"frames are refused (not-member) from 10.77.0.9 by eth1: it sends data to a group of which it is no member; add it to the group file, or stop its program",
+		"frames are refused (unknown-qpn) from 10.77.0.9 by eth1: no group has QPN 2 at 10.77.0.100; connect the QP to the ip and qpn that rocast group ls shows",
+	}
+	if s := r.statusAt(r.now); !s.Healthy || !slices.Equal(s.Notes, want) {
+		t.Errorf("%+v", s)
+	}
+	if s := r.statusAt(r.now.Add(time.Minute)); len(s.Notes) != 0 {
+		t.Errorf("a minute later: %q", s.Notes)
+	}
+	events := r.happened()
+	if len(events) != 3 || !strings.HasPrefix(events[1], "frames-refused: not-member: from 10.77.0.9") {
+		t.Errorf("%q", events)
+	}
+	if n := r.logs.FilterMessage("frames are refused").Len(); n != 3 {
+		t.Errorf("the log has %d lines", n)
+	}
+}
+
+// Frames of groups that the box cannot take are the box's trouble.
+func TestABoxThatIsNotSetUpIsNotHealthy(t *testing.T) {
+	r := newRunner(t, "")
+	for i := range uint64(4) {
+		r.sw.Classified("classifier-pass_no_socket", i)
+		r.lookAtStrays(r.now)
+		s := r.statusAt(r.now)
+		if ill := i == 3; s.Healthy == ill || !s.Ready || ill && (s.Problems[0].Of != api.OfBox || s.Problems[0].Name != "classifier-pass_no_socket") {
+			t.Errorf("%d: %+v", i, s)
+		}
+		r.now = r.now.Add(time.Second / 2)
+	}
+}

@@ -1,0 +1,131 @@
+package ctl
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/refused"
+	"github.com/rocast/rocast/dataplane"
+)
+
+// lookAtStraysEvery is the time between two looks at what is refused beside the groups. A look asks
+// every worker.
+const lookAtStraysEvery = time.Second
+
+// strays are the frames that the box refused, and that no member of a group has sent, as far as it
+// knows, or that this box is not set up for. There is one for each reason and each counter of the
+// classifier.
+type strays struct {
+	counts map[strayKind]uint64
+	kinds  map[string]*strayOf
+}
+
+type strayKind struct {
+	worker int
+	reason dataplane.Reason
+}
+
+type strayOf struct {
+	refused.Rising
+	row  refused.Row
+	says string // with the last frame
+	told bool
+}
+
+// lookAtStrays looks at the frames that were refused and that no group counts.
+func (c *Controller) lookAtStrays(now time.Time) {
+	list, verdicts := c.Switch.Astray(), c.Switch.Verdicts() // asks the workers, so c.mu is not held
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &c.strays
+	if s.kinds == nil {
+		s.counts, s.kinds = map[strayKind]uint64{}, map[string]*strayOf{}
+	}
+	for i := range list {
+		f := &list[i]
+		kind := strayKind{f.Worker, f.Reason}
+		rose := f.Count > s.counts[kind]
+		s.counts[kind] = f.Count
+		if row := refused.Of(f.Reason); rose && row.Says != nil && !c.isMembers(&f.Refused) {
+			k := s.kind(f.Reason.String(), row)
+			k.says = c.strayText(&f.Refused, row)
+			k.Step(now, k.Count()+1)
+		}
+	}
+	for _, v := range verdicts {
+		if row, _ := refused.OfVerdict(v.Name); row.Says != nil {
+			k := s.kind(v.Name, row)
+			k.says = row.Says(&refused.Case{})
+			k.Step(now, v.Value)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.kinds)) {
+		k := s.kinds[name]
+		is := k.Trouble(now, k.row.Whose == refused.Box)
+		if is && !k.told {
+			c.Log.Warn("frames are refused", zap.String("counter", name), zap.String("reason", k.says))
+			c.events.Add(api.Event{Kind: api.FramesRefused, Cause: fmt.Sprintf("%s: %s", name, k.says)})
+		}
+		k.told = is
+	}
+}
+
+func (s *strays) kind(name string, row refused.Row) *strayOf {
+	if s.kinds[name] == nil {
+		s.kinds[name] = &strayOf{row: row}
+	}
+	return s.kinds[name]
+}
+
+// isMembers says whether a frame that no group counts comes from a member that may not get on
+// because of that, and notes it there. A source that was heard has sent the frame with another QP.
+func (c *Controller) isMembers(f *dataplane.Refused) bool {
+	if refused.Of(f.Reason).Whose != refused.Member || !f.From.IsValid() {
+		return false
+	}
+	found := false
+	for _, g := range c.groups {
+		if g.published == nil || g.file.IP != f.To {
+			continue
+		}
+		l, s := g.memberAt(f.From, f.QPN), &g.pace.senders
+		if l == nil || g.isSource(l.Member) && s.sent > 0 && f.Reason != dataplane.OverMTU {
+			continue
+		}
+		if s.strays == nil {
+			s.strays = map[sender]*dataplane.Refused{}
+		}
+		s.strays[sender{ID: l.Member.ID(), answers: !g.isSource(l.Member)}] = f
+		found = true
+	}
+	return found
+}
+
+func (c *Controller) strayText(f *dataplane.Refused, row refused.Row) string {
+	from := "an unknown host"
+	if f.From.IsValid() {
+		from = f.From.String()
+	}
+	return fmt.Sprintf("from %s by %s: %s", from, cmp.Or(c.portName(f.Port), "a port that has gone"), row.Says(&refused.Case{Port: c.portName(f.Port), Frame: *f}))
+}
+
+// addStrays adds what the box is not set up for to the problems, and what strangers send to the
+// notes: who is no member must not make the box look ill.
+func (c *Controller) addStrays(s *api.Status, now time.Time) {
+	for _, name := range slices.Sorted(maps.Keys(c.strays.kinds)) {
+		k := c.strays.kinds[name]
+		switch {
+		case !k.Trouble(now, k.row.Whose == refused.Box):
+		case k.row.Whose == refused.Box:
+			addProblem(s, api.Problem{Of: api.OfBox, Name: name, State: api.Degraded, Reason: k.says})
+		default:
+			s.Notes = append(s.Notes, fmt.Sprintf("frames are refused (%s) %s", name, k.says))
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package dataplane_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// A refused frame is counted for the member that sent it, by what it is: data for the group, an
+// answer for its receiver. What no member sent is counted beside the groups.
+func TestARefusedFrameIsCountedForItsSender(t *testing.T) {
+	const stranger = "10.77.0.9"
+	data := func(edit func(p *packet)) packet { return with(write(firstPSN, nil), edit) }
+	answer := func(edit func(p *packet)) packet {
+		return with(ack(ipC, 0xFFFFF3, roce.SyndromeUnlimited), edit)
+	}
+	from := func(ip string) func(p *packet) {
+		return func(p *packet) { p.src = netip.MustParseAddr(ip) }
+	}
+	for _, tt := range []struct {
+		name   string
+		port   int
+		packet packet
+		reason dataplane.Reason
+		whose  string // "data", "c": an answer of c, "": nobody's of the group
+	}{
+		{"too long", 0, data(func(p *packet) { p.payload = make([]byte, 1028) }), dataplane.OverMTU, "data"},
+		{"no hop left", 0, data(func(p *packet) { p.hopLimit = 1 }), dataplane.HopLimitExceeded, "data"},
+		{"a tag", 0, data(func(p *packet) { p.tags = []uint16{7} }), dataplane.WrongVLAN, "data"},
+		{"another port", 3, data(func(*packet) {}), dataplane.WrongPort, "data"},
+		{"a receiver's data", 2, data(func(p *packet) { p.src = ipC }), dataplane.NotSource, "data"},
+		{"other memory", 0, data(func(p *packet) { p.reth.RKey++; p.reth.DMABytes = 4 }), dataplane.RefusedMemory, "data"},
+		{"a PSN far off", 0, data(func(p *packet) { p.bth.PSN = firstPSN + 1<<22 }), dataplane.Reason(feedback.OutsideWindow), "data"},
+		{"an unknown opcode", 0, data(func(p *packet) { p.bth.Opcode = 0x1F; p.reth = nil }), dataplane.UnknownOpcode, "data"},
+		{"another QPN", 0, data(func(p *packet) { p.bth.DestQPN = 9 }), dataplane.UnknownQPN, ""},
+		{"data of a stranger", 0, data(from(stranger)), dataplane.NotMember, ""},
+		{"an answer's tag", 2, answer(func(p *packet) { p.tags = []uint16{7} }), dataplane.WrongVLAN, "c"},
+		{"an answer beyond", 2, answer(func(p *packet) { p.bth.PSN += 9 }), dataplane.Reason(feedback.BeyondSent), "c"},
+		{"an old answer", 2, answer(func(p *packet) { p.bth.PSN -= 9 }), dataplane.Reason(feedback.Stale), "c"},
+		{"an answer of a stranger", 2, answer(from(stranger)), dataplane.NotReceiver, ""},
+		{"a READ response", 2, answer(func(p *packet) { p.bth.Opcode = roce.OpReadRespOnly }), dataplane.UnmergeableResponse, "c"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := group()
+			net := newNet(t, g)
+			for range 2 {
+				net.Ports[tt.port].Put(tt.packet.frame(t))
+				net.Poll()
+			}
+			want := dataplane.Refused{Count: 2, Reason: tt.reason}
+			if tt.whose != "c" {
+				want.From, want.To, want.QPN, want.Port = tt.packet.src, ipGroup, tt.packet.bth.DestQPN, mft.PortID(tt.port)
+			}
+			state, _ := net.Switch.GroupState(g.ID)
+			var of dataplane.Refused
+			switch tt.whose {
+			case "data":
+				of = state.Refused
+			case "c":
+				of = dataplane.Refused{Count: state.Receivers[1].Refused, Reason: state.Receivers[1].RefusedFor}
+			default:
+				if list := net.Switch.Astray(); len(list) == 1 {
+					of = list[0].Refused
+				}
+			}
+			if diff := cmp.Diff(want, of, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+				t.Error(diff)
+			}
+			sum := state.Refused.Count
+			for _, r := range state.Receivers {
+				sum += r.Refused
+			}
+			for _, a := range net.Switch.Astray() {
+				sum += a.Count
+			}
+			if sum != 2 {
+				t.Errorf("%d frames are counted, and 2 were refused", sum)
+			}
+		})
+	}
+}
+
+// A frame that is no packet has no sender, but a port.
+func TestAMalformedFrameIsCountedForItsPort(t *testing.T) {
+	g := group()
+	b := newBare(t, g)
+	p := write(firstPSN, nil)
+	p.src = ipC // by whose port it comes
+	b.handle(0, p, p.frame(t)[:50])
+	if got := b.core.AstrayFor(dataplane.Malformed); got.Count != 1 || got.From.IsValid() || got.Port != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What comes behind a WRITE to memory that the group does not have is refused for that reason. Data
+// that is forwarded after it ends that.
+func TestWhatIsBehindARefusedWriteHasItsReason(t *testing.T) {
+	g := group()
+	net := newNet(t, g)
+	say(t, net, write(firstPSN, nil))
+	say(t, net, with(write(firstPSN+1, nil), func(p *packet) { p.reth.RKey++; p.reth.DMABytes = 4 }))
+	say(t, net, write(firstPSN+2, nil))
+	state, _ := net.Switch.GroupState(g.ID)
+	if got := state.Refused; got.Count != 2 || got.Reason != dataplane.RefusedMemory || got.Sent != 1 || state.Traffic.Sent != 1 {
+		t.Errorf("%+v, %+v", got, state.Traffic)
+	}
+}
+
+// What a receiver's answers were refused for stays with it when the order of the paths changes.
+func TestRefusedAnswersStayWithTheirReceiver(t *testing.T) {
+	g := group()
+	net := newNet(t, g)
+	say(t, net, tagged(ack(ipC, 0xFFFFF3, roce.SyndromeUnlimited), 7))
+	next := group()
+	next.Paths = next.Paths[1:] // b leaves
+	if err := net.Switch.Replace(g.ID, next); err != nil {
+		t.Fatal(err)
+	}
+	state, _ := net.Switch.GroupState(g.ID)
+	if got := state.Receivers[0]; got.Refused != 1 || got.RefusedFor != dataplane.WrongVLAN {
+		t.Errorf("%+v", state.Receivers)
+	}
+}
