@@ -143,7 +143,7 @@ type again struct {
 // last.
 func (g *Group) countAgain(psn roce.PSN, last bool) {
 	c, told := &g.again, &g.merged
-	if !c.known || !psn.After(c.psn) || c.psn.Before(told.highest) {
+	if !c.known || !psn.After(c.psn) || !c.psn.After(told.highest) {
 		*c = again{told.known, told.highest, told.msn}
 	}
 	if psn != c.psn.Next() {

@@ -24,12 +24,12 @@ func TestStateIsWhole(t *testing.T) {
 	}{
 		{group, []string{
 			"policy", "paths", "quorum", "away", "repairState",
-			"source", "again", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "claim", "speech", "congestion",
+			"source", "again", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "claim", "speech", "asking", "congestion",
 		}},
 		{repair, []string{"legs", "tally", "retained", "gap", "guess", "lull", "pace"}},
 		{field(repair, "pace"), []string{"seenAt", "pause"}},
 		{path.Type.Elem(), []string{
-			"since", "acked", "msn", "from", "cnps", "pending", "credit", "part", "migReq", "silent", "fresh", "ask", "follows", "unheard",
+			"since", "acked", "msn", "from", "cnps", "pending", "credit", "part", "migReq", "silent", "fresh", "ask", "follows", "unheard", "told",
 		}},
 		{leg.Type.Elem(), []string{
 			"cursor", "asked", "high", "resent", "since", "due", "backsAt", "window", "flight", "state", "attempts", "wentBack",
@@ -50,6 +50,7 @@ func TestStateIsWhole(t *testing.T) {
 		{field(group, "end"), []string{"psn", "syndrome", "sent"}},
 		{field(group, "doubts"), []string{"recopied", "missed", "countedAt", "lowest", "began", "rounds"}},
 		{field(field(group, "doubts"), "recopied"), []string{"some", "from", "to"}},
+		{field(group, "asking"), []string{"begun", "at"}},
 		{field(group, "claim"), []string{"stands", "sent", "since"}},
 		{field(group, "speech"), []string{"quietSince", "spoken", "hole"}},
 	} {

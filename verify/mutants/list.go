@@ -208,7 +208,7 @@ var rules = []rule{
 	{"6", "messages that are sent again are not counted", "reply.go", "		msn = msn.Add(min(0, g.again.msn.Sub(msn)))", "		msn = msn.Add(0)"},
 	{"6", "more messages count than the receivers have", "reply.go", "		msn = msn.Add(min(0, g.again.msn.Sub(msn)))", "		msn = g.again.msn"},
 	{"6", "messages that are sent again are counted twice", "source.go", "!c.known || !psn.After(c.psn) ||", "!c.known ||"},
-	{"6", "messages are counted from where the source went back", "source.go", " || c.psn.Before(told.highest) {", " {"},
+	{"6", "messages are counted from where the source went back", "source.go", " || !c.psn.After(told.highest) {", " {"},
 	{"6", "a packet that is missing between those sent again ends no message", "source.go", "	if psn != c.psn.Next() {\n		return\n	}\n", ""},
 	{"6", "the newest message counts before its end", "reply.go", "		return msn.Add(-1) //", "		return msn //"},
 	{"6", "what the source was told counts as more", "reply.go", "		return m.msn\n", "		return f.msn\n"},
