@@ -390,3 +390,24 @@ func TestTheEngineMergesOnForAGroupThatLosesAPacket(t *testing.T) {
 		t.Errorf("%d packets made room, want 1", n)
 	}
 }
+
+// The core hears at each look what of the carried packets asks for an ACK: not what asked before
+// the last look, and not what the engine has not counted yet. Else it would wait for an answer to a
+// packet that nobody has to answer, and send it again.
+func TestWhatWasCarriedAsksOnce(t *testing.T) {
+	for _, ahead := range []bool{false, true} {
+		b, psn := newCarriedBench(t, func(g *mft.Group) { g.Policy.RepairTimerCap = 4 * time.Millisecond })
+		psn = b.stream(psn, 4, 0, 1, 2)
+		b.look()
+		b.send(quiet(psn))
+		if ahead {
+			b.FanOut.Ask(b.group.ID, psn.Next()) // by the next packet, which is about to be counted
+		}
+		b.look()
+		b.wait(3 * time.Millisecond) // less than a source may be silent
+		b.expectEngine(true)
+		if n := moved(b.Switch)["repair-probes"]; n != 0 {
+			t.Errorf("ahead %v: %d packets are sent again", ahead, n)
+		}
+	}
+}

@@ -74,10 +74,10 @@ func (g *Group) askNewest(now Tick, acts []Action) []Action {
 	return acts
 }
 
-// gapStands says whether the source has sent more than was forwarded. A request that no group can
-// carry is not lost (rule 11).
+// gapStands says whether the source has sent more than was forwarded. It does so too behind a
+// request that no group can carry; the NAK for that comes before any other (rule 11).
 func (g *Group) gapStands() bool {
-	return g.repairState != nil && g.source.known && g.source.pos.After(g.source.sent) && !g.refusal.covers(g.source.sent.Next())
+	return g.repairState != nil && g.source.known && g.source.pos.After(g.source.sent)
 }
 
 // gapDue says whether every path has what lies below the gap, so that the source is to be called

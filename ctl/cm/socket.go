@@ -204,13 +204,17 @@ func (s *socket) transmit(to netip.Addr, p *Packet) error {
 	return s.write(to, append(b, make([]byte, bth.PadCount)...))
 }
 
+// nextID returns the IP identification of the next packet. It is never 0: the kernel replaces 0,
+// which would make the ICRC wrong.
+func (s *socket) nextID() uint16 {
+	s.id = max(s.id+1, 1)
+	return s.id
+}
+
 // write sends a packet, which begins with its BTH. It does not wait for room in the kernel, where
 // packets to hosts that are off stay for seconds: all other hosts would wait too.
 func (s *socket) write(to netip.Addr, transport []byte) error {
-	if s.id++; s.id == 0 { // the kernel replaces 0, which would make the ICRC wrong
-		s.id = 1
-	}
-	ip := roce.IPUDP{Src: s.ip, Dst: to, HopLimit: hopLimit, ID: s.id, SrcPort: srcPort}
+	ip := roce.IPUDP{Src: s.ip, Dst: to, HopLimit: hopLimit, ID: s.nextID(), SrcPort: srcPort}
 	frame := roce.AppendEthernet(nil, roce.MAC{}, roce.MAC{}, ip.EtherType())
 	frame, err := roce.AppendICRC(append(ip.Append(frame, len(transport)), transport...))
 	if err != nil {

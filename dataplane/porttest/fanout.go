@@ -208,6 +208,12 @@ func (f *FanOut) Overwrite(id mft.GroupID, psn roce.PSN, frame []byte) {
 	r[int(psn)%len(r)].frame = frame
 }
 
+// Ask notes that a packet asks for an ACK, as Carry does before it counts the packet.
+func (f *FanOut) Ask(id mft.GroupID, psn roce.PSN) {
+	p := f.place(id)
+	p.word.Asks, p.word.Asked = true, psn
+}
+
 // Merges says whether the answers of a group are merged.
 func (f *FanOut) Merges(id mft.GroupID) bool {
 	p := f.place(id)
