@@ -58,7 +58,7 @@ test: ## every test that this machine allows; prints which it left out and why
 # tests of programs that they start, which the detector does not see: .ci/run does so. One package
 # at a time: under the race detector the hosts of test/afxdp are so slow that other packages beside
 # them let their timeouts end transfers.
-UNRACED := verify/(model|scale(/rocscale)?)|roce(/cm)?|feedback|mft|test/(house|branches|librocast|mpi|stick|tree|watch)|bench/(peer|rocapps)|demo/tree
+UNRACED := verify/(model|scale(/rocscale)?)|roce(/cm)?|feedback|mft|test/(house|branches|librocast|matrix|mpi|stick|tree|watch)|bench/(peer|rocapps)|demo/tree
 race: ## the tests under the race detector; SHORT=1: without those in which it has nothing to find
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@scripts/gotest -race -p 1 $(if $(SHORT),-short $$($(GO) list ./... | grep -vE '/($(UNRACED))$$'),./...)
@@ -119,14 +119,22 @@ sim: ## SEEDS simulated runs from seed FROM on, and a tenth as many through tree
 	$(BUILD)/rocsim $(if $(REPLAY),-replay $(REPLAY),-seeds $(SEEDS) -from $(FROM)) -out $(BUILD)
 	$(if $(REPLAY),,$(BUILD)/rocsim -tree -seeds $$(($(SEEDS) / 10 + 1)) -from $(FROM))
 
-# SEED chooses the cells and their runs, RUNS how many runs a cell has; ONLY='event=kill ack=quorum'
-# plays cells with these values, CELL='...' SEED=n one run again.
-SEED ?= 1
-RUNS ?= 20
-matrix: ## each pair of what a group can be, and each three with an event; SEED=n, RUNS=n, ONLY='values'; CELL='values' replays
+# SEED chooses the cells and their runs, RUNS how many simulated runs a cell has, CELLS how many cells
+# run in namespaces; ONLY='event=kill ack=quorum' leaves cells with these values, IN=simulation or
+# IN=namespaces is one half; CELL='...' IN=... SEED=n runs one cell again.
+SEED  ?= 1
+RUNS  ?= 20
+CELLS ?= 20
+matrix: ## each pair of what a group can be, and each three with an event; some on real daemons; SEED, RUNS, CELLS, ONLY, IN, CELL
+ifneq ($(IN),namespaces)
 	@mkdir -p $(BUILD)
 	$(GO) build -o $(BUILD)/rocsim ./verify/sim/rocsim
 	$(BUILD)/rocsim -from $(SEED) $(if $(CELL),-cell '$(CELL)',-matrix -seeds $(RUNS) -only '$(ONLY)')
+endif
+ifneq ($(IN),simulation)
+	@scripts/need ip:iproute2 ethtool:ethtool
+	$(GO) test -count=1 -timeout 60m ./test/matrix -seed $(SEED) $(if $(CELL),-cell '$(CELL)',-cells $(CELLS) -only '$(ONLY)')
+endif
 
 # Full, it takes minutes on one core and 1 GiB.
 sim-scale: ## the papers' networks of 1,024 and 16,384 hosts in simulation, with plots; SHORT=1: under a minute

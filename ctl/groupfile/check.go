@@ -165,6 +165,13 @@ func (p *parser) checkAddressing() error {
 		}
 		return nil
 	}
+	for _, m := range p.members { // such a member counts as no receiver below
+		if m.Role == Both {
+			return m.value.Errorf("has role both, but with addressing virtual-qpn the group is found by the " +
+				"address of its only source; " +
+				"use addressing: group-ip, or give it role: receiver")
+		}
+	}
 	at := func(m member) bool { return m.Role == Receiver && m.IP == p.IP }
 	if !slices.ContainsFunc(p.members, at) {
 		return yamldoc.Errorf(p.Lines["ip"], "ip %v is not a receiver's address, but with addressing virtual-qpn "+
@@ -172,11 +179,6 @@ func (p *parser) checkAddressing() error {
 			"the address of a receiver; write one of those", p.IP)
 	}
 	for _, m := range p.members {
-		if m.Role == Both {
-			return m.value.Errorf("has role both, but with addressing virtual-qpn the group is found by the " +
-				"address of its only source; " +
-				"use addressing: group-ip, or give it role: receiver")
-		}
 		if m.Role == Receiver && m.IP == p.Source.IP {
 			return m.value.Errorf("is on the source's host, and with addressing virtual-qpn copies keep the " +
 				"source's address, " +

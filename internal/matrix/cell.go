@@ -107,3 +107,12 @@ func mustParse(line string) []chosen {
 	}
 	return some
 }
+
+// MayLoseQuorum reports whether a quorum may be had no more, so that the queue pair of a source may
+// end: without repair some receivers lack for ever what the quorum went on without, and others were
+// evicted, have left, or send now.
+func (c Cell) MayLoseQuorum() bool {
+	evicts := c.Is("evict", "yes") || c.Is("event", "refused") && c.Is("on-fatal", "evict")
+	changes := c.Is("event", "leave") || !c.Is("source-switch", "none")
+	return c.Is("ack", "quorum") && (evicts || changes && c.Is("repair", "off"))
+}

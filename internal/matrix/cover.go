@@ -70,6 +70,16 @@ func (s *space) targets() (all []target) {
 	return all
 }
 
+// RunsAt reports whether all values of a line run at a place.
+func RunsAt(line string, place Place) bool {
+	for _, s := range mustParse(line) {
+		if Dimensions[s.dimension].Values[s.value].Runs&place == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // Runs reports whether the cell can be run at a place, and else why not.
 func (c Cell) Runs(place Place) (why string, ok bool) {
 	for d, v := range c {

@@ -3,7 +3,8 @@
 // try: as few as it can, so that each pair of values is in one of them, and each three values of
 // which one is an event.
 //
-// verify/sim runs cells in simulation. The package does not know it, nor what a group is.
+// verify/sim runs cells in simulation, test/matrix runs them on the real daemon in namespaces. The
+// package knows neither of them, and not what a group is.
 package matrix
 
 // Place is where a cell can be run: a set.
@@ -11,7 +12,7 @@ type Place uint8
 
 const (
 	Simulation Place = 1 << iota // verify/sim
-	Namespaces                   // the real daemon, in network namespaces
+	Namespaces                   // test/matrix
 	Everywhere = Simulation | Namespaces
 )
 
@@ -19,6 +20,8 @@ const (
 type Value struct {
 	Name string
 	Runs Place
+	// Elsewhere is the test of a value that no cell has yet: nothing shows with what it goes together.
+	Elsewhere string
 }
 
 // Dimension is one choice. The first value is the default: a cell's line leaves it out.
@@ -35,38 +38,44 @@ const NoEvent = "none"
 
 // Dimensions is the declaration.
 var Dimensions = []Dimension{
-	{"addressing", []Value{
-		{"group-ip", Everywhere}, {"virtual-qpn", Everywhere}, {"switch-ip", Namespaces},
-		{"cm", Namespaces}, {"perftest", Namespaces}, {"hosts", Namespaces},
-	}},
-	{"family", []Value{{"ipv4", Everywhere}, {"ipv6", Everywhere}}},
-	{"tag", []Value{{"none", Everywhere}, {"vlan", Everywhere}}},
-	{"mtu", []Value{{"1024", Everywhere}, {"256", Everywhere}, {"4096", Everywhere}}},
-	{"engine", []Value{{"auto", Everywhere}, {"afxdp", Everywhere}}},
-	{"repair", []Value{{"local", Everywhere}, {"off", Everywhere}}},
-	{"ack", []Value{{"all", Everywhere}, {"quorum", Everywhere}}},
-	{"nak", []Value{{"hold", Everywhere}, {"lower", Everywhere}}},
-	{"on-fatal", []Value{{"fail", Everywhere}, {"evict", Everywhere}}},
-	{"evict", []Value{{"no", Everywhere}, {"yes", Everywhere}}},
-	{"speak", []Value{{"off", Everywhere}, {"rnr", Everywhere}}},
+	{"addressing", append(everywhere("group-ip", "virtual-qpn"), Value{Name: "switch-ip", Runs: Namespaces},
+		elsewhere("cm", "test/softroce/rdmacm_test.go"), elsewhere("perftest", "test/softroce/perftest_test.go"),
+		elsewhere("hosts", "test/softroce/host_test.go"))},
+	{"family", everywhere("ipv4", "ipv6")},
+	{"tag", append(everywhere("none"), simulated("vlan"))},
+	{"mtu", everywhere("1024", "256", "4096")},
+	{"engine", everywhere("auto", "afxdp")},
+	{"repair", everywhere("local", "off")},
+	{"ack", everywhere("all", "quorum")},
+	{"nak", everywhere("hold", "lower")},
+	{"on-fatal", everywhere("fail", "evict")},
+	{"evict", everywhere("no", "yes")},
+	{"speak", everywhere("off", "rnr")},
 	// With guard and force all members have role both, and another one becomes the source midway.
-	{"source-switch", []Value{{"none", Everywhere}, {"guard", Everywhere}, {"force", Namespaces}}},
-	{"regions", []Value{{"one", Everywhere}, {"none", Everywhere}, {"many", Everywhere}, {"table", Everywhere}}},
-	{"shape", []Value{
-		{"one-box", Everywhere}, {"two-workers", Namespaces}, {"stick", Namespaces}, {"tree", Everywhere},
-		{"standby", Namespaces}, {"etcd", Namespaces},
-	}},
+	{"source-switch", append(everywhere("none", "guard"), Value{Name: "force", Runs: Namespaces})},
+	{"regions", everywhere("one", "none", "many", "table")},
+	{"shape", append(everywhere("one-box", "tree"),
+		Value{Name: "two-workers", Runs: Namespaces}, Value{Name: "stick", Runs: Namespaces},
+		elsewhere("standby", "test/softroce/standby_test.go"), elsewhere("etcd", "test/stick/stick_test.go"))},
 	// legs: what the receivers get; uplink: what the source sends; answers: what both ends answer.
-	{"loss", []Value{{"none", Everywhere}, {"legs", Everywhere}, {"uplink", Everywhere}, {"answers", Everywhere}}},
-	{EventDimension, []Value{
-		{NoEvent, Everywhere}, {"restart", Everywhere}, {"kill", Everywhere},
-		{"switch", Everywhere},                                           // one more member becomes the source
-		{"join", Everywhere}, {"leave", Everywhere}, {"cut", Everywhere}, // of a receiver's cable, and back
-		{"refused", Everywhere}, // a receiver refuses a WRITE, because its memory is gone
-		{"region", Everywhere},  // other regions come to the memory and leave it
-		{"port-renamed", Namespaces}, {"route-moved", Everywhere}, {"upgrade", Namespaces},
-	}},
+	{"loss", everywhere("none", "legs", "uplink", "answers")},
+	// restart: the daemon is asked to end; switch: one more member becomes the source; cut: of a
+	// receiver's cable, and back; refused: a receiver refuses a WRITE, because its memory is gone;
+	// region: another region comes to the memory and leaves it.
+	{EventDimension, append(everywhere(NoEvent, "restart", "kill", "switch", "join", "leave", "cut", "refused", "region"),
+		Value{Name: "port-renamed", Runs: Namespaces}, simulated("route-moved"), elsewhere("upgrade", "test/softroce/system_test.go"))},
 }
+
+func everywhere(names ...string) (values []Value) {
+	for _, n := range names {
+		values = append(values, Value{Name: n, Runs: Everywhere})
+	}
+	return values
+}
+
+func simulated(name string) Value { return Value{Name: name, Runs: Simulation} }
+
+func elsewhere(name, test string) Value { return Value{Name: name, Elsewhere: test} }
 
 // Rule says why some values do not meet, where they do not.
 type Rule struct {
@@ -96,11 +105,13 @@ const refusesBoth = "has role both, but with addressing virtual-qpn the group is
 var Void = []Rule{
 	{"source-switch=none event=switch", Everywhere, "no member but the source may send"},
 	{"regions=none event=region", Everywhere, "a group without memory has no region that could come"},
+	{"addressing=virtual-qpn shape=stick", Namespaces, "the source's frames to a receiver's address never come by a box on a stick"},
 }
 
 // Left are values that go together and are left out at a place, because what runs cells there
 // cannot express them.
 var Left = []Rule{
+	{"regions=table event=join", Namespaces, "a member joins a group with a table only while that has no regions, which the refusal says"},
 	{"source-switch=guard event=restart", Simulation, "the simulated switch does not store whose turn it was"},
 	{"source-switch=guard event=kill", Simulation, "the simulated switch does not store whose turn it was"},
 	{"shape=tree ack=quorum", Simulation, "simulated trees wait for all"},
@@ -111,4 +122,12 @@ var Left = []Rule{
 	{"shape=tree event=refused", Simulation, "the members of simulated trees stay the same"},
 	{"shape=tree event=region", Simulation, "the members of simulated trees stay the same"},
 	{"shape=tree event=switch", Simulation, "the members of simulated trees stay the same"},
+}
+
+// Missing are values that go together and that no cell has with everything else that they go
+// together with: each place has only a part of that.
+var Missing = []Rule{
+	{"shape=tree tag=vlan", Everywhere, "simulated trees stay the same, and the lab in namespaces has no tags"},
+	{"source-switch=guard tag=vlan", Everywhere, "the simulated switch does not store whose turn it was, and the lab in namespaces has no tags"},
+	{"shape=tree event=route-moved", Everywhere, "simulated trees wait for all; test/branches/roam_test.go moves hosts between real boxes"},
 }

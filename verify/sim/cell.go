@@ -87,21 +87,13 @@ func (r *Result) expect(c matrix.Cell) {
 	case rnic.RemoteAccess:
 		ok = refused && (c.Is("on-fatal", "fail") || c.Is("ack", "quorum"))
 	case rnic.RetryExceeded:
-		ok = refused || losesQuorum(c)
+		ok = refused || c.MayLoseQuorum()
 	case rnic.RemoteOperational:
-		ok = losesQuorum(c)
+		ok = c.MayLoseQuorum()
 	}
 	if r.Failure == nil && !ok {
 		r.Failure = &Failure{Ends, r.Took, fmt.Sprintf("the program of the first source heard: %v", r.Status)}
 	}
-}
-
-// losesQuorum reports whether a quorum may be had no more: without repair some receivers lack for
-// ever what it went on without, and others were evicted, have left, or send now.
-func losesQuorum(c matrix.Cell) bool {
-	evicts := c.Is("evict", "yes") || c.Is("event", "refused") && c.Is("on-fatal", "evict")
-	changes := c.Is("event", "leave") || !c.Is("source-switch", "none")
-	return c.Is("ack", "quorum") && (evicts || changes && c.Is("repair", "off"))
 }
 
 // cell draws a scenario with one box.
@@ -131,7 +123,7 @@ func (d drawer) cell(s *Scenario, c matrix.Cell) {
 	}
 	d.silence(s, c)
 	s.RetryCount, s.RNRRetry, s.Limit = retryForEver, retryForEver, s.longEnough()
-	if c.Is("event", "refused") || losesQuorum(c) { // then sources may wait in vain
+	if c.Is("event", "refused") || c.MayLoseQuorum() { // then sources may wait in vain
 		s.RetryCount = uint8(3 + d.IntN(4))
 	}
 	if c.Is("repair", "local") {

@@ -21,7 +21,7 @@ func TestMatrixHolds(t *testing.T) {
 				t.Fatalf("%v: %v", c, err)
 			}
 			if result.Failure != nil && !IsKnown(c) {
-				t.Errorf("%v\nreplay: make matrix CELL='%v' SEED=%d", result.Failure, c, seed)
+				t.Errorf("%v\nreplay: make matrix IN=simulation SEED=%d CELL='%v'", result.Failure, seed, c)
 			}
 			for _, dimension := range []string{"event", "loss"} {
 				value := dimension + "=" + c.Get(dimension)

@@ -44,6 +44,7 @@ type Options struct {
 type Bed struct {
 	Box   *netns.NS
 	Hosts []*Host
+	MTU   int // of all links, bytes
 	net   byte
 	host  byte // the last byte of the box's address
 	ipv6  bool
@@ -119,6 +120,7 @@ func (b *Bed) build(o Options) (err error) {
 	if o.MTU == 0 {
 		o.MTU = 1500
 	}
+	b.MTU = o.MTU
 	if b.Box, err = b.Create(); err != nil {
 		return err
 	}

@@ -191,5 +191,8 @@ func (b *Box) Start(ctx context.Context) error {
 // Kill ends the daemon without a warning.
 func (b *Box) Kill() error { return b.daemon.Kill() }
 
+// Stop asks the daemon to end, and waits until it has.
+func (b *Box) Stop() error { return b.daemon.Stop() }
+
 // Log is what the box's daemons have logged.
 func (b *Box) Log() string { return b.daemon.Log() }

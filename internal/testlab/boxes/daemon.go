@@ -64,6 +64,16 @@ func (d *Daemon) Kill() error {
 	return err
 }
 
+// Stop asks the daemon, which runs, to end, and waits until it has.
+func (d *Daemon) Stop() error {
+	if err := d.process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	<-d.ended
+	d.process = nil
+	return nil
+}
+
 // CPUTime returns what the daemon, which runs, has used since it was started.
 func (d *Daemon) CPUTime() (time.Duration, error) { return testlab.CPUTime(d.process.Pid) }
 

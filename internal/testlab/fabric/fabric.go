@@ -122,7 +122,7 @@ func (f *Fabric) Join(a, b *Box, between Between, seed uint32, perMillion int) (
 func (l *Link) plug(i int, between Between, n byte) (middle netns.Link, err error) {
 	e := &l.Ends[i]
 	name := fmt.Sprintf("up%d", len(e.Box.links))
-	port, middle, err := netns.CreateVeth(e.Box.Box, name, l.between, fmt.Sprintf("p%d", i), netns.VethOptions{})
+	port, middle, err := netns.CreateVeth(e.Box.Box, name, l.between, fmt.Sprintf("p%d", i), netns.VethOptions{MTU: e.Box.MTU})
 	if err != nil {
 		return middle, err
 	}

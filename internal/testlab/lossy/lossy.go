@@ -80,12 +80,16 @@ func attachEgress(end netns.Link, program *ebpf.Program) error {
 	})
 }
 
-// Lose changes how many packets of a million the link loses.
-func (l *Link) Lose(perMillion int) error {
+// Lose changes how many packets of a million the link loses in each direction.
+func (l *Link) Lose(perMillion int) error { return l.LoseEach(perMillion, perMillion) }
+
+// LoseEach changes how many packets of a million the link loses on their way to its end, and from
+// its end.
+func (l *Link) LoseEach(in, out int) error {
 	var errs []error
-	for _, d := range []*direction{l.in, l.out} {
+	for i, d := range []*direction{l.in, l.out} {
 		v, err := d.read()
-		v.Threshold = threshold(perMillion)
+		v.Threshold = threshold([]int{in, out}[i])
 		errs = append(errs, err, d.dice.Put(uint32(0), v))
 	}
 	return errors.Join(errs...)

@@ -173,6 +173,41 @@ func sendRaw(t *testing.T, from netns.Link, frame []byte) {
 	}
 }
 
+// Each direction has a share of its own.
+func TestDirectionsLoseDifferently(t *testing.T) {
+	a, b := netns.New(t), netns.New(t)
+	left, right := netns.Veth(t, a, "p0", b, "p1", netns.VethOptions{})
+	link, err := Attach(right, 7, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = link.Close() })
+	frame := make([]byte, 14+20+60) // IPv4 and UDP to port 4791
+	frame[12], frame[14+9] = 0x08, 17
+	binary.BigEndian.PutUint16(frame[14+20+2:], 4791)
+	for _, way := range [][2]int{{1_000_000, 0}, {0, 1_000_000}} {
+		if err := link.LoseEach(way[0], way[1]); err != nil {
+			t.Fatal(err)
+		}
+		for direction, from := range []netns.Link{left, right} {
+			counts := func() (lost, passed uint64) {
+				in, out, err := link.Lost()
+				goodIn, goodOut, err2 := link.Passed()
+				if err := errors.Join(err, err2); err != nil {
+					t.Fatal(err)
+				}
+				return [2]uint64{in, out}[direction], [2]uint64{goodIn, goodOut}[direction]
+			}
+			lost, passed := counts()
+			sendRaw(t, from, frame)
+			testlab.Eventually(t, testlab.Patience, "the packet is counted", func() bool { l, p := counts(); return l+p > lost+passed }, nil)
+			if l, _ := counts(); (l > lost) != (way[direction] > 0) {
+				t.Errorf("%d of a million are to be lost in direction %d: lost %d", way[direction], direction, l-lost)
+			}
+		}
+	}
+}
+
 // More than everything, and less than nothing, cannot be lost.
 func TestAShareThatIsNoShareIsRefused(t *testing.T) {
 	for _, perMillion := range []int{-1, 1_000_001} {

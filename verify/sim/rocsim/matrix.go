@@ -38,7 +38,7 @@ func (o *options) playMatrix(out io.Writer) (ok bool, err error) {
 	for k, c := range cells {
 		if x := &outcomes[k]; x.failed > 0 && !sim.IsKnown(c) {
 			ok = false
-			fmt.Fprintf(out, "\n%d of %d runs failed: %v\nreplay: make matrix SEED=%d CELL='%v'\n", x.failed, o.seeds, x.first, x.seed, c)
+			fmt.Fprintf(out, "\n%d of %d runs failed: %v\nreplay: make matrix IN=simulation SEED=%d CELL='%v'\n", x.failed, o.seeds, x.first, x.seed, c)
 		}
 	}
 	for _, known := range sim.KnownFailures {

@@ -1,0 +1,429 @@
+package matrix
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/internal/matrix"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/rnic/endpoint"
+	"github.com/rocast/rocast/internal/testlab/bed"
+	"github.com/rocast/rocast/internal/testlab/boxes"
+	"github.com/rocast/rocast/roce"
+)
+
+var (
+	seed  = flag.Uint64("seed", 1, "chooses the cells, and what is drawn in each")
+	cells = flag.Int("cells", 3, "how many cells to run")
+	only  = flag.String("only", "", "only cells that have these `values`")
+	line  = flag.String("cell", "", "run this cell alone, also if it is known to fail")
+)
+
+// knownFailures are values with which cells fail, and why. A run prints them, and fails if none of
+// its cells with them fails any more: then the entry is deleted.
+var knownFailures = []matrix.Rule{}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	status := m.Run()
+	boxes.RemoveProgram()
+	os.Exit(status)
+}
+
+// chosen returns the cells to run.
+func chosen(t *testing.T) (list []matrix.Cell) {
+	if *line != "" {
+		c, err := matrix.Parse(*line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []matrix.Cell{c}
+	}
+	if err := matrix.Check(*only); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range matrix.Cover(matrix.Namespaces, *seed) {
+		if c.Has(*only) && len(list) < *cells {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+func TestCells(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the daemons are programs of their own")
+	}
+	tried, failed := map[string]int{}, map[string]int{} // by known failure
+	for _, c := range chosen(t) {
+		if k := slices.IndexFunc(knownFailures, func(r matrix.Rule) bool { return c.Has(r.Of) }); k >= 0 && *line == "" {
+			of := knownFailures[k].Of
+			if tried[of]++; !holdsAlone(c) {
+				failed[of]++
+			}
+			continue
+		}
+		if why, ok := c.Runs(matrix.Namespaces); !ok {
+			t.Fatalf("%v is not run in namespaces: %s", c, why)
+		}
+		t.Run(c.String(), func(t *testing.T) {
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("replay: make matrix IN=namespaces SEED=%d CELL='%v'", *seed, c)
+				}
+			})
+			r := &run{lab: newLab(t, c), c: c, random: rand.New(rand.NewPCG(*seed, 1))}
+			r.play()
+		})
+	}
+	for _, r := range knownFailures {
+		t.Logf("known failure %s: %s: %d of %d cells", r.Of, r.Why, failed[r.Of], tried[r.Of])
+		if tried[r.Of] > 0 && failed[r.Of] == 0 {
+			t.Errorf("%s: it fails no longer; take it from knownFailures", r.Of)
+		}
+	}
+}
+
+// holdsAlone runs a cell in a process of its own, whose failure is not this one's, and reports
+// whether it holds.
+func holdsAlone(c matrix.Cell) bool {
+	program, err := os.Executable()
+	if err != nil {
+		return false
+	}
+	return exec.Command(program, "-test.run", "^TestCells$", "-cell", c.String(), "-seed", strconv.FormatUint(*seed, 10)).Run() == nil
+}
+
+// run is one cell while it is played.
+type run struct {
+	*lab
+	c       matrix.Cell
+	random  *rand.Rand
+	members []*member // the source first
+	spare   *member
+	file    string
+	rounds  int
+	broken  bool // the group has failed, because a receiver refused a WRITE or no quorum can be had
+	gone    map[*member]bool
+}
+
+func (r *run) play() {
+	r.gone = map[*member]bool{}
+	r.cast()
+	r.create()
+	r.round(r.members[0], r.event)
+	if !r.c.Is("source-switch", "none") && !r.broken {
+		r.round(r.active(1), nil)
+		if r.c.Is("event", "switch") {
+			r.round(r.active(2), nil)
+		}
+	}
+	if !r.broken {
+		if first := r.members[0]; r.active(0) == first {
+			r.round(first, nil)
+		}
+		r.stateIsRight()
+	}
+	r.nothingStays()
+}
+
+// cast makes the members: all hosts but the last one.
+func (r *run) cast() {
+	for i, h := range r.hosts {
+		m := &member{
+			Host: h, number: i, memory: make([]byte, memoryBytes), qpn: roce.QPN(100 + i),
+			sends: roce.PSN(0xFFFF80 + i), expects: roce.PSN(1000 * (i + 1)),
+		}
+		r.members = append(r.members, m)
+	}
+	last := len(r.members) - 1
+	r.spare, r.members = r.members[last], r.members[:last]
+	for i, m := range append(slices.Clone(r.members), r.spare) {
+		switch r.c.Get("addressing") {
+		case "virtual-qpn":
+			m.sees = r.hosts[min(1, len(r.hosts)-1)].IP
+			if i > 0 {
+				m.sees = r.hosts[0].IP
+			}
+		case "switch-ip":
+			m.sees = r.ip
+		default:
+			m.sees = r.at[0].GroupIP()
+		}
+	}
+}
+
+// create makes the group, and connects the hosts to it.
+func (r *run) create() {
+	ip := r.members[0].sees
+	r.file = text(r.c, ip, r.members)
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	if _, err := r.boxes[0].client.CreateGroup(ctx, []byte(r.file)); err != nil {
+		r.t.Fatalf("%v\n%s", err, r.file)
+	}
+	if r.c.Is("regions", "table") {
+		_, err := r.boxes[0].client.AddRegions(ctx, groupName, table(r.c, r.receivers()))
+		r.check(err)
+	}
+	r.ready()
+	for _, m := range append(slices.Clone(r.members), r.spare) {
+		r.connect(ctx, m)
+	}
+}
+
+// receivers are the members that are written to.
+func (r *run) receivers() []*member {
+	if r.c.Is("source-switch", "none") {
+		return r.members[1:]
+	}
+	return r.members
+}
+
+func (r *run) ready() {
+	r.t.Helper()
+	r.eventually("the group is ready", func() bool {
+		g, err := r.boxes[0].client.Group(r.t.Context(), groupName)
+		return err == nil && g.State == api.Ready
+	})
+}
+
+func (r *run) connect(ctx context.Context, m *member) {
+	r.t.Helper()
+	for _, p := range parts(r.c) {
+		at := m.at(r.c, p)
+		r.check(m.RNIC.Register(rnic.Region{VA: at.VA, RKey: at.RKey, Access: rnic.RemoteWrite, Bytes: m.memory[p.from:p.to]}))
+	}
+	mtu := map[string]int{"256": 256, "1024": 1024, "4096": 4096}[r.c.Get("mtu")]
+	config := bed.QP(m.qpn, m.sends, mtu)
+	config.Timeout = 15 // 134 ms, and no limit of retries
+	var err error
+	m.qp, err = m.RNIC.NewQP(config)
+	r.check(err)
+	r.check(m.qp.Connect(ctx, endpoint.Peer{IP: m.sees, QPN: groupQPN, PSN: m.expects}))
+}
+
+// active returns the member with this number if it gets all data, else the next one that does.
+func (r *run) active(from int) *member {
+	r.t.Helper()
+	for i := range r.members {
+		if m := r.members[(from+i)%len(r.members)]; r.getsAll(m, r.group()) {
+			return m
+		}
+	}
+	r.t.Fatalf("no member gets all data\n%s", r.state())
+	return nil
+}
+
+// getsAll reports whether the daemon says that a member gets everything. What is behind another box
+// is that box's.
+func (r *run) getsAll(m *member, g api.Group) bool {
+	for _, x := range g.Members {
+		if x.IP == m.IP.String() && x.QPN == uint32(m.qpn) {
+			return x.Part == "" || x.Part == "active" || x.Part == api.PartSource || x.Part == "joining" || x.Part == "unknown"
+		}
+	}
+	return false
+}
+
+// round lets a member write new data to the whole memory. midway is called when half of it is
+// written.
+func (r *run) round(from *member, midway func()) {
+	t := r.t
+	t.Helper()
+	r.rounds++
+	data := bed.Random(memoryBytes, byte(r.rounds))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	all := parts(r.c)
+	for i, p := range all {
+		half := midway
+		if i != len(all)/2 {
+			half = nil
+		}
+		if _, err := bed.Write(ctx, from.qp, p.virtual(), data[p.from:p.to], writeBytes, half); err != nil {
+			refused := r.c.Is("event", "refused") && strings.Contains(err.Error(), rnic.RemoteAccess.String())
+			if lost := r.c.MayLoseQuorum() && strings.Contains(err.Error(), rnic.RemoteOperational.String()); refused || lost {
+				r.broken = true
+				break
+			}
+			t.Fatalf("round %d from %v: %v\n%s", r.rounds, from.IP, err, r.state())
+		}
+	}
+	if r.broken {
+		if r.c.Is("on-fatal", "evict") && r.c.Is("ack", "all") {
+			t.Errorf("the source's QP has ended, and the receiver should have left\n%s", r.state())
+		}
+		return
+	}
+	if midway != nil && r.c.Is("event", "refused") && r.c.Is("on-fatal", "fail") && r.c.Is("ack", "all") {
+		t.Errorf("a receiver has refused a WRITE, and the source has heard nothing\n%s", r.state())
+	}
+	r.arrived(from, data)
+	if err := bed.CheckResponses(from.qp); err != nil {
+		t.Error(err)
+	}
+	delete(r.gone, r.spare)
+}
+
+// arrived expects that all have the data for whom the source waits, and soon everybody who gets all
+// data.
+func (r *run) arrived(from *member, data []byte) {
+	t := r.t
+	t.Helper()
+	has := func(m *member) bool { return m.Has(m.memory, data) }
+	lacking := func() (list []*member) {
+		for _, m := range r.members {
+			if m != from && (m != r.members[0] || !r.c.Is("source-switch", "none")) && !r.gone[m] && !has(m) {
+				list = append(list, m)
+			}
+		}
+		return list
+	}
+	if r.mayLack() {
+		n := 0
+		for _, m := range r.members {
+			if m != from && has(m) {
+				n++
+			}
+		}
+		if n < quorum && r.c.Is("ack", "quorum") {
+			t.Errorf("round %d: a quorum of %d has acknowledged everything, and %d members have it", r.rounds, quorum, n)
+		}
+		r.eventually(fmt.Sprintf("round %d: everybody has the data who is not said to lack it", r.rounds), func() bool {
+			g := r.group()
+			return !slices.ContainsFunc(lacking(), func(m *member) bool {
+				named := g.State == api.Degraded && strings.Contains(g.Reason, m.IP.String())
+				return r.getsAll(m, g) && !named
+			})
+		})
+		return
+	}
+	for _, m := range lacking() {
+		t.Errorf("round %d from %v: everything was acknowledged, and %v lacks some of it\n%s", r.rounds, from.IP, m.IP, r.state())
+	}
+}
+
+// mayLack reports whether the source may go on without some receivers.
+func (r *run) mayLack() bool {
+	return r.c.Is("ack", "quorum") || r.c.Is("evict", "yes") || r.c.Is("event", "refused") || r.c.Is("source-switch", "force")
+}
+
+// stateIsRight expects that the daemon calls the group healthy, if nobody had to leave it.
+func (r *run) stateIsRight() {
+	r.t.Helper()
+	if !r.mayLack() {
+		r.ready()
+	}
+	// What the box does not take, hosts get: with virtual-qpn the receiver that has the group's IP
+	// while no daemon runs, on a stick all of them while the switch does not know the box.
+	direct := r.c.Is("addressing", "virtual-qpn") && (r.c.Is("event", "kill") || r.c.Is("event", "restart")) ||
+		r.c.Is("shape", "stick") && r.c.Is("event", "port-renamed")
+	for _, m := range r.members {
+		if c := m.RNIC.Counters(); c.Rejected() != 0 && !r.c.Is("event", "refused") && !direct {
+			r.t.Errorf("%v refused frames: %v", m.IP, c.ByName())
+		}
+	}
+}
+
+// nothingStays ends the group and the daemons, and looks for what they left.
+func (r *run) nothingStays() {
+	t := r.t
+	t.Helper()
+	_, err := r.boxes[0].client.RemoveGroup(t.Context(), groupName)
+	r.check(err)
+	for i, b := range r.boxes {
+		r.eventually("the group is gone", func() bool {
+			g, err := b.client.Groups(t.Context())
+			return err == nil && len(g.Groups) == 0
+		})
+		r.check(b.stop())
+		out, err := b.ns.Exec("ip", "address")
+		r.check(err)
+		if !r.c.Is("addressing", "switch-ip") && strings.Contains(out, r.members[0].sees.String()+"/") {
+			t.Errorf("box %d still has the group's IP:\n%s", i, out)
+		}
+		out, err = b.ns.Exec("ip", "-details", "link")
+		r.check(err)
+		if strings.Contains(out, "prog/xdp") {
+			t.Errorf("box %d still has an XDP program:\n%s", i, out)
+		}
+		if left, _ := filepath.Glob(filepath.Join(b.stateDir, "*", groupName+"*")); b.stateDir != "" && len(left) > 0 {
+			t.Errorf("box %d has kept %q", i, left)
+		}
+	}
+}
+
+// event lets the cell's event happen, in the middle of a transfer.
+func (r *run) event() {
+	t, last := r.t, r.members[len(r.members)-1]
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	b := r.boxes[r.random.IntN(len(r.boxes))]
+	switch r.c.Get("event") {
+	case "restart":
+		r.check(b.stop())
+		r.begin(b)
+	case "kill":
+		r.check(b.kill())
+		r.begin(b)
+	case "join":
+		r.members = append(r.members, r.spare)
+		r.gone[r.spare] = true // until the next round
+		r.update(ctx)
+	case "leave":
+		r.gone[last] = true
+		r.members = r.members[:len(r.members)-1]
+		r.update(ctx)
+	case "cut":
+		r.check(last.Loss.Lose(1_000_000))
+		if r.c.Is("evict", "no") {
+			time.Sleep(300 * time.Millisecond)
+		} else {
+			time.Sleep(900 * time.Millisecond)
+		}
+		r.check(last.Loss.Lose(0))
+	case "refused":
+		for _, p := range parts(r.c) {
+			last.RNIC.Deregister(last.at(r.c, p).RKey)
+		}
+	case "region":
+		v := rnic.Remote{VA: 1 << 50, RKey: 0x999}
+		_, err := r.boxes[0].client.ChangeRegions(ctx, groupName, api.RegionChange{
+			Add: []api.NewRegion{newRegion(v, 4096, r.receivers(), func(*member) rnic.Remote { return v })}})
+		r.check(err)
+		_, err = r.boxes[0].client.ChangeRegions(ctx, groupName, api.RegionChange{Remove: []api.RegionStart{{VA: api.Hex(v.VA), RKey: api.Hex(v.RKey)}}})
+		r.check(err)
+	case "port-renamed":
+		p := r.ports[last.number]
+		for _, names := range [][2]string{{p.name, "renamed0"}, {"renamed0", p.name}} {
+			r.run(p.box.ns, "ip", "link", "set", names[0], "down")
+			r.run(p.box.ns, "ip", "link", "set", names[0], "name", names[1])
+			r.run(p.box.ns, "ip", "link", "set", names[1], "up")
+			if r.c.Is("shape", "stick") && r.ip.Is6() { // the kernel takes it away with the link
+				r.run(p.box.ns, "ip", "address", "add", netip.PrefixFrom(r.ip, r.at[0].Network().Bits()).String(), "dev", names[1], "nodad")
+			}
+		}
+	}
+}
+
+func (r *run) update(ctx context.Context) {
+	r.t.Helper()
+	r.file = text(r.c, r.members[0].sees, r.members)
+	if _, err := r.boxes[0].client.UpdateGroup(ctx, groupName, []byte(r.file)); err != nil {
+		r.t.Fatalf("%v\n%s", err, r.file)
+	}
+}
