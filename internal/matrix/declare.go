@@ -20,7 +20,8 @@ const (
 type Value struct {
 	Name string
 	Runs Place
-	// Elsewhere is the test of a value that no cell has yet: nothing shows with what it goes together.
+	// Elsewhere is the test of a value that no cell has yet: nothing shows with what it goes
+	// together.
 	Elsewhere string
 }
 
