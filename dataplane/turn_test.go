@@ -268,6 +268,9 @@ func TestWhatIsKeptGrowsOld(t *testing.T) {
 	k.store()
 	k.Switch.BeginTurn(k.group.ID, true)
 	k.gets(ipC, 1)
+	if notes := k.drain(); len(notes) != 1 || notes[0].What != feedback.NoteSource {
+		t.Errorf("b's packet is still there: %+v", notes)
+	}
 
 	k.posts(ipB, 1)
 	k.store()
@@ -353,4 +356,84 @@ func (k *keeper) takesTurn(next netip.Addr, random *rand.Rand) {
 		k.posts(next, 2)
 	}
 	k.gets(next, 2)
+}
+
+// The source goes on before control asks for the turn: then it is not its end.
+func TestTheSourceGoesOnBeforeATurnIsStored(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+	k.message(ipA)
+	k.posts(ipB, 1)
+	k.posts(ipA, 1)
+	if _, ok := k.Switch.NextTurn(k.group.ID); ok {
+		t.Error("the turn is to be stored, and a receiver lacks a packet")
+	}
+	k.gets(ipA, 1)
+	k.message(ipA)
+	k.store()
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.gets(ipB, 1)
+}
+
+// A receiver that the turn begins without is behind as soon as that is stored, even if it has
+// everything by the time that the turn begins: a restart would begin without it.
+func TestWhoIsStoredAsBehindIsBehind(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC), receiver(3, ipD))
+	k.group.Policy.Switch, k.group.Policy.Repair = feedback.SwitchForce, feedback.RepairLocal
+	k.begin()
+	k.message(ipA)
+	k.posts(ipA, 1)
+	for _, host := range []netip.Addr{ipB, ipC, ipD} {
+		heard(t, k.Net, host, roce.OpWriteOnly)
+	}
+	k.answer(ipB)
+	k.answer(ipC)
+	k.members[ipA].sends = k.members[ipA].sends.Next()
+	k.posts(ipB, 1)
+	k.store()
+	if notes := k.drain(); len(notes) != 2 || notes[1].What != feedback.NoteBehind || notes[1].Receiver != ipD {
+		t.Errorf("notes %+v", notes)
+	}
+	k.answer(ipD)
+	k.Switch.BeginTurn(k.group.ID, true)
+	if part := snapshot(t, k.Switch, k.group).Paths[k.group.FindPath(ipD, groupQPN)].Part; part != feedback.PartBehind {
+		t.Errorf("d is %v", part)
+	}
+	// Nothing of a's is retained any more: its PSNs may be those of b's packets.
+	if m := k.Switch.RepairMemory(); m.Packets != 1 {
+		t.Errorf("%d packets are retained, and b has sent one", m.Packets)
+	}
+}
+
+// A receiver that is joining is no part of the turn: nobody knows yet with which packet it begins.
+func TestWhoJoinsIsNotInTheTurn(t *testing.T) {
+	b, c, early := both(1, ipB, 500), receiver(2, ipC), receiver(4, ipEarly)
+	k := newKeeper(t, b, c)
+	k.message(ipA)
+	k.update(early, b, c)
+	k.posts(ipB, 1)
+	k.store()
+	if len(k.stored.Members) != 2 || k.stored.Member(early.QP()) != nil {
+		t.Errorf("members %+v", k.stored.Members)
+	}
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.gets(ipB, 1)
+}
+
+// The source of the turn that was stored has left the group. What the others have is asked before
+// one of them sends.
+func TestTheSourceOfTheStoredTurnHasLeft(t *testing.T) {
+	b, c, d := both(1, ipB, 500), both(2, ipC, 70), receiver(3, ipD)
+	k := newKeeper(t, b, c, d)
+	k.message(ipA)
+	k.posts(ipB, 3)
+	k.store()
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.gets(ipB, 3)
+	k.group.Paths = []mft.Path{c, d}
+	k.crash()
+	k.posts(ipA, 1)
+	k.tells()
+	k.store()
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.gets(ipA, 1)
 }
