@@ -272,18 +272,23 @@ func (st *state) recall(t *mft.Turn) mft.Sender {
 	return from
 }
 
-// question handles a packet by which the box above asks what has been acknowledged here. Only one
-// of the source's turn can be answered, when nothing is on its way here.
+// question handles a packet by which the box that sent it asks what has been acknowledged here. It
+// is answered for the turn of that box, when nothing of it is on its way here. Another turn may
+// have begun here since: it waits until the other box knows the end of the one before.
 func (c *Core) question(now feedback.Tick, st *state, leg *mft.Leg, sender int, out *Outputs) Reason {
+	to := *st.senderState(sender)
 	switch {
 	case sender != st.active:
 	case st.merge.MayAsk():
 		c.acts = st.merge.Ask(now, c.acts[:0])
 		c.perform(st, nil, out)
-	case st.merge.Settled() && st.merge.MaySwitch(now, st.claim(onlySends)):
-		out.Replies = append(out.Replies, st.reply(leg, st.merge.NextPSN().Prev(), roce.AETH{
-			Syndrome: st.noGrant(), MSN: st.merge.Messages(),
-		}, false))
+		return SourceAsks
+	default:
+		to.NextPSN, to.Messages = st.merge.NextPSN(), st.merge.Messages()
+		to.HadTurn = st.merge.Settled() && st.merge.MaySwitch(now, st.claim(onlySends))
+	}
+	if to.HadTurn {
+		out.Replies = append(out.Replies, st.reply(leg, to.NextPSN.Prev(), roce.AETH{Syndrome: st.noGrant(), MSN: to.Messages}, false))
 	}
 	return SourceAsks
 }

@@ -377,7 +377,8 @@ func TestTheSourceGoesOnBeforeATurnIsStored(t *testing.T) {
 // A receiver that the turn begins without is behind as soon as that is stored, even if it has
 // everything by the time that the turn begins: a restart would begin without it.
 func TestWhoIsStoredAsBehindIsBehind(t *testing.T) {
-	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC), receiver(3, ipD))
+	const sends = firstPSN - 900 // what a has sent is behind that
+	k := newKeeper(t, both(1, ipB, sends), receiver(2, ipC), receiver(3, ipD))
 	k.group.Policy.Switch, k.group.Policy.Repair = feedback.SwitchForce, feedback.RepairLocal
 	k.begin()
 	k.message(ipA)
@@ -436,4 +437,54 @@ func TestTheSourceOfTheStoredTurnHasLeft(t *testing.T) {
 	k.store()
 	k.Switch.BeginTurn(k.group.ID, true)
 	k.gets(ipA, 1)
+}
+
+// A box that asks hears what has been acknowledged of its own turn: when nothing of it is on its
+// way, or when another turn has begun since. A box that does not know either asks further.
+func TestABoxIsToldWhatHasBeenAcknowledged(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+	k.group.KeepsTurns = false
+	k.begin()
+	asks := func(from netip.Addr, want int64) {
+		t.Helper()
+		p := write(k.members[from].sends.Add(-9), nil)
+		p.src, p.bth.Opcode, p.reth = from, roce.OpWriteMiddle, nil
+		say(t, k.Net, p)
+		if want < 0 {
+			silent(t, k.Net)
+			return
+		}
+		if psn := heard(t, k.Net, from, roce.OpAck); int64(psn) != want {
+			t.Errorf("%v hears %d, want %d", from, psn, want)
+		}
+	}
+	asks(ipB, -1) // it had no turn
+	k.message(ipA)
+	k.message(ipA)
+	asks(ipA, int64(k.members[ipA].sends.Prev()))
+	k.posts(ipA, 1)
+	for _, host := range []netip.Addr{ipB, ipC} {
+		heard(t, k.Net, host, roce.OpWriteOnly)
+	}
+	asks(ipA, -1) // a packet is on its way
+	k.answer(ipB)
+	k.answer(ipC)
+	last := k.members[ipA].sends
+	k.members[ipA].sends, k.members[ipA].sent = last.Next(), k.members[ipA].sent+1
+	heard(t, k.Net, ipA, roce.OpAck)
+	k.message(ipB)
+	asks(ipA, int64(last)) // of its turn, which is over
+	asks(ipB, 500)
+	if m := moved(k.Switch); m["source-asks"] != 5 {
+		t.Errorf("counters %v", m)
+	}
+
+	k = newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+	k.message(ipA)
+	k.crash()
+	p := write(firstPSN, nil)
+	p.bth.Opcode, p.reth = roce.OpWriteMiddle, nil
+	say(t, k.Net, p)
+	k.tells()
+	asks(ipA, firstPSN)
 }

@@ -173,6 +173,18 @@ func TestTheSourceMovesThroughTheTree(t *testing.T) {
 	}
 }
 
+// After each turn a box is killed, and started again before the next host writes: each box has
+// stored the turns by itself, and boxes ask each other what the hosts behind them have.
+func TestTurnsInATreeOutliveCrashes(t *testing.T) {
+	tr := newTree(t, options{engine: "auto", memory: 256 << 10, both: true}, spine[0], spine[1])
+	for turn, h := range []int{0, 2, 1, 4, 0, 3, 2} {
+		tr.hold(tr.hosts[h], tr.write(tr.hosts[h], byte(10+turn), nil))
+		b := tr.boxes[turn%len(tr.boxes)]
+		check(t, b.daemon.Kill())
+		b.start()
+	}
+}
+
 // All hosts and boxes are in one network, in which both boxes have the group's IP. Each box serves
 // its own hosts, whichever of them a host's ARP request is answered by.
 func TestBoxesOfOneNetwork(t *testing.T) {
