@@ -58,6 +58,7 @@ func (c *Controller) PutBranch(ctx context.Context, upper, name string, b api.Br
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.confirmedAbove(g, b.Confirmed)
+	c.hearAbove(g, b.Problem)
 	return c.branchAnswer(g), nil
 }
 
@@ -83,6 +84,7 @@ func (c *Controller) renew(upper, name string, b *api.Branch) (answer api.Branch
 	g.branch.Lease = time.Duration(b.Lease) * time.Second
 	g.branch.expires = time.Now().Add(g.branch.Lease)
 	c.confirmedAbove(g, b.Confirmed)
+	c.hearAbove(g, b.Problem)
 	return c.branchAnswer(g), true
 }
 
@@ -169,6 +171,9 @@ func parseBranch(name string, b *api.Branch, own api.LinkEnd) (*groupfile.File, 
 
 // newBranch sets up a group for an upper box.
 func (c *Controller) newBranch(ctx context.Context, upper, name string, b *api.Branch) (*group, error) {
+	if b.Switched {
+		return nil, errSwitchedBelow
+	}
 	own, err := c.ownEnd(upper, b)
 	if err != nil {
 		return nil, err
@@ -222,6 +227,9 @@ func (c *Controller) nextBranch(ctx context.Context, g *group, upper string, b *
 		if changed, err := c.changeBranch(ctx, g, upper, b); changed || err != nil {
 			return g, err
 		}
+	}
+	if b.Switched { // newBranch would refuse it
+		return nil, errSwitchedBelow
 	}
 	if err := c.dropBranch(g, b.Version-1); err != nil {
 		return nil, err

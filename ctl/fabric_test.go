@@ -189,6 +189,10 @@ func (c caller) DeleteBranch(ctx context.Context, to, group string, version uint
 	return c.deliver(to, "DELETE", func(other *box) error { return other.DeleteBranch(ctx, c.name, group, version) })
 }
 
+func (c caller) TellUpper(_ context.Context, to, group string) error {
+	return c.deliver(to, "POST", func(other *box) error { return other.BranchChanged(c.name, group) })
+}
+
 func (c caller) Tree(ctx context.Context, to, group string) (tree api.Tree, err error) {
 	err = c.deliver(to, "GET", func(other *box) (err error) { tree, err = other.Tree(ctx, group); return err })
 	return tree, err

@@ -44,7 +44,8 @@ func (c *Controller) dueGroups(now time.Time) (due []*group) {
 			due = append(due, g)
 		}
 	}
-	return append(due, slices.Collect(maps.Keys(c.moved))...)
+	due = append(due, slices.Collect(maps.Keys(c.moved))...)
+	return append(due, slices.Collect(maps.Keys(c.failing))...)
 }
 
 func (c *Controller) linksDue(g *group, now time.Time) bool {
@@ -85,6 +86,10 @@ func (c *Controller) tend(ctx context.Context, g *group) {
 	expired := there && g.branch != nil && c.expire(g, time.Now())
 	_, moved := c.moved[g]
 	moved = moved && there && g.published != nil
+	_, failing := c.failing[g]
+	if !there {
+		delete(c.failing, g)
+	}
 	if moved || !there { // a group that has failed moves when it is published again
 		delete(c.moved, g)
 	}
@@ -97,6 +102,8 @@ func (c *Controller) tend(ctx context.Context, g *group) {
 		if err := c.dropBranch(g, g.branch.Version); err != nil {
 			c.Log.Error("could not end a branch", zap.String("group", g.name), zap.Error(err))
 		}
+	case failing:
+		c.tellFailure(ctx, g)
 	case moved:
 		c.rethink(ctx, g)
 		c.renewLinks(ctx, g)
@@ -165,6 +172,13 @@ func (c *Controller) noteRenewal(g *group, next *link) {
 	case next.problem == "" && at.problem != "":
 		c.Log.Info("a branch stands again", fields...)
 		c.events.Add(api.Event{Kind: api.NeighbourUp, Group: g.name, Neighbour: next.Box, Cause: "its part of the group stands again"})
+	}
+	if b := g.branch; b != nil && (at.problem != next.problem || !slices.Equal(at.absent, next.absent)) {
+		go func() { // the box above hears it with its next renewal if not now
+			ctx, cancel := context.WithTimeout(context.Background(), withdrawWithin)
+			defer cancel()
+			_ = c.Boxes.TellUpper(ctx, b.Upper, g.name)
+		}()
 	}
 	otherEnd, sameLater := at.Remote != next.Remote, slices.EqualFunc(at.Later, next.Later, later.equal)
 	at.Remote, at.absent, at.problem, at.asked, at.Begun, at.Later = next.Remote, next.absent, next.problem, next.asked, next.Begun, next.Later

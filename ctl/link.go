@@ -46,6 +46,7 @@ type branch struct {
 	Link    api.LinkEnd   `json:"link"` // the upper box's end
 	Own     api.LinkEnd   `json:"own"`
 
+	above   string // why the box above does not carry the group at present, or ""
 	expires time.Time
 	sent    roce.PSN // the highest PSN forwarded when the lease was looked at last
 }

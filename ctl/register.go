@@ -23,10 +23,12 @@ type errand struct {
 	visited    []string // up to this box
 	file       *groupfile.File
 	confirmed  []groupfile.ID // the receivers that have confirmed, wherever they are
+	switched   bool           // see api.Branch
+	problem    string         // see api.Branch
 }
 
 func (c *Controller) errandOf(g *group, f *groupfile.File) errand {
-	e := errand{name: g.name, root: c.Box, epoch: g.epoch, claim: g.claim, visited: []string{c.Box}, file: below(f)}
+	e := errand{name: g.name, root: c.Box, epoch: g.epoch, claim: g.claim, visited: []string{c.Box}, file: below(f), switched: g.past.Switched, problem: g.problem}
 	for i := range f.Receivers {
 		if id := f.Receivers[i].ID(); g.past.IsConfirmed(id) {
 			e.confirmed = append(e.confirmed, id)
@@ -34,6 +36,9 @@ func (c *Controller) errandOf(g *group, f *groupfile.File) errand {
 	}
 	if b := g.branch; b != nil {
 		e.root, e.claim, e.visited = b.Root, b.Claim, append(slices.Clone(b.Visited), c.Box)
+		if e.problem == "" {
+			e.problem = b.above
+		}
 	}
 	return e
 }
@@ -46,7 +51,7 @@ func (c *Controller) ask(ctx context.Context, e errand, l link) (link, error) {
 	request := api.Branch{
 		Registration: api.Registration, Root: e.root, Epoch: e.epoch, Claim: e.claim, Visited: e.visited, Version: l.Version,
 		Lease: int(c.lease() / time.Second), Within: int(within / time.Millisecond), Begun: l.Begun, Link: l.Local,
-		File: string(e.file.BranchText(l.membersIn(e.file))),
+		File: string(e.file.BranchText(l.membersIn(e.file))), Switched: e.switched, Problem: e.problem,
 	}
 	for _, m := range l.Later {
 		request.Later = append(request.Later, m.message())

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/store"
@@ -42,6 +43,12 @@ func (c *Controller) restore(k store.Group) {
 	c.groups[g.name] = g
 	c.events.Begin(g.name)
 	if k.Err != nil {
+		if file, err := groupfile.Parse(k.Text); err == nil { // then the neighbours can be told
+			g = newGroup(file, true)
+			g.name, g.restored = k.Name, !k.Idle
+			c.groups[g.name] = g
+			_ = g.recallTree(k.Tree, time.Now())
+		}
 		c.fail(g, unreadable(k.Err))
 		return
 	}
@@ -133,6 +140,9 @@ var (
 	// errSwitchedElsewhere: only the box that was the root has stored the turns.
 	errSwitchedElsewhere = errors.New("its source has switched, and only the box that carried it knows the offsets between the " +
 		"members' PSNs; start that box, or remove the group and create it again with fresh QPs and PSNs")
+	// errSwitchedBelow: a box that had the branch has stored the turns, and this one has not.
+	errSwitchedBelow = api.Errorf(api.BadRequest, "its source has switched, so no box can begin to carry a part of it; remove the group and create it "+
+		"again with fresh QPs and PSNs")
 	// errStays: the place of a member is that in the first source's PSNs (place.go).
 	errStays = errors.New("its source has switched, so its members stay where they are; restore the routes, or remove the group " +
 		"and create it again with fresh QPs and PSNs")
@@ -178,6 +188,9 @@ func (c *Controller) retry(g *group) {
 // R_Key that stands in a wrong place, so the log gets only the line number.
 func (c *Controller) fail(g *group, err error) {
 	g.problem = err.Error()
+	if g.branch != nil || len(g.links) > 0 {
+		c.failing[g] = struct{}{}
+	}
 	why := zap.Error(err)
 	if line := yamldoc.Line(err); line > 0 {
 		why = zap.Int("line", line)

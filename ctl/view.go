@@ -95,6 +95,9 @@ func summary(g *group) api.GroupSummary {
 			s.State, s.Reason = state, reason
 		}
 	}
+	if g.branch != nil && g.branch.above != "" && g.problem == "" {
+		s.State, s.Reason = api.Degraded, fmt.Sprintf("box %s, from which its data comes: %s", g.branch.Upper, g.branch.above)
+	}
 	if g.treeProblem != "" && g.problem == "" {
 		s.State, s.Reason = api.Degraded, g.treeProblem
 	}

@@ -27,6 +27,12 @@ type Branch struct {
 	// branch then treats it as after a restart.
 	Begun bool    `json:"begun"`
 	Link  LinkEnd `json:"link"`
+	// Switched says that the source of the group has switched. A box that does not know the branch
+	// then refuses it: only the box that had it knows what its receivers' QPs expect.
+	Switched bool `json:"switched,omitempty"`
+	// Problem is why the asking box, or one above, does not carry the group at present; absent: it
+	// does.
+	Problem string `json:"problem,omitempty"`
 	// Yours is the end that the asked box gave in its last answer; absent: it has given none.
 	Yours *LinkEnd `json:"yours,omitempty"`
 	// Later are the members that joined when the group was already running, and those that come
@@ -61,6 +67,11 @@ type LinkEnd struct {
 	IP  string `json:"ip"`
 	QPN uint32 `json:"qpn"`
 	PSN uint32 `json:"psn"`
+}
+
+// Told answers a box that has told of a change of its branch.
+type Told struct {
+	Name string `json:"name"`
 }
 
 // BranchAnswer says that a branch stands, together with those behind it.

@@ -38,6 +38,7 @@
 //
 //	GET    /v1/branches/{name}  Tree
 //	PUT    /v1/branches/{name}  Branch in, BranchAnswer out: register, renew or change a branch
+//	POST   /v1/branches/{name}  Told; the asking box carries a part of the group for the asked one
 //	DELETE /v1/branches/{name}  Removed; ?version=N is the version of the request
 //
 // Hosts reach a box over plain TCP (hosts: in the config), only by this path, and each of them

@@ -80,6 +80,8 @@ func TestABoxAsksItsNeighbour(t *testing.T) {
 			io.WriteString(w, `{"version": 7, "link": {"ip": "10.9.0.2", "qpn": 5, "psn": 6}}`)
 		case http.MethodGet:
 			io.WriteString(w, `{"box": "leaf2", "group": {"name": "g1", "memberCount": 3, "waitingCount": 0, "state": "ready", "restored": false}}`)
+		case http.MethodPost:
+			io.WriteString(w, `{"name": "g1"}`)
 		default:
 			io.WriteString(w, `{"removed": "g1"}`)
 		}
@@ -96,14 +98,17 @@ func TestABoxAsksItsNeighbour(t *testing.T) {
 	if err := c.DeleteBranch(t.Context(), "leaf2", "g1", 8); err != nil {
 		t.Error(err)
 	}
-	want := []string{"leaf1 PUT /v1/branches/g1 {", "leaf1 GET /v1/branches/g1 ", "leaf1 DELETE /v1/branches/g1?version=8 "}
+	if err := c.TellUpper(t.Context(), "leaf2", "g1"); err != nil {
+		t.Error(err)
+	}
+	want := []string{"leaf1 PUT /v1/branches/g1 {", "leaf1 GET /v1/branches/g1 ", "leaf1 DELETE /v1/branches/g1?version=8 ", "leaf1 POST /v1/branches/g1 "}
 	for i := range want {
 		if i >= len(asked) || !strings.HasPrefix(asked[i], want[i]) {
 			t.Errorf("asked %q", asked)
 			break
 		}
 	}
-	if len(asked) != 3 || !strings.Contains(asked[0], `"version":7`) {
+	if len(asked) != 4 || !strings.Contains(asked[0], `"version":7`) {
 		t.Errorf("asked %q", asked)
 	}
 }

@@ -72,6 +72,7 @@ var operations = []struct {
 	{name: "GET /openapi.yaml", answer: text{}},
 	{name: "GET /v1/branches/{name}", answer: api.Tree{}},
 	{name: "PUT /v1/branches/{name}", body: api.Branch{}, answer: api.BranchAnswer{}},
+	{name: "POST /v1/branches/{name}", answer: api.Told{}},
 	{name: "DELETE /v1/branches/{name}", answer: api.Removed{}, parameters: []string{"version"}},
 	{name: "POST /v1/hosts/{name}", body: api.HostRequest{}, answer: api.HostGroup{}, parameters: []string{"wait", "seen"}},
 	{name: "DELETE /v1/hosts/{name}", answer: api.Removed{}, parameters: []string{"whole", "tell"}},

@@ -26,6 +26,7 @@ type Branches interface {
 	PutBranch(ctx context.Context, upper, name string, b api.Branch) (api.BranchAnswer, error)
 	DeleteBranch(ctx context.Context, upper, name string, version uint64) error
 	BranchTree(ctx context.Context, upper, name string) (api.Tree, error)
+	BranchChanged(lower, name string) error
 }
 
 const (
@@ -77,6 +78,13 @@ func (s *Server) branchResources(c Branches) map[string]map[string]handler {
 	return map[string]map[string]handler{api.BranchesPath + "/{name}": {
 		http.MethodPut:    func(r *http.Request) (any, error) { return s.putBranch(r, c) },
 		http.MethodDelete: func(r *http.Request) (any, error) { return s.deleteBranch(r, c) },
+		http.MethodPost: func(r *http.Request) (any, error) {
+			lower, err := boxOf(r)
+			if err != nil {
+				return nil, err
+			}
+			return api.Told{Name: r.PathValue("name")}, c.BranchChanged(lower, r.PathValue("name"))
+		},
 		http.MethodGet: func(r *http.Request) (any, error) {
 			upper, err := boxOf(r)
 			if err != nil {

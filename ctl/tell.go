@@ -1,0 +1,74 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// A box that fails a group tells its neighbours in the group's tree at once: with the next renewal
+// they would hear of it only later, and a box below would never be asked again.
+
+// tellFailure tells the boxes below and above that this box does not carry a group at present.
+func (c *Controller) tellFailure(ctx context.Context, g *group) {
+	c.mu.Lock()
+	delete(c.failing, g)
+	if g.problem == "" || g.wanted == nil {
+		c.mu.Unlock()
+		return
+	}
+	e, upper := c.errandOf(g, g.wanted), ""
+	var links []*link
+	for _, l := range g.links {
+		copied := *l
+		links = append(links, &copied)
+	}
+	if g.branch != nil {
+		upper = g.branch.Upper
+	}
+	c.mu.Unlock()
+	_, err := c.askAll(ctx, e, links)
+	if upper != "" {
+		err = errors.Join(err, c.Boxes.TellUpper(ctx, upper, g.name))
+	}
+	if err != nil {
+		c.Log.Debug("could not tell a neighbour that a group has failed; rocastd tries again", zap.String("group", g.name), zap.Error(tellable(err)))
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.failing[g] = struct{}{}
+	}
+}
+
+// BranchChanged hears from a box below that its part of a group has changed.
+func (c *Controller) BranchChanged(lower, name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g := c.groups[name]; g != nil {
+		if l := linkTo(g.links, lower); l != nil {
+			l.asked = l.asked.Add(-c.lease()) // it is due
+			return nil
+		}
+	}
+	return api.Errorf(api.NotFound, "box %s does not ask box %s for a part of group %s", c.Box, lower, name)
+}
+
+// hearAbove takes what the box above says of itself, and lets the boxes below hear it. The caller
+// holds c.mu.
+func (c *Controller) hearAbove(g *group, problem string) {
+	b := g.branch
+	if b.above == problem {
+		return
+	}
+	if problem != "" {
+		c.events.Add(api.Event{Kind: api.NeighbourDown, Group: g.name, Neighbour: b.Upper, Cause: problem})
+	} else {
+		c.events.Add(api.Event{Kind: api.NeighbourUp, Group: g.name, Neighbour: b.Upper, Cause: "it carries the group again"})
+	}
+	b.above = problem
+	for _, l := range g.links {
+		l.asked = l.asked.Add(-c.lease())
+	}
+}
