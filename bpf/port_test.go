@@ -374,3 +374,114 @@ func TestFeatureAnswers(t *testing.T) {
 		}
 	}
 }
+
+// The programs know a port by the lowest bits of its interface's number. Another port with the same
+// bits is refused, and may be opened when the first one is closed. Then it gets no frames of the
+// first one.
+func TestAPortThatLooksLikeAnother(t *testing.T) {
+	c := load(t)
+	enterNamespace(t)
+	first := unattached(t, c, 0)
+	second := &Port{c: c, name: "rcother", ifindex: loopback + len(c.shared().Ports), number: 1, place: noPlace}
+	const want = "its interface has the number 16385, which the classifier cannot tell from the number 1 of another port; remove one of " +
+		"the two interfaces and make it again"
+	if err := second.register(); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	must(t, "close the refused port", second.Close())
+	if e := first.entry(); e.Ifindex != loopback || e.FirstSocket != first.socket(0) {
+		t.Errorf("the first port is %+v", e)
+	}
+	must(t, "close the first port", first.Close())
+	must(t, "open the second port", second.register())
+	if e := second.entry(); e.Ifindex != uint32(second.ifindex) || e.Number != 1 || e.Room != 0 {
+		t.Errorf("the second port is %+v", e)
+	}
+	must(t, "set a socket", second.SetSocket(0, openSocket(t, loopback).fd))
+	putTestGroups(t, c)
+	b := &bench{c, second}
+	if got := b.run(t, frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 16)).Verdict; got != PassNoSocket {
+		t.Errorf("a frame of the first port: %s", got)
+	}
+	must(t, "close the second port", second.Close())
+}
+
+// As many ports as there is room for have sockets of their own, and one more is refused.
+func TestPortsHaveSocketsOfTheirOwn(t *testing.T) {
+	c := load(t)
+	sockets := map[uint32]bool{}
+	open := func(i int) (*Port, error) {
+		p := &Port{c: c, name: fmt.Sprint("rc", i), ifindex: 1 + i, place: noPlace}
+		return p, p.register()
+	}
+	for i := range portsMax {
+		p, err := open(i)
+		must(t, "open "+p.name, err)
+		defer p.Close()
+		sockets[p.socket(0)], sockets[p.socket(QueuesMax-1)] = true, true
+	}
+	if len(sockets) != 2*portsMax || sockets[portsMax*QueuesMax] {
+		t.Errorf("%d ports have %d sockets", portsMax, len(sockets))
+	}
+	if _, err := open(portsMax); err == nil || !strings.Contains(err.Error(), "256 ports are open") {
+		t.Errorf("one more: %v", err)
+	}
+}
+
+// A port that is closed leaves no socket behind for the one that gets its place.
+func TestAClosedPortLeavesNoSocket(t *testing.T) {
+	b := newBench(t, true)
+	putTestGroups(t, b.c)
+	good := frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 16)
+	if got := b.run(t, good).Verdict; got != RedirectData {
+		t.Fatalf("an open port: %s", got)
+	}
+	must(t, "close", b.p.Close())
+	if got := b.run(t, good).Verdict; got != PassNoSocket {
+		t.Errorf("a closed port: %s", got)
+	}
+	place := b.p.place
+	b.p = unattached(t, b.c, 0)
+	if got := b.run(t, good).Verdict; got != PassNoSocket || b.p.place == place {
+		t.Errorf("the next port: %s, in place %d", got, b.p.place)
+	}
+}
+
+// Fan-out takes over at the ports that are open and at those that are opened later. Where one of
+// them refuses, all go on without it.
+func TestFanOutIsEngagedAtAllPorts(t *testing.T) {
+	c := load(t)
+	enterNamespace(t)
+	p := openPort(t, c, addVeth(t), ModeNative)
+	defer p.Close()
+	runs := func(p *Port, program *ebpf.Program) {
+		t.Helper()
+		link, err := p.link.Info()
+		must(t, "ask for the link", err)
+		info, err := program.Info()
+		must(t, "ask for the program", err)
+		if id, _ := info.ID(); link.Program != id {
+			t.Errorf("%s runs program %d, want %d", p.name, link.Program, id)
+		}
+	}
+	fanOut := func() *FanOut {
+		t.Helper()
+		f, err := c.LoadFanOut(testTables(), 0)
+		must(t, "load fan-out", err)
+		return f
+	}
+	runs(p, c.program)
+	gone := openPort(t, c, loopback, ModeGeneric)
+	must(t, "detach", gone.link.Detach())
+	if err := c.Engage(fanOut(), p, gone); err == nil || !strings.HasPrefix(err.Error(), "engage fan-out at port lo: ") {
+		t.Errorf("a port is gone: %v", err)
+	}
+	runs(p, c.program)
+	must(t, "close", gone.Close())
+	f := fanOut()
+	must(t, "engage", c.Engage(f, p))
+	runs(p, f.programs.Classify)
+	later := openPort(t, c, loopback, ModeGeneric)
+	defer later.Close()
+	runs(later, f.programs.Classify)
+}
