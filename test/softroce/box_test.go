@@ -96,6 +96,7 @@ var (
 	// mixedNICs are a NIC with native XDP on both kernels, one with native XDP without room for
 	// metadata on 6.12, and one without native XDP.
 	mixedNICs  = []nicModel{virtioNet, virtioNet, vmxnet3, e1000e}
+	fourDeaf   = []nicModel{virtioNetDeaf, virtioNetDeaf, virtioNetDeaf, virtioNetDeaf}
 	fourVirtio = []nicModel{virtioNetDMA, virtioNetDMA, virtioNetDMA, virtioNetDMA}
 
 	plainStories = []string{"write", "loss on a leg"}
@@ -123,6 +124,9 @@ var boxRuns = []struct {
 		{kernel: "6.12", config: "mode: generic", mtu: MTU1024, stories: plainStories, ports: allGeneric, missing: missing612},
 		{kernel: "6.12", config: "mode: copy", mtu: MTU4096, stories: []string{"path MTU"}, ports: someNative, missing: missing612},
 	}},
+	{fourDeaf, []boxRun{
+		{kernel: "6.12", config: "mode: copy", mtu: MTU1024, stories: plainStories, ports: allGeneric, missing: missing612},
+	}},
 	{fourVirtio, []boxRun{
 		{kernel: "6.1", config: "engine: auto", mtu: MTU1024, stories: plainStories, ports: allNative, missing: missing61, carried: true},
 		{kernel: "6.1", config: "mode: zero-copy", mtu: MTU1024, refused: "the device has no zero-copy"},
@@ -142,7 +146,7 @@ func TestBoxNICs(t *testing.T) {
 			if !slices.ContainsFunc(lab.runs, func(r boxRun) bool { return r.kernel == kernel }) {
 				continue
 			}
-			t.Run(kernel+" "+modelName(lab.nics[len(lab.nics)-1]), func(t *testing.T) {
+			t.Run(kernel+" "+labName(lab.nics[len(lab.nics)-1]), func(t *testing.T) {
 				l := openLab(t, Config{Kernel: kernel, Guests: len(lab.nics), MTU: MTU1024, BoxNICs: lab.nics})
 				site := inGuest{l.Box.(*BoxGuest)}
 				must(t, site.install(testContext(t, time.Minute), bin))
@@ -221,6 +225,14 @@ func (s *stage) checkFeatures(t *testing.T, ctx context.Context, run boxRun) {
 	if !slices.Equal(missing, run.missing) {
 		t.Errorf("%q are missing, want %q: %+v", missing, run.missing, list.Features)
 	}
+}
+
+// labName is the name of a lab of such NICs.
+func labName(model nicModel) string {
+	if model == virtioNetDeaf {
+		return "deaf " + modelName(model)
+	}
+	return modelName(model)
 }
 
 // modelName is the name of the device without its properties.

@@ -45,9 +45,12 @@ const (
 		"guest_ufo=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off"
 	// virtioNetDMA is a virtio-net that the guest addresses by way of the DMA API, which AF_XDP's
 	// zero-copy needs.
-	virtioNetDMA          = virtioNet + ",disable-legacy=on,iommu_platform=on"
-	vmxnet3      nicModel = "vmxnet3"
-	e1000e       nicModel = "e1000e"
+	virtioNetDMA = virtioNet + ",disable-legacy=on,iommu_platform=on"
+	// virtioNetDeaf is a virtio-net that takes an XDP program and never runs it: without mergeable
+	// buffers, the driver of a device with a large MTU has another way to receive.
+	virtioNetDeaf          = virtioNet + ",mrg_rxbuf=off,host_mtu=4200"
+	vmxnet3       nicModel = "vmxnet3"
+	e1000e        nicModel = "e1000e"
 )
 
 // machine is one run of QEMU, from power on to power off.
