@@ -56,7 +56,7 @@ func Check(c Config) error {
 	}
 	for i, f := range s.interfaces {
 		if c.Mode == ModeZeroCopy && f.info.State != dataplane.PortGone && lacksZeroCopy(now[i].ifIndex) {
-			return misfit{fmt.Errorf("open port %s: its driver has no AF_XDP zero-copy; write mode: copy", f.info.Name)}
+			return misfit{fmt.Errorf("open port %s: the device has no zero-copy; write mode: copy", f.info.Name)}
 		}
 	}
 	return nil

@@ -13,7 +13,7 @@ func TestACheckFindsAMissingZeroCopy(t *testing.T) {
 	w := newWorld(t)
 	w.plug(1, netns.VethOptions{})
 	for mode, want := range map[Mode]string{
-		ModeCopy: "", ModeGeneric: "", ModeZeroCopy: "open port p1: its driver has no AF_XDP zero-copy; write mode: copy",
+		ModeCopy: "", ModeGeneric: "", ModeZeroCopy: "open port p1: the device has no zero-copy; write mode: copy",
 	} {
 		var got error
 		if err := w.box.Do(func() error { got = Check(Config{Ports: []string{"p1", "later"}, Mode: mode}); return nil }); err != nil {
