@@ -3,7 +3,6 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -133,7 +132,7 @@ func (c *Classifier) open() (err error) {
 // changed lets the programs forget which groups they have found. A program may have looked up a key
 // just before it was changed, and it remembers that with the number of changes before.
 func (c *Classifier) changed() {
-	if checkOrder(runtime.GOARCH) == nil && c.counted().Add(1) == 0 { // 0 says that they remember nothing
+	if order() == nil && c.counted().Add(1) == 0 { // 0 says that they remember nothing
 		c.counted().Add(1)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/netip"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -476,7 +475,7 @@ func TestWhatAProgramRemembersOfGroups(t *testing.T) {
 		is := func(f classifierRocastFound) bool { // from hostA, or hostA6
 			return f.Group == group && f.Changes == b.c.counted().Load() && f.Src[3]>>24 == 1
 		}
-		if checkOrder(runtime.GOARCH) == nil && !slices.ContainsFunc(found, is) {
+		if order() == nil && !slices.ContainsFunc(found, is) {
 			t.Errorf("%s: no CPU remembers the group: %+v", what, found)
 		}
 	}
@@ -490,7 +489,7 @@ func TestWhatAProgramRemembersOfGroups(t *testing.T) {
 	if err := b.c.maps.Groups.Delete(encoded(t, Key{Dst: group6, QPN: groupQPN, Match: MatchDstQPN})); err != nil {
 		t.Fatal(err)
 	}
-	if checkOrder(runtime.GOARCH) == nil {
+	if order() == nil {
 		finds("IPv6 without a look-up", v6, 9)
 	}
 	put(t, b.c, key, 2)

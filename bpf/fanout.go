@@ -3,7 +3,6 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync/atomic"
 	"unsafe"
 
@@ -93,7 +92,7 @@ func (c *Classifier) LoadFanOut(t Tables, retained int) (*FanOut, error) {
 }
 
 func (c *Classifier) loadFanOutOf(spec *ebpf.CollectionSpec, t Tables, retained int) (*FanOut, error) {
-	if err := checkOrder(runtime.GOARCH); err != nil {
+	if err := order(); err != nil {
 		return nil, fmt.Errorf("load fan-out: %w", err)
 	}
 	spec.Maps[fanoutMapRetained].MaxEntries = uint32(max(retained, 1))
@@ -156,17 +155,6 @@ func (c *Classifier) classify() *ebpf.Program {
 		return c.fan.programs.Classify
 	}
 	return c.program
-}
-
-// checkOrder refuses CPUs that may read a slot before its word, and a path after it: fanout.c has
-// no barriers for them. Nor has classifier.c for those that may look up a group before they read
-// the number of changes.
-func checkOrder(arch string) error {
-	if arch != "amd64" {
-		return fmt.Errorf("fan-out in the kernel relies on the order in which x86 reads memory, this is %s: %w",
-			arch, errors.ErrUnsupported)
-	}
-	return nil
 }
 
 // open maps the shared memory and fills in the tables.
