@@ -654,3 +654,38 @@ func TestAGroupThatWasTakenBackIsNotLookedAt(t *testing.T) {
 		t.Errorf("the worker looks again after %v", pause)
 	}
 }
+
+// A group is removed and made again with the same addresses, QPNs and PSNs, while the core and the
+// engine retain packets of the one before. None of these is sent to the receivers of the new one.
+func TestAGroupThatIsMadeAgainHasNothingOfTheOneBefore(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	b.send(quiet(psn), quiet(psn+1))
+	if err := b.Switch.Remove(b.group.ID); err != nil {
+		t.Fatal(err)
+	}
+	again := group()
+	again.Policy = b.group.Policy
+	b.add(again)
+	b.group = again
+	for p := roce.PSN(firstPSN); p != psn; p = p.Next() {
+		b.send(quiet(p))
+		for path := range b.group.Paths {
+			b.answer(path, p, roce.SyndromeUnlimited)
+		}
+	}
+	b.expectEngine(true)
+	b.take(1)
+	b.answer(1, psn, roce.NAKSequence) // on its way since then
+	b.wait(20 * time.Millisecond)
+	if got := b.take(1); len(got) != 0 {
+		t.Errorf("the receiver is sent %+v", decode(t, got[0]))
+	}
+	anew := quiet(psn)
+	anew.payload = []byte("of the new group")
+	b.send(anew)
+	b.take(1)
+	b.answer(1, psn, roce.NAKSequence)
+	if got := b.take(1); len(got) != 1 || decode(t, got[0]).Payload != string(anew.payload) {
+		t.Errorf("the receiver that asks is sent %d packets, or another one", len(got))
+	}
+}
