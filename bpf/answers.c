@@ -122,11 +122,13 @@ static __always_inline __u64 lowest(const struct rocast_slot *slot, __u64 epoch)
  * If a word is closed, the frame goes to user space. User space may be opening the words again, and
  * would not look at the entry that was just moved before its next event: this one.
  */
-static __always_inline int tell(struct xdp_md *ctx, const struct rocast_crc *c, struct rocast_slot *slot, __u64 epoch, const __u32 l3_bytes)
+static __always_inline int tell(struct xdp_md *ctx, const struct frame *f, const struct rocast_crc *c, struct rocast_slot *slot,
+				__u64 epoch, const __u32 l3_bytes)
 {
-	const __u32 bth_off = sizeof(struct ethhdr) + l3_bytes + sizeof(struct udphdr);
-	__u8 *data = (void *)(long)ctx->data;
-	struct ack *ack = (void *)(data + bth_off);
+	const __u32 bth_off = l3_bytes + sizeof(struct udphdr); /* behind the Ethernet header */
+	__u32 l2_bytes = *(volatile __u8 *)&slot->ack_l2_bytes;
+	struct ack *ack;
+	__u8 *l3;
 	__u64 floor, told;
 	__u32 port, fan;
 	struct rocast_traffic *count;
@@ -138,9 +140,13 @@ static __always_inline int tell(struct xdp_md *ctx, const struct rocast_crc *c, 
 		return FOUND;
 	if (ahead(floor, told) <= 0)
 		return DROP_MERGED;
+	if (put_l2(ctx, slot->ack_l2, l2_bytes, f->meta.l3_off, slot->ack_keeps, f->meta.flags >> VLAN_SHIFT ? f->pcp : slot->pcp) != FOUND)
+		return DROP_MERGED;
+	l3 = l3_of(ctx, l2_bytes);
+	ack = (void *)(l3 + bth_off);
 	if ((void *)(ack + 1) > (void *)(long)ctx->data_end)
 		return DROP_MERGED; /* cannot be: the headers were read */
-	__builtin_memcpy(data, slot->ack, bth_off + sizeof(*ack));
+	__builtin_memcpy(l3, slot->ack, bth_off + sizeof(*ack));
 	ack->bth.psn = bpf_htonl(floor & PSN_MASK);
 	ack->aeth |= bpf_htonl(floor >> WORD_MESSAGES_SHIFT & PSN_MASK);
 	ack->icrc ^= crc_word(c, bpf_htonl(floor & PSN_MASK) |
@@ -162,7 +168,7 @@ static __always_inline int tell(struct xdp_md *ctx, const struct rocast_crc *c, 
 			count = bpf_map_lookup_elem(&traffic, &port);
 			if (count) {
 				count->tx_frames++;
-				count->tx_bytes += bth_off + sizeof(*ack);
+				count->tx_bytes += l2_bytes + bth_off + sizeof(*ack);
 			}
 			return REDIRECT_MERGED;
 		}
@@ -178,9 +184,9 @@ static __always_inline int tell(struct xdp_md *ctx, const struct rocast_crc *c, 
 static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, struct rocast_slot *slot, __u32 place,
 				 __u64 word, __u32 number, const __u32 l3_bytes)
 {
-	const __u32 bytes = sizeof(struct ethhdr) + l3_bytes + sizeof(struct udphdr) + sizeof(struct ack);
-	__u8 *data = (void *)(long)ctx->data;
-	struct udphdr *udp = (void *)(data + sizeof(struct ethhdr) + l3_bytes);
+	const __u32 bytes = f->meta.l3_off + l3_bytes + sizeof(struct udphdr) + sizeof(struct ack);
+	__u8 *l3 = l3_of(ctx, f->meta.l3_off);
+	struct udphdr *udp = (void *)(l3 + l3_bytes);
 	struct ack *ack = (void *)(udp + 1);
 	__u64 epoch = word >> WORD_EPOCH_SHIFT, told = *(volatile __u64 *)&slot->told, was, is;
 	__u32 port = number & (SLOT_PORTS - 1), ip_bytes, psn, msn, at = SLOT_ANSWERS;
@@ -197,9 +203,9 @@ static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, stru
 	    (void *)(ack + 1) > (void *)(long)ctx->data_end || bpf_xdp_get_buff_len(ctx) != bytes)
 		return FOUND;
 	if (l3_bytes == sizeof(struct iphdr))
-		ip_bytes = __builtin_bswap16(((struct iphdr *)(data + sizeof(struct ethhdr)))->tot_len) - sizeof(struct iphdr);
+		ip_bytes = __builtin_bswap16(((struct iphdr *)l3)->tot_len) - sizeof(struct iphdr);
 	else
-		ip_bytes = __builtin_bswap16(((struct ipv6hdr *)(data + sizeof(struct ethhdr)))->payload_len);
+		ip_bytes = __builtin_bswap16(((struct ipv6hdr *)l3)->payload_len);
 	if (ip_bytes != sizeof(*udp) + sizeof(*ack) || udp->len != bpf_htons(sizeof(*udp) + sizeof(*ack)) ||
 	    ack->bth.opcode != OP_ACKNOWLEDGE || ack->bth.se_m_pad_tver != slot->migrated ||
 	    ack->aeth & bpf_htonl((__u32)AETH_NOT_ACK << 24))
@@ -213,7 +219,7 @@ static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, stru
 		p = bpf_map_lookup_elem(&paths, &index);
 		if (!p)
 			break;
-		if (p->answer_qpn != f->qpn)
+		if (p->answer_qpn != f->qpn || !same_vlans(p->vlans, f->vlans))
 			continue;
 		if (l3_bytes == sizeof(struct iphdr) ?
 		    p->addresses[0] == f->dst[3] && p->addresses[1] == f->src[3] :
@@ -223,12 +229,12 @@ static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, stru
 			break;
 		}
 	}
-	if (!path || at >= slot->answers || path->l2_bytes != sizeof(struct ethhdr))
+	if (!path || at >= slot->answers)
 		return FOUND;
 	psn = (bpf_ntohl(ack->bth.psn) - path->delta_psn) & PSN_MASK;
 	msn = (bpf_ntohl(ack->aeth) + path->delta_msn) & PSN_MASK;
 	/* What was never sent cannot be acknowledged: rule 1. */
-	if (ahead(psn, word) >= 0 || !undamaged(c, data + sizeof(struct ethhdr), ack, l3_bytes))
+	if (ahead(psn, word) >= 0 || !undamaged(c, l3, ack, l3_bytes))
 		return FOUND;
 	/* The verifier does not see the loop's bound, so the compiler must not rely on it either. */
 	asm volatile("" : "+r"(at));
@@ -247,7 +253,7 @@ static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, stru
 	if (__sync_val_compare_and_swap(&slot->acked[at], was, is) != was)
 		return FOUND;
 merged:
-	step = tell(ctx, c, slot, epoch, l3_bytes);
+	step = tell(ctx, f, c, slot, epoch, l3_bytes);
 	count = bpf_map_lookup_elem(&traffic, &port);
 	if (step != FOUND && count) {
 		count->rx_frames++;
@@ -268,7 +274,7 @@ static __always_inline int take_answer(struct xdp_md *ctx, const struct frame *f
 	word = *(volatile __u64 *)&slot->word;
 	in_order();
 	/* A packet that disarmed the group may be one that the source sends again: rule 1. */
-	if (!(word & WORD_ARMED) || slot->group != f->meta.group || f->meta.l3_off != sizeof(struct ethhdr))
+	if (!(word & WORD_ARMED) || slot->group != f->meta.group)
 		return FOUND;
 	if (f->meta.flags & IPV6)
 		return slot->ipv6 ? merge(ctx, f, slot, index, word, number, sizeof(struct ipv6hdr)) : FOUND;

@@ -49,7 +49,8 @@ func (b *answerBench) begin() {
 	slot, paths := b.fan.Slot(fanGroup), b.fan.Paths(fanGroup)
 	slot.Ports[fanPort].First, slot.Ports[fanPort].Count = 0, uint8(len(b.receivers))
 	slot.Answers, slot.AckIfindex, slot.AckPort = uint32(len(b.receivers)), loopback, fanPort+1
-	copy(slot.Ack[:], b.told(0, 0))
+	slot.AckL2Bytes = uint8(copy(slot.AckL2[:], b.told(0, 0)[:14]))
+	copy(slot.Ack[:], b.told(0, 0)[14:])
 	for i := range b.receivers {
 		b.receivers[i] = netip.AddrFrom4([4]byte{10, 77, 9, byte(10 + i)})
 		if b.flow.in.Dst.Is6() {
@@ -269,7 +270,19 @@ func TestOtherAnswersGoToUserSpace(t *testing.T) {
 				b.fan.Slot(fanGroup).Answers = 1
 				return nil
 			},
-			"of a path with tags": func(b *answerBench, a *answer) []byte { b.fan.Paths(fanGroup)[1].L2Bytes = 18; return nil },
+			"of a path in a VLAN": func(b *answerBench, a *answer) []byte { b.fan.Paths(fanGroup)[1].Vlans[0] = 0x8100_0005; return nil },
+			"of a path with two tags": func(b *answerBench, a *answer) []byte {
+				b.fan.Paths(fanGroup)[1].Vlans = [2]uint32{0x8100_0005, 0x8100_0006}
+				return slices.Insert(a.frame(), 12, 0x81, 0, 0, 5)
+			},
+			"of a path in another VLAN": func(b *answerBench, a *answer) []byte {
+				b.fan.Paths(fanGroup)[1].Vlans[0] = 0x8100_0006
+				return slices.Insert(a.frame(), 12, 0x81, 0, 0, 5)
+			},
+			"of a path with another kind of tag": func(b *answerBench, a *answer) []byte {
+				b.fan.Paths(fanGroup)[1].Vlans[0] = 0x88A8_0005
+				return slices.Insert(a.frame(), 12, 0x81, 0, 0, 5)
+			},
 			"disarmed": func(b *answerBench, a *answer) []byte {
 				b.fan.Word(fanGroup).And(^uint64(1 << 49))
 				return nil
@@ -310,6 +323,60 @@ func TestOtherAnswersGoToUserSpace(t *testing.T) {
 			verdict, out := b.classify(t, in)
 			if verdict != RedirectFeedback || !bytes.HasSuffix(out, in) || b.words() != before {
 				t.Errorf("%s, IPv6 %v: %v, %x, want %x", name, ipv6, verdict, b.words(), before)
+			}
+		}
+	}
+}
+
+// The ACK to the source has the source's VLAN tags, whatever tags the receiver's ACK has, with the
+// priority of the receiver's ACK. If that one has no tag, the priority is the slot's.
+func TestTaggedAnswersAreMerged(t *testing.T) {
+	insert := func(l2 []byte, tags ...byte) []byte { return slices.Insert(slices.Clone(l2), 12, tags...) }
+	for _, ipv6 := range []bool{false, true} {
+		b := newAnswerBench(t, ipv6)
+		slot, paths := b.fan.Slot(fanGroup), b.fan.Paths(fanGroup)
+		for _, in := range []struct {
+			tags  []byte
+			vlans [2]uint32
+			pcp   byte
+		}{
+			{nil, [2]uint32{}, 0x40},
+			{[]byte{0x81, 0, 0xA0, 0}, [2]uint32{}, 0xA0},
+			{[]byte{0x81, 0, 0x6F, 0xFF}, [2]uint32{0x8100_0FFF}, 0x60},
+			{[]byte{0x88, 0xA8, 0x00, 5, 0x81, 0, 0xE0, 6}, [2]uint32{0x88A8_0005, 0x8100_0006}, 0},
+		} {
+			for _, out := range [][]byte{nil, {0x81, 0, 0, 7}, {0x88, 0xA8, 0, 8, 0x81, 0, 0, 9}} {
+				for keeps := range uint8(4) {
+					b.begin()
+					told := b.told(roce.PSN(answerNext).Add(-5), 4)
+					l2 := insert(told[:14], out...)
+					slot.AckL2Bytes, slot.AckKeeps, slot.Pcp = uint8(copy(slot.AckL2[:], l2)), keeps, 0x40
+					for i := 0; i < len(out)/4; i++ {
+						if keeps>>i&1 != 0 {
+							l2[14+4*i] |= in.pcp
+						}
+					}
+					before, err := b.fan.Traffic(fanPort + 1)
+					fatal(t, err)
+					for i := range b.receivers {
+						paths[i].Vlans = in.vlans
+						verdict, got := b.classify(t, insert(b.ack(i, -5, 4).frame(), in.tags...))
+						switch want := append(slices.Clone(l2), told[14:]...); {
+						case i < 2 && verdict != DropMerged,
+							i == 2 && (verdict != RedirectMerged || !bytes.Equal(got, want)):
+							t.Fatalf("IPv6 %v, tags %x, to the source %x, keeps %d, receiver %d: %v\n%x\n%x", ipv6, in.tags, out, keeps, i, verdict, got, want)
+						case i == 2:
+							if action, passed := b.run(t, got); action != actionPass || !bytes.Equal(passed, want) {
+								t.Fatalf("the ACK at its port: action %d\n%x", action, passed)
+							}
+						}
+					}
+					after, err := b.fan.Traffic(fanPort + 1)
+					fatal(t, err)
+					if after.TxBytes != before.TxBytes+uint64(len(told)+len(out)) {
+						t.Errorf("%d bytes are counted", after.TxBytes-before.TxBytes)
+					}
+				}
 			}
 		}
 	}

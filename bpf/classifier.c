@@ -17,6 +17,7 @@ enum {
 	MF_AND_OFFSET = 0x3fff, /* of IPv4's frag_off, without DF */
 	VLAN_TAGS_MAX = 2,
 	VLAN_ID_MASK = 0x0fff, /* of a tag's TCI */
+	PCP_MASK = 0xe0, /* of the TCI's first byte */
 	QP1 = 1, /* the general services QP: connection management */
 };
 
@@ -193,6 +194,7 @@ struct frame {
 	__be32 src[4];
 	__be32 dst[4];
 	__u32 qpn;
+	__u8 pcp; /* the priority of the outermost tag, in the bits of a TCI's first byte */
 	__u32 vlans[VLAN_TAGS_MAX]; /* TPID and VLAN ID, the outermost first; tags with VLAN ID 0 are left out */
 	struct rocast_meta meta;
 };
@@ -246,6 +248,8 @@ static __always_inline int read_ethernet(struct frame *f)
 		if (!take(f, sizeof(*vlan)))
 			return PASS_TRUNCATED;
 		put_vlan(f, f->proto, vlan->h_vlan_TCI);
+		if (i == 0)
+			f->pcp = vlan->h_vlan_TCI & PCP_MASK;
 		f->proto = vlan->h_vlan_encapsulated_proto;
 		tags++;
 	}

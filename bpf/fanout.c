@@ -27,7 +27,8 @@ enum {
 	SLOT_PORTS = 64, /* a group with a member behind a port of a higher number is not armed */
 	SLOT_REGIONS = 4, /* memory regions of an armed group */
 	SLOT_ANSWERS = 16, /* paths of a group whose answers are merged here */
-	ACK_BYTES = 14 + 40 + 8 + 12 + 4 + 4, /* of a merged ACK over IPv6, which is the longest */
+	ACK_BYTES = 40 + 8 + 12 + 4 + 4, /* of a merged ACK over IPv6, which is the longest, behind its Ethernet header */
+	L2_BYTES = 22, /* of an Ethernet header with two VLAN tags */
 	FANS = 256, /* different sets of ports that groups send to */
 	FAN_ENTRIES = SLOT_PATHS,
 	LENGTHS = 1024, /* different lengths, in 4-byte words between the BTH and the ICRC */
@@ -94,6 +95,7 @@ struct rocast_slot {
 	__be16 pkey;
 	__u8 traffic_class; /* without ECN */
 	__u8 ipv6;
+	__u32 vlans[2]; /* of the source, as in struct frame */
 	__u16 mtu; /* payload bytes */
 	__u16 region_count;
 	__u32 retained_first; /* the group's part of the map retained */
@@ -110,7 +112,11 @@ struct rocast_slot {
 	__u32 span; /* how far beyond told packets may be carried */
 	__u8 multipath; /* the source's packets may come by other ports than ingress too */
 	__u8 migrated; /* the MigReq bit of all answers, as in the BTH */
-	__u8 ack[ACK_BYTES]; /* the ACK to the source with PSN 0 and MSN 0 */
+	__u8 pcp; /* of the ACK to the source where the answer has no tag, as in a TCI */
+	__u8 ack_l2_bytes;
+	__u8 ack_keeps; /* like rocast_path.keeps */
+	__u8 ack_l2[L2_BYTES]; /* the Ethernet header of the ACK to the source */
+	__u8 ack[ACK_BYTES]; /* what follows, with PSN 0 and MSN 0 */
 };
 
 /*
@@ -123,6 +129,8 @@ struct rocast_target {
 	__u32 crc; /* the change of the CRC register at the end of the RETH that addresses, QPN and R_Key cause */
 };
 
+enum rocast_keeps { KEEPS_OUTER = 1, KEEPS_INNER = 2 };
+
 /* How a copy for one path differs from the packet received. */
 struct rocast_path {
 	__u32 crc; /* the change of the CRC register at the end of the BTH that addresses and QPN cause */
@@ -130,10 +138,12 @@ struct rocast_path {
 	__u32 delta_psn;
 	__u16 checksum; /* added to the complement of the IPv4 header checksum; includes TTL - 1 */
 	__u8 l2_bytes;
-	__u8 l2[22];
-	__u8 zero[3];
+	__u8 l2[L2_BYTES];
+	__u8 keeps; /* which tags of l2 get the priority of the packet; in l2 it is 0: see enum rocast_keeps */
+	__u8 zero[2];
 	__u32 answer_qpn; /* to which the receiver answers */
 	__u32 delta_msn; /* of the source's MSNs from the receiver's */
+	__u32 vlans[2]; /* of l2, as in struct frame */
 	__be32 addresses[8]; /* source and destination; IPv4 has one word each */
 	struct rocast_target targets[SLOT_REGIONS];
 };
@@ -236,7 +246,7 @@ struct fan_tag {
 	__u16 epoch;
 	__u16 words; /* number of words between the BTH and the ICRC */
 	__u8 region;
-	__u8 ipv6;
+	__u8 flags; /* IPV6, and the packet's priority as in a TCI */
 	__u32 psn;
 };
 
@@ -386,6 +396,25 @@ static __always_inline __u32 region_of(const struct rocast_slot *slot, const str
 	return SLOT_REGIONS;
 }
 
+static __always_inline int same_vlans(const __u32 *a, const __u32 *b)
+{
+	return a[0] == b[0] && a[1] == b[1];
+}
+
+/*
+ * The IP header of a frame. The verifier needs a bound of its offset, and the compiler must not
+ * compute the pointer anew in another place.
+ */
+static __always_inline __u8 *l3_of(const struct xdp_md *ctx, __u32 off)
+{
+	__u8 *l3 = (void *)(long)ctx->data;
+
+	off &= 31;
+	l3 += off;
+	asm volatile("" : "+r"(l3));
+	return l3;
+}
+
 /*
  * Whether the packet comes from where the slot's source is, and goes to where the source sends. A
  * packet of anybody else must not disarm the group.
@@ -393,7 +422,7 @@ static __always_inline __u32 region_of(const struct rocast_slot *slot, const str
 static __always_inline int is_of(const struct xdp_md *ctx, const struct frame *f, const struct rocast_slot *slot)
 {
 	return !(f->meta.flags & IPV6) == !slot->ipv6 && f->qpn == slot->qpn && same(f->src, slot->src) &&
-	       same(f->dst, slot->dst) && !f->vlans[0] && (ctx->ingress_ifindex == slot->ingress || slot->multipath);
+	       same(f->dst, slot->dst) && same_vlans(f->vlans, slot->vlans) && (ctx->ingress_ifindex == slot->ingress || slot->multipath);
 }
 
 /*
@@ -401,12 +430,12 @@ static __always_inline int is_of(const struct xdp_md *ctx, const struct frame *f
  * tag, ends, asks and payload are filled in, or the reason to disarm the group. l3_bytes is a
  * constant in every call, so that the verifier sees constant offsets.
  */
-static __always_inline int plain(struct xdp_md *ctx, const struct rocast_slot *slot, __u64 word, const __u32 l3_bytes,
+static __always_inline int plain(struct xdp_md *ctx, const struct frame *f, const struct rocast_slot *slot, __u64 word, const __u32 l3_bytes,
 				 struct fan_tag *tag, __u32 *ends, __u32 *asks, __u32 *payload)
 {
-	__u8 *data = (void *)(long)ctx->data;
+	__u8 *l3 = l3_of(ctx, f->meta.l3_off);
 	void *end = (void *)(long)ctx->data_end;
-	struct udphdr *udp = (void *)(data + sizeof(struct ethhdr) + l3_bytes);
+	struct udphdr *udp = (void *)(l3 + l3_bytes);
 	struct bth *bth = (void *)(udp + 1);
 	struct reth *reth = (void *)(bth + 1);
 	__u32 udp_bytes, ip_bytes, ext_bytes, what, pad, traffic_class, hops, frame_bytes, bound;
@@ -419,13 +448,13 @@ static __always_inline int plain(struct xdp_md *ctx, const struct rocast_slot *s
 	if (beyond(slot, word, tag->psn))
 		return DISARMED_LIMIT;
 	if (l3_bytes == sizeof(struct iphdr)) {
-		struct iphdr *ip = (void *)(data + sizeof(struct ethhdr));
+		struct iphdr *ip = (void *)l3;
 
 		ip_bytes = __builtin_bswap16(ip->tot_len) - sizeof(*ip);
 		traffic_class = ip->tos;
 		hops = ip->ttl;
 	} else {
-		struct ipv6hdr *ip = (void *)(data + sizeof(struct ethhdr));
+		struct ipv6hdr *ip = (void *)l3;
 
 		ip_bytes = __builtin_bswap16(ip->payload_len);
 		traffic_class = bpf_ntohl(ip->version_class_flow) >> 20;
@@ -444,9 +473,10 @@ static __always_inline int plain(struct xdp_md *ctx, const struct rocast_slot *s
 	    tag->words >= LENGTHS)
 		return DISARMED_HEADER;
 	/* The frame must have one buffer, and behind the packet at most the padding of Ethernet. */
-	frame_bytes = sizeof(struct ethhdr) + l3_bytes + udp_bytes;
-	if (frame_bytes < 60)
-		frame_bytes = 60;
+	frame_bytes = l3_bytes + udp_bytes;
+	if (frame_bytes < ETH_DATA_MIN)
+		frame_bytes = ETH_DATA_MIN;
+	frame_bytes += f->meta.l3_off;
 	/*
 	 * The compiler must not mask in front of the byte swap: the verifiers of 6.1 and 6.12 know no
 	 * bound of what is swapped.
@@ -454,7 +484,7 @@ static __always_inline int plain(struct xdp_md *ctx, const struct rocast_slot *s
 	bound = udp_bytes;
 	asm volatile("" : "+r"(bound));
 	bound &= UDP_BYTES_MASK;
-	if (bpf_xdp_get_buff_len(ctx) > frame_bytes || data + sizeof(struct ethhdr) + l3_bytes + bound > (__u8 *)end)
+	if (bpf_xdp_get_buff_len(ctx) > frame_bytes || l3 + l3_bytes + bound > (__u8 *)end)
 		return DISARMED_HEADER;
 	tag->region = NO_REGION;
 	if (what & HAS_RETH) {
@@ -487,17 +517,48 @@ static __always_inline void retain(struct xdp_md *ctx, struct rocast_retained *t
 	*(volatile __u32 *)&to->psn = INVALID;
 	in_order();
 	to->bytes = bytes;
+	/* The verifier of 6.1 loses the bound when the compiler spills the register. */
+	asm volatile("" : "+r"(bytes));
 	if (bytes == 0 || bytes > RETAINED_BYTES || bpf_xdp_load_bytes(ctx, 0, to->frame, bytes))
 		return;
 	in_order();
 	*(volatile __u32 *)&to->psn = tag->psn;
 }
 
-/* The bytes of the frame that the tag describes, without padding. */
+/* The bytes of the frame that the tag describes, without VLAN tags and padding. */
 static __always_inline __u32 frame_bytes_of(const struct fan_tag *tag)
 {
-	return sizeof(struct ethhdr) + (tag->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) +
+	return sizeof(struct ethhdr) + (tag->flags & IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) +
 	       sizeof(struct udphdr) + sizeof(struct bth) + 4 + tag->words * 4;
+}
+
+/*
+ * Writes an Ethernet header in front of what follows the one of was bytes. Tags that keep the
+ * packet's priority get pcp.
+ */
+static __always_inline int put_l2(struct xdp_md *ctx, const __u8 *l2, __u32 bytes, __u32 was, __u8 keeps, __u8 pcp)
+{
+	__u8 *data;
+
+	if (bytes != 14 && bytes != 18 && bytes != 22)
+		return COPY_MALFORMED;
+	if (bytes != was && bpf_xdp_adjust_head(ctx, (int)was - (int)bytes))
+		return COPY_MALFORMED;
+	data = (void *)(long)ctx->data;
+	if (data + L2_BYTES > (__u8 *)(long)ctx->data_end)
+		return COPY_MALFORMED;
+	__builtin_memcpy(data, l2, 14);
+	if (bytes >= 18) {
+		__builtin_memcpy(data + 14, l2 + 14, 4);
+		if (keeps & KEEPS_OUTER)
+			data[14] |= pcp;
+	}
+	if (bytes == 22) {
+		__builtin_memcpy(data + 18, l2 + 18, 4);
+		if (keeps & KEEPS_INNER)
+			data[18] |= pcp;
+	}
+	return FOUND;
 }
 
 #include "answers.c"
@@ -534,18 +595,16 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f, co
 	in_order();
 	if (!(word & WORD_ARMED) || slot->group != f->meta.group || !is_of(ctx, f, slot))
 		return FOUND;
-	if (f->meta.l3_off != sizeof(struct ethhdr))
-		step = DISARMED_HEADER;
-	else if (f->meta.flags & IPV6)
-		step = plain(ctx, slot, word, sizeof(struct ipv6hdr), &tag, &ends, &asks, &payload);
+	if (f->meta.flags & IPV6)
+		step = plain(ctx, f, slot, word, sizeof(struct ipv6hdr), &tag, &ends, &asks, &payload);
 	else
-		step = plain(ctx, slot, word, sizeof(struct iphdr), &tag, &ends, &asks, &payload);
+		step = plain(ctx, f, slot, word, sizeof(struct iphdr), &tag, &ends, &asks, &payload);
 	fan = slot->fan;
 	devices = bpf_map_lookup_elem(&fans, &fan);
 	if (step == FOUND && !devices)
 		step = DISARMED_HEADER;
-	tag.ipv6 = slot->ipv6;
-	bytes = frame_bytes_of(&tag);
+	tag.flags = (f->meta.flags & IPV6) | f->pcp;
+	bytes = frame_bytes_of(&tag) + f->meta.l3_off - sizeof(struct ethhdr);
 	if (step == FOUND && slot->retained_entries) {
 		entry = retained_at(slot, tag.psn);
 		if (!entry || bytes > RETAINED_BYTES)
@@ -570,6 +629,10 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f, co
 	__sync_fetch_and_add(&slot->payload, payload);
 	if (entry)
 		retain(ctx, entry, &tag, bytes);
+	/* Without tags the headers of all copies stand at one place. put_l2 writes the path's tags. */
+	if (f->meta.l3_off != sizeof(struct ethhdr) &&
+	    bpf_xdp_adjust_head(ctx, f->meta.l3_off - (int)sizeof(struct ethhdr)))
+		return FOUND; /* cannot be: the headers are longer */
 	data = (void *)(long)ctx->data;
 	if (data + sizeof(struct ethhdr) > (__u8 *)(long)ctx->data_end)
 		return FOUND; /* cannot be: the headers were read */
@@ -685,36 +748,6 @@ static __always_inline int edit(struct xdp_md *ctx, const struct rocast_path *pa
 	return FOUND;
 }
 
-/* Writes the Ethernet header; VLAN tags make the frame longer at its front. */
-static __always_inline int put_l2(struct xdp_md *ctx, const struct rocast_path *path)
-{
-	__u8 *data;
-
-	switch (path->l2_bytes) {
-	case 14:
-		break;
-	case 18:
-		if (bpf_xdp_adjust_head(ctx, -4))
-			return COPY_MALFORMED;
-		break;
-	case 22:
-		if (bpf_xdp_adjust_head(ctx, -8))
-			return COPY_MALFORMED;
-		break;
-	default:
-		return COPY_MALFORMED;
-	}
-	data = (void *)(long)ctx->data;
-	if (data + 22 > (__u8 *)(long)ctx->data_end)
-		return COPY_MALFORMED;
-	__builtin_memcpy(data, path->l2, 14);
-	if (path->l2_bytes >= 18)
-		__builtin_memcpy(data + 14, path->l2 + 14, 4);
-	if (path->l2_bytes == 22)
-		__builtin_memcpy(data + 18, path->l2 + 18, 4);
-	return FOUND;
-}
-
 /* Returns how many copies of the same packet went to the port before: see struct rocast_turn. */
 static __always_inline __u32 rank_of(const struct fan_tag *tag, __u32 port)
 {
@@ -771,12 +804,12 @@ static __always_inline int make_copy(struct xdp_md *ctx, __u32 ifindex)
 	path = path_of(slot, &tag, port);
 	if (!path)
 		return COPY_STALE;
-	if (tag.ipv6)
+	if (tag.flags & IPV6)
 		step = edit(ctx, path, &tag, sizeof(struct ipv6hdr));
 	else
 		step = edit(ctx, path, &tag, sizeof(struct iphdr));
 	if (step == FOUND)
-		step = put_l2(ctx, path);
+		step = put_l2(ctx, path->l2, path->l2_bytes, sizeof(struct ethhdr), path->keeps, tag.flags & PCP_MASK);
 	/*
 	 * User space may write another block meanwhile, and changes the epoch before it does. So what
 	 * was read is all of one block, the tag's, if the epoch is the tag's now.
@@ -789,7 +822,7 @@ static __always_inline int make_copy(struct xdp_md *ctx, __u32 ifindex)
 	count = bpf_map_lookup_elem(&traffic, &port);
 	if (count) {
 		count->tx_frames++;
-		count->tx_bytes += path->l2_bytes + (tag.ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) +
+		count->tx_bytes += path->l2_bytes + (tag.flags & IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) +
 				   sizeof(struct udphdr) + sizeof(struct bth) + 4 + tag.words * 4;
 	}
 	return FOUND;
@@ -798,15 +831,17 @@ static __always_inline int make_copy(struct xdp_md *ctx, __u32 ifindex)
 /* Whether the frame is a merged ACK, which is complete. No copy has that opcode. */
 static __always_inline int is_merged(struct xdp_md *ctx)
 {
-	const struct ethhdr *eth = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	struct frame f = {
+		.cursor = (void *)(long)ctx->data,
+		.end = (void *)(long)ctx->data_end,
+	};
 	const __u8 *opcode;
 
-	if ((void *)(eth + 1) > end)
+	if (read_ethernet(&f) != FOUND)
 		return 0;
-	opcode = (const __u8 *)(eth + 1) + sizeof(struct udphdr);
-	opcode += eth->h_proto == bpf_htons(ETH_P_IPV6) ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
-	return (void *)(opcode + 1) <= end && *opcode == OP_ACKNOWLEDGE;
+	opcode = l3_of(ctx, f.meta.l3_off) + sizeof(struct udphdr);
+	opcode += f.proto == bpf_htons(ETH_P_IPV6) ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	return (void *)(opcode + 1) <= f.end && *opcode == OP_ACKNOWLEDGE;
 }
 
 static __always_inline int send(struct xdp_md *ctx, __u32 ifindex)

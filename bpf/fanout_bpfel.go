@@ -77,9 +77,11 @@ type fanoutRocastPath struct {
 	Checksum  uint16
 	L2Bytes   uint8
 	L2        [22]uint8
-	Zero      [3]uint8
+	Keeps     uint8
+	Zero      [2]uint8
 	AnswerQpn uint32
 	DeltaMsn  uint32
+	Vlans     [2]uint32
 	Addresses [8]uint32
 	Targets   [4]struct {
 		_       structs.HostLayout
@@ -110,6 +112,7 @@ type fanoutRocastSlot struct {
 	Pkey            uint16
 	TrafficClass    uint8
 	Ipv6            uint8
+	Vlans           [2]uint32
 	Mtu             uint16
 	RegionCount     uint16
 	RetainedFirst   uint32
@@ -135,8 +138,12 @@ type fanoutRocastSlot struct {
 	Span       uint32
 	Multipath  uint8
 	Migrated   uint8
-	Ack        [82]uint8
-	_          [4]byte
+	Pcp        uint8
+	AckL2Bytes uint8
+	AckKeeps   uint8
+	AckL2      [22]uint8
+	Ack        [68]uint8
+	_          [1]byte
 }
 
 type fanoutRocastTraffic struct {

@@ -87,6 +87,8 @@ type flow struct {
 	in, out roce.Flow
 	tclass  uint8
 	l2      []byte
+	tags    []byte // of the packets: VLAN tags
+	keeps   uint8  // of the tags of l2
 	delta   int32
 	at      int // the region's place among those of the group
 	region  Region
@@ -139,13 +141,18 @@ func (f *flow) packet(o roce.Opcode, psn roce.PSN, payload int) []byte {
 	if err != nil {
 		panic(err)
 	}
-	return b
+	return slices.Insert(b, 12, f.tags...)
 }
 
 // want returns the copy that View's setters make, field by field.
 func (f *flow) want(t *testing.T, frame []byte) []byte {
 	t.Helper()
-	b := append(slices.Clone(f.l2), frame[14:]...)
+	b := append(slices.Clone(f.l2), frame[14+len(f.tags):]...)
+	for i := 14; i < len(f.l2) && len(f.tags) > 0; i += 4 {
+		if f.keeps&(1<<(i/4-3)) != 0 {
+			b[i] |= f.tags[2] & 0xE0
+		}
+	}
 	var v roce.View
 	fatal(t, v.Decode(b, len(b)))
 	var was, is roce.MaskedHeaders
@@ -177,11 +184,17 @@ func (b *fanBench) arm(f *flow, psn roce.PSN, n int) {
 	if f.in.Dst.Is6() {
 		slot.Ipv6 = 1
 	}
+	for i, n := 0, 0; i < len(f.tags); i += 4 {
+		if tag := binary.BigEndian.Uint32(f.tags[i:]); tag&0xFFF != 0 {
+			slot.Vlans[n] = tag &^ 0xF000
+			n++
+		}
+	}
 	r := &slot.Regions[f.at]
 	r.Va, r.Length, r.Rkey = f.region.fromVA, f.region.length, f.region.fromKey
 	slot.Ports[fanPort].First, slot.Ports[fanPort].Count = 2, uint8(n)
 	p := &paths[2+n-1]
-	*p = Path{Crc: f.edit.CRC, Qpn: uint32(f.edit.DestQPN), DeltaPsn: uint32(f.delta), Checksum: f.edit.Checksum, L2Bytes: f.edit.L2Bytes, L2: f.edit.L2}
+	*p = Path{Crc: f.edit.CRC, Qpn: uint32(f.edit.DestQPN), DeltaPsn: uint32(f.delta), Checksum: f.edit.Checksum, L2Bytes: f.edit.L2Bytes, L2: f.edit.L2, Keeps: f.keeps}
 	for i := range p.Addresses {
 		p.Addresses[i] = binary.NativeEndian.Uint32(f.edit.Addresses[4*i:])
 	}
@@ -254,6 +267,8 @@ func TestCarriedCopies(t *testing.T) {
 			copy(l2[len(l2)-2:], []byte{0x86, 0xDD})
 		}
 		f := newFlow(ipv6, l2)
+		f.keeps = uint8(n / 2 % 4)
+		f.tags = [][]byte{nil, {0x81, 0, 0x60, 7}, {0x88, 0xA8, 0xBF, 0xFF, 0x81, 0, 0xE0, 1}, {0x81, 0, 0xA0, 0}, {0x81, 0, 0x20, 0, 0x81, 0, 0x40, 9}}[n%5]
 		psn := roce.PSN(0xFFFFFF - n%2) // the wrap
 		f.at = n % SlotRegions
 		b.arm(f, psn, 1)
@@ -420,8 +435,8 @@ func TestEverythingElseDisarms(t *testing.T) {
 
 // A packet that does not come from where the source is, or does not go to where the source sends,
 // goes to user space and disarms nothing: neither with the PSN that the group expects, nor with
-// another. The source's own packet disarms the group although it has a tag with a priority alone,
-// or comes by another port, where the source has several.
+// another. The source's own packet disarms the group although it comes by another port, where the
+// source has several.
 func TestAStrangersPacketDisarmsNothing(t *testing.T) {
 	b := newFanBench(t)
 	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
@@ -458,8 +473,6 @@ func TestAStrangersPacketDisarmsNothing(t *testing.T) {
 		{"VLAN", tag(0x8100, 1), false},
 		{"VLAN behind a priority", tag(0x8100, 1, 0x60), false},
 		{"VLAN in front of a priority", tag(0x88A8, 0x60, 1), false},
-		{"priority", tag(0x8100, 0x60), true},
-		{"two priorities", tag(0x8100, 0x60, 0x20), true},
 	} {
 		for _, ipv6 := range []bool{false, true} {
 			for _, ahead := range []int32{0, 1, -1} {
@@ -732,10 +745,12 @@ func TestWhatAsksIsNotedInFrontOfTheSwap(t *testing.T) {
 	go func() { // the program sees the armed word, and another one when it swaps
 		defer close(ended)
 		for n := uint64(0); !ends.Load(); n++ {
-			for _, armed := range []uint64{1 << 49, 0} {
-				if word.Swap(n<<50|armed|7)&0xFFFFFF == 8 {
-					counted.Store(true)
-				}
+			word.Store(n<<50 | 1<<49 | 7)
+			if word.Swap(n<<50)&0xFFFFFF == 8 {
+				counted.Store(true)
+			}
+			for range 20 { // when this thread stops, the group is seldom armed
+				word.Load()
 			}
 		}
 	}()
@@ -743,7 +758,7 @@ func TestWhatAsksIsNotedInFrontOfTheSwap(t *testing.T) {
 	for before, judged := uint64(0), false; !judged; {
 		asked.Store(0)
 		counted.Store(false)
-		opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 200}
+		opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 5000}
 		if _, err := b.c.classify().Run(&opts); err != nil || time.Now().After(deadline) {
 			t.Errorf("no swap was lost alone (%v)", err)
 			break

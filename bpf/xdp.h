@@ -62,6 +62,8 @@ static long (*bpf_xdp_adjust_meta)(struct xdp_md *ctx, int delta) = (void *)54;
 static __u64 (*bpf_xdp_get_buff_len)(struct xdp_md *ctx) = (void *)188;
 static long (*bpf_xdp_load_bytes)(struct xdp_md *ctx, __u32 offset, void *buf, __u32 len) = (void *)189;
 
+enum { ETH_DATA_MIN = 46 }; /* what is shorter is padded */
+
 enum {
 	ETH_P_IP = 0x0800,
 	ETH_P_8021Q = 0x8100,

@@ -51,13 +51,6 @@ func TestAGroupThatCannotBeArmed(t *testing.T) {
 			},
 			why: "need decisions",
 		},
-		"the source is in a VLAN": {
-			edit: func(g *mft.Group) {
-				l := &g.Source.Leg
-				l.L2Bytes = uint8(copy(l.L2[:], append(append([]byte{}, l.L2[:12]...), 0x81, 0, 0, 5, 8, 0)))
-			},
-			why: "VLAN",
-		},
 		"a receiver has no next hop": {
 			edit: func(g *mft.Group) { g.Paths[1].Port = mft.NoPort },
 			why:  "no next hop",

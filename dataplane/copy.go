@@ -27,6 +27,7 @@ func (c *Copy) Apply(f *Frame) (start int) {
 		*(*[untagged]byte)(f.Buf[start:]) = [untagged]byte(e.L2[:])
 	} else {
 		copy(f.Buf[start:], e.L2[:e.L2Bytes])
+		e.Priority.Write(f.Buf[start:start+int(e.L2Bytes)], was.PCP, was.Class)
 	}
 	return start
 }

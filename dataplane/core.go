@@ -251,6 +251,7 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 	}
 	c.sync(now, st, out)
 	v, head := &f.View, f.Head()
+	st.markAnswer(v, head)
 	aeth := v.AETH(head)
 	ev := feedback.Event{
 		Kind: feedback.Response, Path: path, Syndrome: aeth.Syndrome,
@@ -281,6 +282,7 @@ func (c *Core) cnp(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason 
 		return HopLimitExceeded
 	}
 	c.sync(now, st, out)
+	st.markAnswer(&f.View, f.Head())
 	st.tallies[path].cnps++
 	var outcome feedback.Outcome
 	c.acts, outcome = st.merge.Step(now, feedback.Event{Kind: feedback.CNP, Path: path}, c.acts[:0])
@@ -353,6 +355,7 @@ func (st *state) tell(f *Frame, a *feedback.Action, out *Outputs) {
 		Leg: st.sourceLeg(), Group: st.group.ID, CNP: true, PKey: st.marks.pkey,
 		TrafficClass: f.View.TrafficClass(f.Head()) &^ ecnMask,
 		HopLimit:     f.View.HopLimit(f.Head()) - 1,
+		PCP:          st.pcp(), Priority: st.group.Priority(st.sourceLeg()),
 	})
 }
 

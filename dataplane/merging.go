@@ -57,7 +57,6 @@ var (
 	errAnswersDecide = errors.New("an ACK needs a decision: with a quorum, with credits: merge, and where the receivers' ACKs " +
 		"differ in MigReq")
 	errAnswersPaths = fmt.Errorf("the group has more than %d receivers, the limit of the kernel engine's merging", mft.BlockAnswers)
-	errAnswersTags  = errors.New("a receiver sends VLAN tags")
 )
 
 // folding is what the engine merged for one group until endMerge.
@@ -82,20 +81,18 @@ func (st *state) mayMerge(b *mft.Block) error {
 	case len(b.Paths) > mft.BlockAnswers:
 		return errAnswersPaths
 	}
-	for i := range b.Paths {
-		if b.Paths[i].Path.L2Bytes != etherBytes {
-			return errAnswersTags
-		}
-	}
-	b.Source, b.MigReq = st.sourceLeg(), migReq
+	b.Source, b.MigReq, b.PCP = st.sourceLeg(), migReq, st.pcp()
+	b.Priority = st.group.Priority(b.Source)
 	return nil
 }
 
-// MergedACK is what an engine sends the source of a block when the lowest path is at a place.
-func MergedACK(b *mft.Block, at feedback.Place) Reply {
+// MergedACK is what an engine sends the source of a block when the lowest path is at a place,
+// because of an ACK with the priority pcp.
+func MergedACK(b *mft.Block, at feedback.Place, pcp uint8) Reply {
 	return Reply{
 		Leg: b.Source, PSN: at.PSN, AETH: roce.AETH{Syndrome: roce.SyndromeUnlimited, MSN: at.MSN}, MigReq: b.MigReq,
 		PKey: b.PKey, TrafficClass: b.TrafficClass, HopLimit: replyHopLimit,
+		PCP: pcp, Priority: b.Priority,
 	}
 }
 
@@ -103,12 +100,13 @@ func MergedACK(b *mft.Block, at feedback.Place) Reply {
 // w: of which path, and what it acknowledges.
 func PlainAck(f *Frame, b *mft.Block, w FanWord) (path int, at feedback.Place, ok bool) {
 	v, head := &f.View, f.Head()
-	if f.FragmentCount != 1 || v.Decode(head, f.Len()) != nil || v.VLANs != 0 || v.Opcode != roce.OpAck ||
+	if f.FragmentCount != 1 || v.Decode(head, f.Len()) != nil || v.Opcode != roce.OpAck ||
 		v.MigReq(head) != b.MigReq || !v.AETH(head).Syndrome.IsACK() {
 		return path, at, false
 	}
 	path = slices.IndexFunc(b.Paths, func(p mft.BlockPath) bool {
-		return p.Path.Port == f.Port && p.Path.Dst == v.SrcIP(head) && p.Path.Src == v.DstIP(head) && p.Path.RemoteQPN == v.DestQPN(head)
+		return p.Path.Port == f.Port && p.Path.Dst == v.SrcIP(head) && p.Path.Src == v.DstIP(head) && p.Path.RemoteQPN == v.DestQPN(head) &&
+			p.Path.VLANs() == mft.VLANsOf(head[:v.L3])
 	})
 	if path < 0 {
 		return path, at, false
@@ -117,9 +115,6 @@ func PlainAck(f *Frame, b *mft.Block, w FanWord) (path int, at feedback.Place, o
 	at = feedback.Place{PSN: v.PSN(head).Add(-p.DeltaPSN), MSN: v.AETH(head).MSN.Add(p.DeltaMSN)}
 	return path, at, at.PSN.Before(w.PSN) && v.Undamaged(f.Bytes())
 }
-
-// etherBytes is the length of an Ethernet header without VLAN tags.
-const etherBytes = 14
 
 // of notes the paths of the block with which the group was armed.
 func (m *merging) of(b *mft.Block) {

@@ -288,10 +288,6 @@ func TestWhoseAnswersGoToTheCore(t *testing.T) {
 		"a quorum":            {func(g *mft.Group) { g.Policy.Ack = 2 }, "a quorum"},
 		"credits":             {func(g *mft.Group) { g.Policy.Credits = feedback.CreditsMerge }, "credits"},
 		"repair":              {func(g *mft.Group) { g.Policy.Repair = feedback.RepairLocal }, ""},
-		"tags": {func(g *mft.Group) {
-			p := &g.Paths[1]
-			p.L2Bytes = uint8(copy(p.L2[:], roce.AppendVLAN(nil, mac(ipC), macBox, 5, 0x0800)))
-		}, "VLAN"},
 		"many receivers": {func(g *mft.Group) {
 			for i := range mft.BlockAnswers {
 				g.Paths = append(g.Paths, receiver(1, netip.AddrFrom4([4]byte{10, 77, 1, byte(i)})))

@@ -33,7 +33,7 @@ func Plain(f *Frame, b *mft.Block, w FanWord, limit roce.PSN) (region int, not N
 	switch err := v.Decode(head, f.Len()); {
 	case (err == nil || err == roce.ErrOpcode || err == roce.ErrTVer) && !isOf(f, b):
 		return -1, NotOfSource
-	case err != nil, f.FragmentCount != 1, v.VLANs != 0:
+	case err != nil, f.FragmentCount != 1:
 		return -1, NotItsHeaders
 	}
 	switch psn := v.PSN(head); {
@@ -59,7 +59,7 @@ func Plain(f *Frame, b *mft.Block, w FanWord, limit roce.PSN) (region int, not N
 func isOf(f *Frame, b *mft.Block) bool {
 	v, head := &f.View, f.Head()
 	return v.SrcIP(head) == b.From.Src && v.DstIP(head) == b.From.Dst && v.DestQPN(head) == b.From.DestQPN &&
-		(f.Port == b.Ingress || b.Multipath) && mft.VLANsOf(head[:v.L3]) == mft.VLANs{}
+		(f.Port == b.Ingress || b.Multipath) && mft.VLANsOf(head[:v.L3]) == b.VLANs
 }
 
 // hasHeaders says whether a packet of a block's source has the headers of its plain packets.

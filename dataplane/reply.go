@@ -15,6 +15,8 @@ type Reply struct {
 	MigReq       bool
 	TrafficClass uint8
 	HopLimit     uint8
+	PCP          uint8 // of VLAN tags that keep the priority of what is answered
+	Priority     roce.TagPriority
 	PKey         uint16
 	PSN          roce.PSN
 	AETH         roce.AETH
@@ -32,6 +34,7 @@ const replyHopLimit = 64
 func (r *Reply) Append(b []byte) ([]byte, error) {
 	leg := r.Leg
 	b = append(b, leg.L2[:leg.L2Bytes]...)
+	r.Priority.Write(b[len(b)-int(leg.L2Bytes):], r.PCP, r.TrafficClass)
 	ip := roce.IPUDP{
 		Src: leg.Src, Dst: leg.Dst, TrafficClass: r.TrafficClass, HopLimit: r.HopLimit,
 		SrcPort: 0xC000 | uint16(leg.DestQPN)&0x3FFF, // one flow per QP, in RoCEv2's range

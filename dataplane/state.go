@@ -11,23 +11,26 @@ import (
 // state is what changes with a group's traffic: its merging, and the offsets of the members' PSN
 // and MSN spaces from the active source's.
 type state struct {
-	group    *mft.Group
-	merge    *feedback.Group
-	active   int        // path of the active source, or onlySends or departed
-	offsets  []offset   // per path
-	turns    []turn     // per path; nil: only the group's Source ever sends
-	first    mft.Sender // of a Source that only sends
-	left     mft.Sender // of a source that has left the group: written at a source switch, never read
-	marks    sourceMarks
-	counts   [NumReasons]uint64
-	traffic  Traffic
-	refused  Refused // data of members
-	tallies  []tally // per path
-	fan      fanState
-	held     *held     // what is retained for repair; nil: the policy says repair: off
-	edits    mft.Edits // for packets of the active source
-	flight   flight    // counted in Core.flights
-	claimant claimant
+	group   *mft.Group
+	merge   *feedback.Group
+	active  int        // path of the active source, or onlySends or departed
+	offsets []offset   // per path
+	turns   []turn     // per path; nil: only the group's Source ever sends
+	first   mft.Sender // of a Source that only sends
+	left    mft.Sender // of a source that has left the group: written at a source switch, never read
+	marks   sourceMarks
+	// The priority of the VLAN tag of the receivers' newest answer that has a tag.
+	answerPCP     uint8
+	answersTagged bool
+	counts        [NumReasons]uint64
+	traffic       Traffic
+	refused       Refused // data of members
+	tallies       []tally // per path
+	fan           fanState
+	held          *held     // what is retained for repair; nil: the policy says repair: off
+	edits         mft.Edits // for packets of the active source
+	flight        flight    // counted in Core.flights
+	claimant      claimant
 }
 
 const (
@@ -53,11 +56,13 @@ type turn struct {
 }
 
 // sourceMarks are what is kept of the source's last packet. P_Key and traffic class are copied to
-// its answers, so that these look like a NIC's.
+// its answers, so that these look like a NIC's. So is the priority of its VLAN tag, unless the
+// receivers' answers have one.
 type sourceMarks struct {
 	port         mft.PortID // by which it came: the kernel engine expects the next one there
 	pkey         uint16
 	trafficClass uint8
+	pcp          uint8
 }
 
 // ecnMask is the part of the traffic class that tells what happened to a packet on its way. Answers
@@ -65,7 +70,23 @@ type sourceMarks struct {
 const ecnMask = 3
 
 func (st *state) mark(port mft.PortID, v *roce.View, head []byte) {
-	st.marks = sourceMarks{port: port, pkey: v.PKey(head), trafficClass: v.TrafficClass(head) &^ ecnMask}
+	st.marks = sourceMarks{port: port, pkey: v.PKey(head), trafficClass: v.TrafficClass(head) &^ ecnMask, pcp: v.PCP(head)}
+}
+
+// markAnswer notes the priority of the VLAN tag of a receiver's answer. Answers to the source have
+// the priority of the receivers' newest one.
+func (st *state) markAnswer(v *roce.View, head []byte) {
+	if v.VLANs > 0 {
+		st.answerPCP, st.answersTagged = v.PCP(head), true
+	}
+}
+
+// pcp is the priority of answers to the source.
+func (st *state) pcp() uint8 {
+	if st.answersTagged {
+		return st.answerPCP
+	}
+	return st.marks.pcp
 }
 
 func newState(g *mft.Group) *state {
@@ -244,6 +265,7 @@ func (st *state) reply(leg *mft.Leg, psn roce.PSN, aeth roce.AETH, migReq bool) 
 	return Reply{
 		Leg: leg, Group: st.group.ID, PSN: psn, AETH: aeth, MigReq: migReq,
 		PKey: st.marks.pkey, TrafficClass: st.marks.trafficClass, HopLimit: replyHopLimit,
+		PCP: st.pcp(), Priority: st.group.Priority(leg),
 	}
 }
 

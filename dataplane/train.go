@@ -75,6 +75,7 @@ func (st *state) isOfSource(f *Frame) bool {
 	case v.DestQPN(head) != from.DestQPN, v.PKey(head) != st.marks.pkey:
 	case v.SrcIP(head) != from.Src, v.DstIP(head) != from.Dst:
 	case !g.Hears(leg, f.Port), mft.VLANsOf(head[:v.L3]) != leg.VLANs():
+	case v.PCP(head) != st.marks.pcp:
 	case v.TrafficClass(head)&^ecnMask != st.marks.trafficClass, v.HopLimit(head) <= 1, v.PayloadBytes > g.PathMTU:
 	default:
 		return true

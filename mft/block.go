@@ -28,14 +28,17 @@ type Block struct {
 	From         roce.Flow
 	PKey         uint16
 	TrafficClass uint8 // ECN bits zero
+	VLANs        VLANs // of the source's packets
+	PCP          uint8 // of what an engine tells the source where the receiver's ACK has no tag
 	PathMTU      int
 	Retain       int     // number of packets that the engine must retain; 0: none
 	Memory       *Memory // the group's own
 	// An engine may merge those ACKs of the paths that have this MigReq bit, and tell Source; nil:
 	// it may not.
-	Source *Leg
-	MigReq bool
-	Paths  []BlockPath // sorted by port: the paths of one port are neighbours
+	Source   *Leg
+	Priority roce.TagPriority // of the tags of what Source is told
+	MigReq   bool
+	Paths    []BlockPath // sorted by port: the paths of one port are neighbours
 }
 
 // BlockPath is one path of a block.
@@ -50,7 +53,6 @@ type BlockPath struct {
 
 // Reasons why a group has no block.
 var (
-	ErrBlockTagged  = errors.New("the source sends VLAN tags, which only the AF_XDP engine takes")
 	ErrBlockMTU     = fmt.Errorf("the group's path MTU is above %d, the limit of the kernel engine", BlockPathMTU)
 	ErrBlockRegions = fmt.Errorf("the group has more than %d memory regions, the limit of the kernel engine",
 		BlockRegions)
@@ -71,8 +73,6 @@ func (b *Block) Begin(g *Group, source int, ingress PortID, pkey uint16, traffic
 	switch {
 	case g.PathMTU > BlockPathMTU:
 		return ErrBlockMTU
-	case leg.L2Bytes != 14:
-		return ErrBlockTagged
 	case leg.Port >= BlockPorts:
 		return ErrBlockPort
 	case g.Memory != nil && g.Memory.Len() == 0:
@@ -82,7 +82,7 @@ func (b *Block) Begin(g *Group, source int, ingress PortID, pkey uint16, traffic
 	}
 	*b = Block{
 		Ingress: ingress, Multipath: leg.Multipath, From: g.Flow(source),
-		PKey: pkey, TrafficClass: trafficClass, PathMTU: g.PathMTU, Memory: g.Memory, Paths: b.Paths[:0],
+		PKey: pkey, TrafficClass: trafficClass, VLANs: leg.VLANs(), PathMTU: g.PathMTU, Memory: g.Memory, Paths: b.Paths[:0],
 	}
 	return nil
 }

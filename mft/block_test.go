@@ -63,7 +63,6 @@ func TestBlockBounds(t *testing.T) {
 		"no next hop":                  {blockGroup(1, NoPort), nil, ErrBlockPort},
 		"the source at the last port":  {blockGroup(1, 1), func(g *Group) { g.Source.Port = 63 }, nil},
 		"the source beyond it":         {blockGroup(1, 1), func(g *Group) { g.Source.Port = 64 }, ErrBlockPort},
-		"a tagged source":              {blockGroup(1, 1), func(g *Group) { g.Source.L2Bytes = 18 }, ErrBlockTagged},
 		"memory without a range":       {blockGroup(0, 1), func(g *Group) { g.Memory = new(Memory) }, ErrBlockNoRegion},
 		"a path alone":                 {blockGroup(0, 1), nil, nil},
 		"no path":                      {blockGroup(1), nil, ErrBlockEmpty},

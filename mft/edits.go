@@ -20,6 +20,7 @@ func (g *Group) Edits(source int) Edits {
 		p := &g.Paths[i]
 		if p.Resolved() {
 			e.Paths[i] = roce.NewEdit(e.From, roce.Flow{Src: p.Src, Dst: p.Dst, DestQPN: p.DestQPN}, p.L2[:p.L2Bytes])
+			e.Paths[i].Priority = g.Priority(&p.Leg)
 		}
 	}
 	return e

@@ -117,6 +117,9 @@ type Group struct {
 	// Uplinks are the ports of all next hops of the members that are Multipath. Each path would
 	// take 8 bytes more with a set of its own.
 	Uplinks Ports
+	// Tagged are the legs' VLANs whose tags have a priority of their own, each once. Tags of all
+	// other VLANs have the priority of the packet that caused the frame.
+	Tagged []Tagged
 
 	Source Source
 	// Paths are sorted by (peer IP, RemoteQPN), see FindPath.

@@ -42,6 +42,8 @@ type Edit struct {
 	// Checksum is added to the complement of the IPv4 header checksum (RFC 1624). The hop that
 	// this box is (the TTL falls by one) is part of it.
 	Checksum uint16
+	// Priority is that of the VLAN tags of L2, in which it is 0.
+	Priority TagPriority
 	// CRC is what the change of addresses and dest QPN leaves in the CRC register at the end of the
 	// BTH.
 	CRC uint32
@@ -150,6 +152,7 @@ type Original struct {
 	HopLimit uint8
 	Class    uint8 // the second byte of the IP header, which has the congestion field
 	AckReq   bool
+	PCP      uint8 // of the outermost VLAN tag
 	L3       uint8 // where the IP header starts
 }
 
@@ -161,7 +164,7 @@ func (o *Original) Read(v *View, fragments [][]byte) {
 	for _, f := range fragments[1:] {
 		o.Bytes += int32(len(f))
 	}
-	o.HopLimit, o.Class, o.Checksum = v.HopLimit(head), head[v.L3+1], 0
+	o.HopLimit, o.Class, o.Checksum, o.PCP = v.HopLimit(head), head[v.L3+1], 0, v.PCP(head)
 	if !v.IPv6 {
 		o.Checksum = binary.BigEndian.Uint16(head[v.L3+ipv4ChecksumOffset:])
 	}

@@ -13,18 +13,18 @@ import (
 // looks up the MAC in that VLAN, and adds a tag unless the port sends the VLAN untagged. This code
 // assumes that such a bridge uses 802.1Q, the kernel's default.
 func (w *walk) cross(bridge link) (port int, doubt string, err error) {
-	vid := uint16(0)
+	var in tag
 	if bridge.vlanFiltering {
-		if vid, err = w.vlanInto(bridge); err != nil {
+		if in, err = w.vlanInto(bridge); err != nil {
 			return 0, "", err
 		}
 	}
-	if port, doubt, err = w.learnedPort(bridge, vid); err != nil {
+	if port, doubt, err = w.learnedPort(bridge, in.vid); err != nil {
 		return 0, "", err
 	}
 	w.at.bridge, w.at.bridgePort = bridge.index, port
 	if bridge.vlanFiltering {
-		err = w.vlanOut(bridge, port, vid)
+		err = w.vlanOut(bridge, port, in)
 	}
 	return port, doubt, err
 }
@@ -78,24 +78,24 @@ func (w *walk) probe() error {
 	return w.kernel.probe(w.Interface, w.next)
 }
 
-func (w *walk) vlanInto(bridge link) (vid uint16, err error) {
-	if vid, tagged := w.tags.pop(protocol8021Q); tagged {
-		return vid, nil
+func (w *walk) vlanInto(bridge link) (in tag, err error) {
+	if in, tagged := w.tags.pop(protocol8021Q); tagged {
+		return in, nil
 	}
 	vlans, err := w.kernel.vlans(bridge.index)
 	if err != nil {
-		return 0, fmt.Errorf("look up the VLANs of %s: %w", bridge.name, err)
+		return in, fmt.Errorf("look up the VLANs of %s: %w", bridge.name, err)
 	}
 	for _, v := range vlans {
 		if v.pvid {
-			return v.vid, nil
+			return tag{protocol: protocol8021Q, vid: v.vid}, nil
 		}
 	}
-	return 0, fmt.Errorf("bridge %s filters VLANs and is in none itself without a tag; "+
+	return in, fmt.Errorf("bridge %s filters VLANs and is in none itself without a tag; "+
 		"add it with bridge vlan add dev %s vid N pvid untagged self", bridge.name, bridge.name)
 }
 
-func (w *walk) vlanOut(bridge link, port int, vid uint16) error {
+func (w *walk) vlanOut(bridge link, port int, in tag) error {
 	l, err := w.link(port)
 	if err != nil {
 		return err
@@ -105,13 +105,13 @@ func (w *walk) vlanOut(bridge link, port int, vid uint16) error {
 		return fmt.Errorf("look up the VLANs of %s: %w", l.name, err)
 	}
 	for _, v := range vlans {
-		if v.vid == vid && v.untagged {
+		if v.vid == in.vid && v.untagged {
 			return nil
 		}
-		if v.vid == vid {
-			return w.tags.push(tag{protocol: protocol8021Q, vid: vid})
+		if v.vid == in.vid {
+			return w.tags.push(in)
 		}
 	}
 	return fmt.Errorf("port %s of %s is not in VLAN %d; add it with bridge vlan add dev %s vid %d",
-		l.name, bridge.name, vid, l.name, vid)
+		l.name, bridge.name, in.vid, l.name, in.vid)
 }

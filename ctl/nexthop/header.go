@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+
+	"github.com/rocast/rocast/roce"
 )
 
 const (
@@ -14,10 +16,11 @@ const (
 	maxTags       = 2
 )
 
-// tag is an 802.1Q or 802.1ad header without its priority bits.
+// tag is an 802.1Q or 802.1ad header.
 type tag struct {
 	protocol uint16
 	vid      uint16
+	priority roce.TagPriority
 }
 
 // tags are the VLAN tags pushed onto a frame on its way down; the outermost tag is the last
@@ -39,17 +42,21 @@ func (t *tags) push(next tag) error {
 }
 
 // pop removes the outermost tag if the tag has this protocol.
-func (t *tags) pop(protocol uint16) (vid uint16, ok bool) {
+func (t *tags) pop(protocol uint16) (last tag, ok bool) {
 	if t.count == 0 || t.list[t.count-1].protocol != protocol {
-		return 0, false
+		return tag{}, false
 	}
 	t.count--
-	return t.list[t.count].vid, true
+	return t.list[t.count], true
 }
 
 // setHeader writes the Ethernet header of a frame that carries an IP packet for address.
 func (h *Hop) setHeader(to, from MAC, t tags, address netip.Addr) {
 	b := append(append(h.L2[:0], to[:]...), from[:]...)
+	h.Priority = 0
+	for i := range t.count {
+		h.Priority = t.list[i].priority.Around(h.Priority)
+	}
 	for i := t.count - 1; i >= 0; i-- {
 		b = binary.BigEndian.AppendUint16(b, t.list[i].protocol)
 		b = binary.BigEndian.AppendUint16(b, t.list[i].vid)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rocast/rocast/roce"
 )
 
 // MAC is an Ethernet address.
@@ -18,12 +20,13 @@ type Hop struct {
 	Port      int // ifindex of the port; 0: not known
 	PortName  string
 	PortMTU   int
-	L2        [22]byte // the whole Ethernet header, VLAN tags and EtherType included
-	L2Bytes   uint8    // number of bytes used in L2: 14, 18 or 22
-	Interface int      // ifindex in the route: a port, or a bridge or VLAN device above a port; 0: no route
-	Down      bool     // the port is known but passes no frames; Reason says why
-	Own       bool     // the address belongs to the box, so there is no port
-	Silent    bool     // the host does not answer the kernel, and the other fields say where it was last
+	L2        [22]byte         // the whole Ethernet header, VLAN tags and EtherType included
+	L2Bytes   uint8            // number of bytes used in L2: 14, 18 or 22
+	Priority  roce.TagPriority // of the VLAN tags; it is not in L2
+	Interface int              // ifindex in the route: a port, or a bridge or VLAN device above a port; 0: no route
+	Down      bool             // the port is known but passes no frames; Reason says why
+	Own       bool             // the address belongs to the box, so there is no port
+	Silent    bool             // the host does not answer the kernel, and the other fields say where it was last
 	// Gateways are the next hops of the route. With equal-cost paths there are several, and the
 	// other fields describe the one that the kernel has chosen.
 	Gateways Gateways

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/ctl/rtnl"
+	"github.com/rocast/rocast/roce"
 )
 
 // netlinkKernel implements kernel with netlink requests.
@@ -97,7 +98,7 @@ func linkOf(found netlink.Link) (link, error) {
 		l.mode = typed.Mode.String()
 	case *netlink.Vlan:
 		l.parent = attrs.ParentIndex
-		l.tag = tag{protocol: uint16(typed.VlanProtocol), vid: uint16(typed.VlanId)}
+		l.tag = tag{protocol: uint16(typed.VlanProtocol), vid: uint16(typed.VlanId), priority: roce.NewTagPriority(typed.EgressQosMap)}
 	}
 	if lower, is := attrs.Slave.(*netlink.BondSlave); is {
 		l.carries = lower.State == netlink.BondStateActive && lower.MiiStatus == netlink.BondLinkUp

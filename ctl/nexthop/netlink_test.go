@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rocast/rocast/roce"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -50,6 +51,12 @@ func TestLinksAsTheKernelTellsThem(t *testing.T) {
 			with(func(l *link) { l.kind, l.vlanFiltering = "bridge", true })},
 		"a VLAN device": {&netlink.Vlan{LinkAttrs: attrs(nil), VlanId: 100, VlanProtocol: netlink.VLAN_PROTOCOL_8021AD},
 			with(func(l *link) { l.kind, l.parent, l.tag = "vlan", 5, tag{protocol: 0x88a8, vid: 100} })},
+		"a VLAN device with an egress-qos-map": {
+			&netlink.Vlan{LinkAttrs: attrs(nil), VlanId: 100, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q, EgressQosMap: map[uint32]uint32{0: 3}},
+			with(func(l *link) {
+				l.kind, l.parent = "vlan", 5
+				l.tag = tag{protocol8021Q, 100, roce.NewTagPriority(map[uint32]uint32{0: 3})}
+			})},
 	} {
 		if got, err := linkOf(c.found); err != nil || got != c.want {
 			t.Errorf("%s: %+v, %v", name, got, err)

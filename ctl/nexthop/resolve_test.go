@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rocast/rocast/roce"
 )
 
 func newResolver(k kernel) *resolver {
@@ -78,7 +80,7 @@ func TestTheWayDown(t *testing.T) {
 		{"a filtering bridge without PVID", onBridge, func(k *fakeKernel) { k.filterVLANs(); k.memberOf[br0] = nil },
 			"bridge br0 filters VLANs and is in none itself without a tag; add it with bridge vlan add dev br0 vid N pvid untagged self"},
 		{"three tags", onQinQ, func(k *fakeKernel) {
-			k.links[14] = link{name: "eth1.200", kind: "vlan", parent: eth1v100, tag: tag{0x88a8, 200}}
+			k.links[14] = link{name: "eth1.200", kind: "vlan", parent: eth1v100, tag: tag{0x88a8, 200, 0}}
 		}, "frames to it need more than two VLAN tags, and rocast writes at most two"},
 		{"in circles", onVLAN, func(k *fakeKernel) {
 			k.links[eth1v100] = link{name: "eth1.100", kind: "bridge"}
@@ -136,7 +138,7 @@ func TestTheWayThroughABond(t *testing.T) {
 		}, "eth3 1500 " + toHost + fromBox + "0a" + "0800", InterfacesOf(eth2, eth3)},
 		{"below a VLAN device", func(k *fakeKernel) {
 			k.withBond("active-backup", eth3)
-			k.links[21] = link{name: "bond0.100", mac: MAC{2, 0, 0, 0, 0xb, 20}, kind: "vlan", parent: bond0, tag: tag{protocol8021Q, 100}}
+			k.links[21] = link{name: "bond0.100", mac: MAC{2, 0, 0, 0, 0xb, 20}, kind: "vlan", parent: bond0, tag: tag{protocol8021Q, 100, 0}}
 			k.routes[onEth1] = route{ifIndex: 21}
 			k.neighbours[fmt.Sprint(21, " ", onEth1)] = neighbour{mac: hostMAC, state: usable}
 		}, "eth3 1500 " + toHost + fromBox + "14" + "81000064" + "0800", InterfacesOf(eth2, eth3)},
@@ -253,6 +255,36 @@ func TestAKernelThatDoesNotAnswerIsTold(t *testing.T) {
 		k.broken = map[string]error{c.request: errors.New("netlink broke")}
 		if got := describe(newResolver(k).resolve(c.to, nil, false).Hop); got != c.want {
 			t.Errorf("%s to %v:\ngot  %s\nwant %s", c.request, c.to, got, c.want)
+		}
+	}
+}
+
+// A hop has the priorities of the VLAN devices on its way, also behind a bridge that filters VLANs.
+func TestTheMapsOfVLANDevices(t *testing.T) {
+	qos, other := roce.NewTagPriority(map[uint32]uint32{0: 3}), roce.NewTagPriority(map[uint32]uint32{0: 4})
+	for _, c := range []struct {
+		name string
+		to   netip.Addr
+		set  func(k *fakeKernel)
+		want roce.TagPriority
+	}{
+		{"no map", onVLAN, func(*fakeKernel) {}, 0},
+		{"a map", onVLAN, func(k *fakeKernel) { k.set(eth1v100, func(l *link) { l.tag.priority = qos }) }, qos},
+		{"of the outer tag", onQinQ, func(k *fakeKernel) { k.set(14, func(l *link) { l.tag.priority = qos }) }, qos},
+		{"of the inner tag", onQinQ, func(k *fakeKernel) { k.set(eth1v200v100, func(l *link) { l.tag.priority = qos }) }, roce.TagPriority(0).Around(qos)},
+		{"of both tags", onQinQ, func(k *fakeKernel) {
+			k.set(eth1v200v100, func(l *link) { l.tag.priority = other })
+			k.set(14, func(l *link) { l.tag.priority = qos })
+		}, qos.Around(other)},
+		{"above a bridge", onBridgeVLAN, func(k *fakeKernel) {
+			k.filterVLANs()
+			k.set(br0v300, func(l *link) { l.tag.priority = qos })
+		}, qos},
+	} {
+		k := newFakeKernel()
+		c.set(k)
+		if hop := newResolver(k).resolve(c.to, nil, false); !hop.Known() || hop.Priority != c.want {
+			t.Errorf("%s: %+v, want the priority %#x", c.name, hop.Hop, c.want)
 		}
 	}
 }

@@ -30,7 +30,9 @@ type Leg struct {
 	Hop    nexthop.Hop
 	// Uplinks are the ports of all next hops of the member, if its route has several.
 	Uplinks mft.Ports
-	Reason  string // why the member cannot be reached, or may not be; empty if neither
+	// Priority is that of the VLAN tags of frames to the member.
+	Priority roce.TagPriority
+	Reason   string // why the member cannot be reached, or may not be; empty if neither
 	// Unfit says that the port is known and cannot carry the group's frames. A new group is then
 	// refused; a running group waits.
 	Unfit bool
@@ -124,7 +126,7 @@ func (k *maker) leg(m *groupfile.Member, from netip.Addr) Leg {
 			m.IP, hop.PortName, k.file.PathMTU, need)
 	default:
 		l.Port, l.L2, l.L2Bytes = port.ID, hop.L2, hop.L2Bytes
-		l.Uplinks = k.uplinks(hop)
+		l.Uplinks, l.Priority = k.uplinks(hop), hop.Priority
 		l.Multipath = l.Uplinks != 0
 	}
 	return l
@@ -157,7 +159,7 @@ func headerBytes(ip netip.Addr) int {
 
 // SameLegs says whether frames take the same ways with plan q of the same file.
 func (p *Plan) SameLegs(q *Plan) bool {
-	same := func(a, b Leg) bool { return a.Leg == b.Leg && a.Uplinks == b.Uplinks }
+	same := func(a, b Leg) bool { return a.Leg == b.Leg && a.Uplinks == b.Uplinks && a.Priority == b.Priority }
 	return same(p.Source, q.Source) && slices.EqualFunc(p.Receivers, q.Receivers, same)
 }
 
@@ -201,9 +203,11 @@ func (p *Plan) Group(f *groupfile.File, table *regions.Table, past *chronicle.Ch
 		Source: mft.Source{Leg: p.Source.Leg, RemoteQPN: f.Source.RemoteQPN, FirstPSN: f.Source.FirstPSN},
 	}
 	g.Turn = past.Begins(f)
-	g.Uplinks = p.Source.Uplinks
-	for _, l := range p.Receivers {
+	for l := range p.Members() {
 		g.Uplinks |= l.Uplinks
+		if l.Priority != 0 && g.Priority(&l.Leg) == 0 {
+			g.Tagged = append(g.Tagged, mft.Tagged{Port: l.Port, VLANs: l.VLANs(), Priority: l.Priority})
+		}
 	}
 	switch {
 	case table != nil:

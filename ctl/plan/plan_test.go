@@ -187,6 +187,33 @@ func TestWhatIsPublishedOfAGroup(t *testing.T) {
 	}
 }
 
+// The VLANs of members behind a VLAN device with an egress-qos-map are in the group once each, and
+// a change of a map changes the plan.
+func TestTheMapsOfVLANDevicesArePublished(t *testing.T) {
+	qos := roce.NewTagPriority(map[uint32]uint32{0: 3})
+	way := func(p roce.TagPriority) func(netip.Addr) nexthop.Hop {
+		return func(addr netip.Addr) nexthop.Hop {
+			hop := ways(addr)
+			if addr != hostC {
+				hop.L2Bytes, hop.Priority = uint8(copy(hop.L2[:], roce.AppendVLAN(nil, roce.MAC{2, 1}, roce.MAC{2, 2}, 5, 0x0800))), p
+			}
+			return hop
+		}
+	}
+	f, open := three(), ports.New([]dataplane.PortInfo{eth1, eth2})
+	p, other := Make(f, open, way(qos)), Make(f, open, way(0))
+	want := []mft.Tagged{{Port: 7, VLANs: mft.VLANs{0x8100_0005}, Priority: qos}}
+	if g, err := p.Group(f, nil, &chronicle.Chronicle{}, false, nil); err != nil || !slices.Equal(g.Tagged, want) {
+		t.Errorf("%v, %v, want %v", err, g.Tagged, want)
+	}
+	if g, err := other.Group(f, nil, &chronicle.Chronicle{}, false, nil); err != nil || g.Tagged != nil {
+		t.Errorf("without a map: %v, %v", err, g.Tagged)
+	}
+	if p.SameLegs(&other) || !p.SameLegs(&p) {
+		t.Error("another map is the same plan")
+	}
+}
+
 // A member with role both has two legs and is one member.
 func TestMembersAreYieldedOnce(t *testing.T) {
 	members := func(p Plan, most int) (addrs []netip.Addr) {

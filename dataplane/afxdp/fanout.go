@@ -369,7 +369,7 @@ func (f *fanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 	}
 	paths := f.kernel.Paths(i)
 	for k := range b.Paths {
-		writePath(&paths[k], &b.Paths[k])
+		writePath(&paths[k], &b.Paths[k], b.TrafficClass)
 	}
 	f.word(i).Store(encodeWord(w, f.epochs[i]))
 	return nil
@@ -488,6 +488,7 @@ func writeSlot(s *bpf.Slot, b *mft.Block) {
 	s.Src, s.Dst = words(b.From.Src.As16()), words(b.From.Dst.As16())
 	s.Qpn, s.Pkey, s.TrafficClass = uint32(b.From.DestQPN), networkOrder(b.PKey), b.TrafficClass
 	s.Ipv6, s.Multipath = bit(b.From.Dst.Is6()), bit(b.Multipath)
+	s.Vlans, s.Pcp = b.VLANs, b.PCP<<pcpShift
 	s.Mtu, s.RegionCount = uint16(b.PathMTU), uint16(b.Memory.Len())
 	for i, m := range b.Memory.All {
 		r := &s.Regions[i]
@@ -503,10 +504,12 @@ func writeSlot(s *bpf.Slot, b *mft.Block) {
 	}
 }
 
-func writePath(to *bpf.Path, p *mft.BlockPath) {
+// writePath writes how the copies for a path differ from packets with this traffic class.
+func writePath(to *bpf.Path, p *mft.BlockPath, class uint8) {
 	e := p.Edit
 	to.Crc, to.Qpn, to.DeltaPsn, to.Checksum = e.CRC, uint32(e.DestQPN), uint32(p.DeltaPSN), e.Checksum
-	to.L2Bytes, to.L2 = e.L2Bytes, e.L2
+	to.L2Bytes, to.L2, to.Keeps, to.Vlans = e.L2Bytes, e.L2, keeps(e.Priority), p.Path.VLANs()
+	e.Priority.Write(to.L2[:to.L2Bytes], 0, class)
 	to.AnswerQpn, to.DeltaMsn = uint32(p.Path.RemoteQPN), uint32(p.DeltaMSN)
 	for i := range to.Addresses {
 		to.Addresses[i] = binary.NativeEndian.Uint32(e.Addresses[4*i:])
@@ -523,10 +526,13 @@ func writeAck(s *bpf.Slot, b *mft.Block, d *devices) error {
 	if b.Source == nil || int(b.Source.Port) >= len(d.ifIndex) {
 		return nil
 	}
-	ack := dataplane.MergedACK(b, feedback.Place{})
-	if _, err := ack.Append(s.Ack[:0]); err != nil {
+	ack := dataplane.MergedACK(b, feedback.Place{}, 0)
+	frame, err := ack.Append(make([]byte, 0, len(s.AckL2)+len(s.Ack)))
+	if err != nil {
 		return err
 	}
+	s.AckL2Bytes, s.AckKeeps = b.Source.L2Bytes, keeps(b.Priority)
+	copy(s.Ack[:], frame[copy(s.AckL2[:], frame[:s.AckL2Bytes]):])
 	s.Answers, s.AckPort, s.AckIfindex = uint32(len(b.Paths)), uint32(b.Source.Port), d.ifIndex[b.Source.Port]
 	if s.Migrated = 0; b.MigReq {
 		s.Migrated = migReq
@@ -543,6 +549,15 @@ func words(b [16]byte) (w [4]uint32) {
 		w[i] = binary.NativeEndian.Uint32(b[4*i:])
 	}
 	return w
+}
+
+// pcpShift is where a TCI has its priority (PCP_MASK in bpf/classifier.c).
+const pcpShift = 5
+
+// keeps is which tags have the priority of the packet (enum rocast_keeps in bpf/fanout.c).
+func keeps(p roce.TagPriority) uint8 {
+	outer, inner := p.Keeps()
+	return bit(outer) | bit(inner)<<1
 }
 
 func bit(set bool) uint8 {

@@ -57,13 +57,13 @@ func TestTheKernelGetsTheSourcesACK(t *testing.T) {
 	if err := f.Arm(3, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); err != nil {
 		t.Fatal(err)
 	}
-	ack := dataplane.MergedACK(b, feedback.Place{})
+	ack := dataplane.MergedACK(b, feedback.Place{}, 0)
 	want, err := ack.Append(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	slot, paths := f.kernel.Slot(3), f.kernel.Paths(3)
-	if !bytes.Equal(slot.Ack[:len(want)], want) || slot.Answers != 2 || slot.AckIfindex != 72 || slot.AckPort != 2 || slot.Migrated != 0x40 {
+	if !bytes.Equal(ackOf(slot, len(want)), want) || slot.Answers != 2 || slot.AckIfindex != 72 || slot.AckPort != 2 || slot.Migrated != 0x40 {
 		t.Errorf("%+v, want the ACK %x", slot, want)
 	}
 	for i := range b.Paths {
@@ -83,9 +83,42 @@ func TestTheKernelGetsTheSourcesACK(t *testing.T) {
 	if err := f.Arm(3, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); err != nil {
 		t.Fatal(err)
 	}
-	six := dataplane.MergedACK(b, feedback.Place{})
-	if want, err = six.Append(nil); err != nil || !bytes.Equal(slot.Ack[:], want) {
+	six := dataplane.MergedACK(b, feedback.Place{}, 0)
+	if want, err = six.Append(nil); err != nil || !bytes.Equal(ackOf(slot, len(want)), want) {
 		t.Errorf("%v, %x, want %x", err, slot.Ack, want)
+	}
+}
+
+// ackOf is the ACK to the source, which has so many bytes.
+func ackOf(s *bpf.Slot, bytes int) []byte {
+	return append(slices.Clone(s.AckL2[:s.AckL2Bytes]), s.Ack[:bytes-int(s.AckL2Bytes)]...)
+}
+
+// The kernel gets the VLANs of the members, and for each tag whether it has the priority of the
+// packet. A tag that has not has that of the block's traffic class.
+func TestTheKernelGetsTheTags(t *testing.T) {
+	f, b := mergingBench(t)
+	tagged := roce.AppendVLAN(nil, roce.MAC{2, 1}, roce.MAC{2, 2}, 7, 0x0800)
+	qos := roce.NewTagPriority(map[uint32]uint32{0: 1, 2: 6})
+	b.VLANs, b.PCP, b.TrafficClass, b.Multipath = mft.VLANs{0x8100_0009}, 5, 0x68, true
+	b.Source.L2Bytes, b.Priority = uint8(copy(b.Source.L2[:], tagged)), qos
+	for i := range b.Paths {
+		p := &b.Paths[i]
+		p.Path.L2Bytes = uint8(copy(p.Path.L2[:], tagged))
+		*p.Edit = roce.NewEdit(b.From, b.From, tagged)
+	}
+	b.Paths[1].Edit.Priority = qos
+	if err := f.Arm(3, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); err != nil {
+		t.Fatal(err)
+	}
+	slot, paths := f.kernel.Slot(3), f.kernel.Paths(3)
+	if slot.Vlans != b.VLANs || slot.Pcp != 0xA0 || slot.Multipath != 1 || slot.AckL2Bytes != 18 || slot.AckKeeps != 2 || slot.AckL2[14] != 0xC0 {
+		t.Errorf("%+v", slot)
+	}
+	for i, want := range []bpf.Path{{Keeps: 3, L2: [22]uint8{14: 0}}, {Keeps: 2, L2: [22]uint8{14: 0xC0}}} {
+		if p := &paths[i]; p.Vlans != [2]uint32{0x8100_0007} || p.Keeps != want.Keeps || p.L2[14] != want.L2[14] || p.L2[15] != 7 {
+			t.Errorf("path %d: %+v", i, p)
+		}
 	}
 }
 

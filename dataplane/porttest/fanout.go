@@ -181,7 +181,11 @@ func (f *FanOut) Answer(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 	}
 	tells, taken := p.merger.ACK(i, at)
 	if tells {
-		out.Replies = append(out.Replies, dataplane.MergedACK(&p.block, p.merger.Told))
+		pcp := p.block.PCP
+		if frame.View.VLANs > 0 {
+			pcp = frame.View.PCP(frame.Head())
+		}
+		out.Replies = append(out.Replies, dataplane.MergedACK(&p.block, p.merger.Told, pcp))
 	}
 	return taken
 }

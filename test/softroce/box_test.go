@@ -58,7 +58,7 @@ func buildTests(t *testing.T, ctx context.Context, packages ...string) (dir stri
 const testLimit = 5 * time.Minute
 
 // twoCPUs matches the tests that need two CPUs. A guest has one.
-const twoCPUs = "^TestALostSwapDisarms$"
+const twoCPUs = "^(TestALostSwapDisarms|TestWhatAsksIsNotedInFrontOfTheSwap|TestARetainedPacketIsWhole)$"
 
 // runTests runs a test program and reports which tests it has skipped.
 func (p inGuest) runTests(t *testing.T, program string) {

@@ -556,7 +556,7 @@ var rules = []rule{
 
 	{"engine", "an event comes before what was carried", "dataplane/core.go", "	c.precede(now, st, sender, out)\n", ""},
 	{"engine", "an ACK comes before what was carried", "dataplane/core.go", "	c.sync(now, st, out)\n	v, head", "	v, head"},
-	{"engine", "a CNP comes before what was carried", "dataplane/core.go", "	c.sync(now, st, out)\n	st.tallies", "	st.tallies"},
+	{"engine", "a CNP comes before what was carried", "dataplane/core.go", "	c.sync(now, st, out)\n	st.markAnswer(&f", "	st.markAnswer(&f"},
 	{"engine", "another member's data ends the engine's turn", "dataplane/fanout.go", "	if sender == st.active {\n", "	{\n"},
 	{"engine", "a source switch leaves the engine with the old source", "dataplane/turn.go", "	c.takeBack(now, st, out)\n	if !st.merge", "	if !st.merge"},
 	{"engine", "what the engine carried until the source switch does not stop it", "dataplane/turn.go", "	if !st.merge.MaySwitch(now, claim) { //", "	if false { //"},
@@ -702,5 +702,14 @@ var rules = []rule{
 	{"memory", "a group that has no range yet passes every WRITE", "dataplane/core.go", "|| g.Memory == nil:", "|| g.Memory.Len() == 0:"},
 	{"memory", "a retained packet has the address of its last copy", "dataplane/core.go", "g.Memory.Find(o.VA, o.RKey, o.DMABytes)", "g.Memory.Find(v.RETH(f.Head()).VA, v.RETH(f.Head()).RKey, o.DMABytes)"},
 	{"memory", "a retained packet is sent to memory that has left", "dataplane/repair.go", "	if admit(st.group, &s.frame) != 0 {", "	if admit(st.group, &s.frame) > 255 {"},
+	{"tag", "copies lose the priority of the packet", "dataplane/copy.go", "was.PCP, was.Class", "0, was.Class"},
+	{"tag", "copies have the priority of the first traffic class", "dataplane/copy.go", "was.PCP, was.Class", "was.PCP, 0"},
+	{"tag", "answers lose the priority", "dataplane/reply.go", "r.PCP, r.TrafficClass", "0, r.TrafficClass"},
+	{"tag", "answers have the priority of the data", "dataplane/state.go", "	if st.answersTagged {\n", "	if false {\n"},
+	{"tag", "an answer without a tag has a priority", "dataplane/state.go", "	if v.VLANs > 0 {\n", "	{\n"},
+	{"tag", "a train's packets have the priority of the one before", "dataplane/train.go", "	case v.PCP(head) != st.marks.pcp:\n", ""},
+	{"tag", "the map of a VLAN device counts at other ports", "mft/priority.go", "t.Port == l.Port && ", ""},
+	{"tag", "the map of a VLAN device counts in other VLANs", "mft/priority.go", " && t.VLANs == vlans", " && vlans != VLANs{}"},
+	{"tag", "an engine merges ACKs of another VLAN", "dataplane/merging.go", " &&\n			p.Path.VLANs() == mft.VLANsOf(head[:v.L3])\n", "\n"},
 	{"memory", "the engine carries a group that has no range yet", "mft/block.go", "	case g.Memory != nil && g.Memory.Len() == 0:\n		return ErrBlockNoRegion\n", ""},
 }
