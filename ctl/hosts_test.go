@@ -217,6 +217,7 @@ func TestHostsThatComeLaterOnlyReceive(t *testing.T) {
 	if err := late("10.77.0.2", "both", 201); err != nil {
 		t.Errorf("a program of a sender starts again: %v", err)
 	}
+	h = NewHosts(w.Controller, hostsConfig) // the daemon has started again
 	if err := h.Leave(t.Context(), addr("10.77.0.2"), "g1"); err != nil {
 		t.Error(err)
 	}
@@ -226,13 +227,15 @@ func TestHostsThatComeLaterOnlyReceive(t *testing.T) {
 	if err := h.End(t.Context(), addr("10.77.0.1"), "g1", false); err != nil {
 		t.Error(err)
 	}
-	h.silentPrograms(time.Now())
-	if len(h.senders) != 0 {
-		t.Errorf("it remembers %v", h.senders)
-	}
 	h.together(t, "g1", "source", "receiver")
 	if err := late("10.77.0.2", "both", 203); kindOf(err) != api.Forbidden {
 		t.Errorf("it has sent in another group of that name: %v", err)
+	}
+	if err := h.End(t.Context(), addr("10.77.0.1"), "g1", false); err != nil {
+		t.Error(err)
+	}
+	if h.silentPrograms(time.Now()); len(h.senders) != 0 {
+		t.Errorf("it remembers %v", h.senders)
 	}
 }
 
@@ -661,6 +664,7 @@ func TestAHostLeavesThatWaitsForThoseThatMakeTheGroupAnew(t *testing.T) {
 	if a, err := h.Join(over, one, "g1", r, a.Version); kindOf(err) != api.Stale {
 		t.Errorf("its next question: %+v, %v", a, err)
 	}
+	h.silentPrograms(time.Now()) // which forgets what is of no use any more
 	two := h.join(t, "g1", "10.77.0.2", asks("10.77.0.2", "both", 2))
 	h.came(t, "g1", "10.77.0.2")
 	outcome(t, h.join(t, "g1", "10.77.0.3", asks("10.77.0.3", "both", 2)))
@@ -955,6 +959,15 @@ func TestGroupIPsThatNoGroupCanHave(t *testing.T) {
 	h := NewHosts(w.Controller, hostsConfig)
 	if h.lookAtGroupIPs(t.Context()); len(w.Status().Problems) != 1 {
 		t.Error("the box's own address is no problem")
+	}
+	delete(w.addresses.Box, addr("10.77.0.200"))
+	h.together(t, "g1", "source", "receiver")
+	w.addresses.Box[addr("10.77.0.200")] = true
+	if h.lookAtGroupIPs(t.Context()); len(w.Status().Problems) != 1 || w.Status().Problems[0].Of != api.OfGroup {
+		t.Errorf("an IP that a group has is asked about: %+v", w.Status().Problems)
+	}
+	if err := h.End(t.Context(), addr("10.77.0.1"), "g1", false); err != nil {
+		t.Fatal(err)
 	}
 	delete(w.addresses.Box, addr("10.77.0.200"))
 	if h.lookAtGroupIPs(t.Context()); len(w.Status().Problems) != 0 {

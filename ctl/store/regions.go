@@ -57,7 +57,7 @@ func readHead(file io.ReaderAt) (synced int64, has bool, err error) {
 		return 0, false, err
 	}
 	synced = int64(binary.LittleEndian.Uint64(head[8:]))
-	if !bytes.Equal(head[:n], appendHead(nil, synced)) || synced < headBytes {
+	if !bytes.Equal(head[:n], appendHead(nil, synced)) {
 		return 0, true, errDamagedRegions
 	}
 	return synced, true, nil
