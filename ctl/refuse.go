@@ -12,6 +12,7 @@ import (
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/yamldoc"
 	"github.com/rocast/rocast/mft"
@@ -70,6 +71,9 @@ func (c *Controller) refuseNetwork(ctx context.Context, g *group) error {
 // refuseMembers refuses members that the box can never reach with this file.
 func (c *Controller) refuseMembers(f *groupfile.File, members iter.Seq[*plan.Leg]) error {
 	subnets := map[int][]netip.Prefix{} // by interface; cached, because many members share few interfaces
+	if err := refuseBypass(f, members); err != nil {
+		return err
+	}
 	for l := range members {
 		if err := c.refuseRemoteIP(l.Member); err != nil {
 			return err
@@ -96,6 +100,29 @@ func (c *Controller) refuseMembers(f *groupfile.File, members iter.Seq[*plan.Leg
 		}
 	}
 	return nil
+}
+
+// refuseBypass refuses a group with virtual-qpn whose source reaches the group's IP, which a
+// receiver has, without this box: behind the same port, where a switch or a router leads from one
+// to the other.
+func refuseBypass(f *groupfile.File, members iter.Seq[*plan.Leg]) error {
+	if f.Addressing != mft.ByVirtualQPN {
+		return nil
+	}
+	var source, receiver nexthop.Hop
+	for l := range members {
+		switch {
+		case l.Member.Role == groupfile.Source:
+			source = l.Hop
+		case l.Member.IP == f.IP:
+			receiver = l.Hop
+		}
+	}
+	if source.Port == 0 || source.Port != receiver.Port {
+		return nil
+	}
+	return yamldoc.Errorf(f.Lines["ip"], "ip %v and the source %v are both behind port %s, so the source's packets would not come by this "+
+		"box; write the ip of a receiver behind another port, or use addressing: group-ip", f.IP, f.Source.IP, source.PortName)
 }
 
 // refuseRemoteIP refuses a member whose QP has a peer address that is not this box's.

@@ -1,11 +1,13 @@
 package ctl
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/nexthop"
 )
 
@@ -67,4 +69,22 @@ func TestAnotherBoxOfTheGroupMayHaveItsIP(t *testing.T) {
 	w.addresses.Box[addr("10.9.0.1")] = true
 	w.addresses.Claims[addr("10.77.0.100")] = address.Claim{MAC: [6]byte{2, 0, 0, 0, 0, 2}, Interface: "br0"} // that of 10.77.0.2
 	w.create(t, strings.Replace(g1, "psn: 5", "psn: 5, remoteIP: 10.9.0.1", 1))
+}
+
+// With virtual-qpn the source's packets have the address of a receiver. If both are behind one
+// port, as on a stick, the box would never see the packets: the group would be ready, and its data
+// would reach that receiver's host alone.
+func TestVirtualQPNNeedsTheBoxOnTheWay(t *testing.T) {
+	for receiver, want := range map[string]string{
+		"10.77.0.2": "ip 10.77.0.2 and the source 10.77.0.1 are both behind port eth1, so the source's packets would not come by this " +
+			"box; write the ip of a receiver behind another port, or use addressing: group-ip",
+		"10.77.0.3": "<nil>",
+	} {
+		w := newWorld(t)
+		w.hops.Set(map[string]nexthop.Hop{"10.77.0.1": ctltest.Hop(1, "eth1", 1500, 1), "10.77.0.2": ctltest.Hop(1, "eth1", 1500, 2)})
+		_, err := w.Create(t.Context(), []byte("addressing: virtual-qpn\n"+strings.Replace(g1, "10.77.0.100", receiver, 1)))
+		if got := fmt.Sprint(err); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %s", receiver, got)
+		}
+	}
 }

@@ -93,6 +93,8 @@ var Refused = []Rule{
 	{"addressing=virtual-qpn source-switch=force", Everywhere, refusesBoth},
 	{"addressing=virtual-qpn shape=tree", Everywhere,
 		"addressing is virtual-qpn and some members are behind other boxes, where that address does not lead to the box; use addressing: group-ip"},
+	{"addressing=virtual-qpn shape=stick", Namespaces, // the sentence names addresses and the port
+		"so the source's packets would not come by this box; write the ip of a receiver behind another port, or use addressing: group-ip"},
 	{"regions=table shape=tree", Everywhere,
 		"memory is a table and some members are behind other boxes, which learn of memory only by the group file; list the regions there"},
 	{"regions=table shape=etcd", Everywhere,
@@ -106,7 +108,6 @@ const refusesBoth = "has role both, but with addressing virtual-qpn the group is
 var Void = []Rule{
 	{"source-switch=none event=switch", Everywhere, "no member but the source may send"},
 	{"regions=none event=region", Everywhere, "a group without memory has no region that could come"},
-	{"addressing=virtual-qpn shape=stick", Namespaces, "the source's frames to a receiver's address never come by a box on a stick"},
 }
 
 // Left are values that go together and are left out at a place, because what runs cells there
@@ -129,6 +130,7 @@ var Left = []Rule{
 // together with: each place has only a part of that.
 var Missing = []Rule{
 	{"shape=tree tag=vlan", Everywhere, "simulated trees stay the same, and the lab in namespaces has no tags"},
+	{"regions=table event=join", Everywhere, "on a real box the member is refused while the group has regions, and the sentence says so"},
 	{"source-switch=guard tag=vlan", Everywhere, "the simulated switch does not store whose turn it was, and the lab in namespaces has no tags"},
 	{"shape=tree event=route-moved", Everywhere, "simulated trees wait for all; test/branches/roam_test.go moves hosts between real boxes"},
 }
