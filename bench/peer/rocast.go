@@ -146,7 +146,7 @@ func mostlyCarried(s *dataplane.Switch, start uint64) error {
 // group returns group g as control would make it from a group file and the kernel's next hops.
 func group(w *workload.Workload, g int) *mft.Group {
 	m := &mft.Group{
-		Name: "bench", IP: workload.GroupIP(g), QPN: workload.GroupQPN, PathMTU: 4096,
+		Name: "bench", IP: workload.GroupIP(g), QPN: workload.GroupQPN, PathMTU: pathMTU(w.Payload),
 		Memory: mft.MustMemory(workload.Memory),
 		Source: mft.Source{Leg: leg(w, g, 0), FirstPSN: workload.SourcePSN(g)},
 	}
@@ -166,4 +166,13 @@ func leg(w *workload.Workload, g, port int) mft.Leg {
 	l := mft.Leg{Port: mft.PortID(port), Src: workload.GroupIP(g)}
 	l.L2Bytes = uint8(copy(l.L2[:], roce.AppendEthernet(nil, w.HostMACs[port], w.PortMACs[port], 0x0800)))
 	return l
+}
+
+// pathMTU returns the smallest path MTU for packets of this many bytes.
+func pathMTU(payload int) int {
+	mtu := 256
+	for mtu < payload {
+		mtu *= 2
+	}
+	return mtu
 }
