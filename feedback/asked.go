@@ -96,7 +96,7 @@ func (g *Group) settleAt() {
 		}
 	}
 	g.begin(at.Next(), messages)
-	g.merged.known = false // nobody knows what the source has heard
+	g.merged.known = false // nobody knows what the source has heard an ACK of
 	g.doubts.doubtRestart(at.Next())
 	g.recount()
 }
