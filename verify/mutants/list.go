@@ -648,7 +648,7 @@ var rules = []rule{
 	{"engine", "a busy source keeps the worker", "dataplane/worker.go", ">= armTime", ">= 100*armTime"},
 	{"engine", "a port that drops copies is tried again at once", "dataplane/fanout.go", "r == Reason(feedback.Resent) && f.unheard", "false"},
 	{"engine", "a NAK counts as silence", "dataplane/fanout.go", "		f.unheard = false // the", "		// the"},
-	{"engine", "an answer counts as silence", "dataplane/fanout.go", "uint64(w.PSN.Sub(slowest)) > carried", "w.PSN.Sub(slowest) > 1"},
+	{"engine", "an answer counts as silence", "dataplane/fanout.go", "f.unheard = st.slowest().Before(f.from)", "f.unheard = true"},
 
 	{"egress", "a queue of kmin marks", "dataplane/egress.go", "above <= 0 {", "above < 0 {"},
 	{"egress", "a queue of kmax does not always mark", "dataplane/egress.go", "above >= span ||", "above > span ||"},
