@@ -44,6 +44,7 @@ func storyFailOver(t *testing.T, ctx context.Context, s *stage) string {
 	spec := ordinary()
 	spec.bytes = longBytes
 	g := s.addGroup(t, ctx, spec)
+	s.locked(func() { g.unseenLoss = true }) // what is on its way by a lower device that goes down
 	box := s.Box.(*BoxGuest)
 	run := func(args ...string) {
 		t.Helper()

@@ -87,6 +87,7 @@ const (
 
 // group is a group in the box, and the QPs of its members.
 type group struct {
+	unseenLoss bool // frames may be lost where the judge does not see them, on the last link to the source
 	groupSpec
 	from *QP   // the source
 	to   []*QP // the receivers

@@ -174,7 +174,7 @@ func (j *judge) record(s *sighting, v *roce.View, frame []byte) {
 		}
 		if s.aeth.Syndrome.IsACK() {
 			g.ackedUpTo = max(g.ackedUpTo, s.offset)
-		} else if s.offset > g.ackedUpTo+1 {
+		} else if s.offset > g.ackedUpTo+1 && !g.unseenLoss {
 			j.violation("%v: the source has an ACK up to %d only, and an ACK has to go first", s, g.ackedUpTo)
 		}
 		j.checkFrame(s, v, frame)
