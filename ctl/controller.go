@@ -62,14 +62,15 @@ type Controller struct {
 	// refreshing is held while the switch's ports change. It is taken before mu.
 	refreshing sync.Mutex
 
-	mu      sync.Mutex
-	ports   ports.Set
-	groups  map[string]*group
-	index   index
-	strays  strays
-	gone    map[string]grave    // by the group's name
-	closed  bool                // the data path has ended
-	failing map[*group]struct{} // groups that have failed, and a neighbour does not know yet
+	mu        sync.Mutex
+	ports     ports.Set
+	groups    map[string]*group
+	index     index
+	strays    strays
+	storeAway bool                // an event has said that etcd does not answer
+	gone      map[string]grave    // by the group's name
+	closed    bool                // the data path has ended
+	failing   map[*group]struct{} // groups that have failed, and a neighbour does not know yet
 	// badGroupIPs says which of groupIPs of hosts: no group can have, and why.
 	badGroupIPs map[string]string
 	moved       map[*group]struct{} // groups with a member that may be behind another neighbour than before

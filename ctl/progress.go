@@ -82,6 +82,7 @@ func (c *Controller) followProgress(ctx context.Context) error {
 		if now := time.Now(); now.Sub(strays) >= lookAtStraysEvery {
 			strays = now
 			c.lookAtStrays(now)
+			c.lookAtDesired()
 		}
 		if len(names) == 0 {
 			names = c.groupNames()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"sync"
 	"time"
@@ -22,6 +23,8 @@ import (
 // Desired keeps the groups that several boxes are to carry: a desired.Desired. With it, a group is
 // created, changed and removed there, and the box where its source is attached follows.
 type Desired interface {
+	// Away returns why etcd cannot be relied on at present; nil: it answers.
+	Away() error
 	Names() []string
 	Entry(name string) (desired.Entry, bool)
 	Create(ctx context.Context, name string, text []byte) (revision int64, err error)
@@ -275,7 +278,7 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	case !again && !t.byAddress && settled(e, g): // meanwhile
 		return
 	}
-	file, err := c.parse(ctx, e.Text)
+	file, err := c.parseDesired(ctx, name, e)
 	switch {
 	case err != nil:
 		c.Log.Error("a group in etcd has a file that cannot be read", zap.String("group", name), zap.Error(err))
@@ -296,6 +299,50 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 		return
 	}
 	c.report(ctx, name, e.Revision, err)
+}
+
+// parseDesired parses the file of a group that etcd has under a name. Another program may have put
+// it there.
+func (c *Controller) parseDesired(ctx context.Context, name string, e desired.Entry) (*groupfile.File, error) {
+	file, err := c.parse(ctx, e.Text)
+	if err == nil && file.Name != name {
+		return nil, fmt.Errorf("the key names group %s, and its file group %s; delete the key, and create the group with rocast group create", name, file.Name)
+	}
+	return file, err
+}
+
+// lookAtDesired tells when etcd does not answer, and when it does again.
+func (c *Controller) lookAtDesired() {
+	if c.Desired == nil {
+		return
+	}
+	why := c.Desired.Away()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if was := c.storeAway; was == (why != nil) {
+		return
+	}
+	c.storeAway = why != nil
+	e := api.Event{Kind: api.StoreBack, Cause: "etcd answers"}
+	if why != nil {
+		e = api.Event{Kind: api.StoreAway, Cause: storeAwayText(why)}
+	}
+	c.events.Add(e)
+}
+
+func storeAwayText(why error) string {
+	return fmt.Sprintf("etcd does not answer: %v; groups that run here run on, and changes are refused", why)
+}
+
+// addDesired adds that etcd does not answer to the problems. The box may lack groups that it is to
+// carry.
+func (c *Controller) addDesired(s *api.Status) {
+	if c.Desired == nil {
+		return
+	}
+	if why := c.Desired.Away(); why != nil {
+		addProblem(s, api.Problem{Of: api.OfStore, State: api.Away, Reason: storeAwayText(why), Blocks: true})
+	}
 }
 
 // yield ends a group and its claim, so that another box can carry it.
@@ -342,7 +389,7 @@ func (c *Controller) claim(ctx context.Context, name string, again bool) task {
 	case e.Held && !again:
 		return task{concerned: !settled(e, g), begun: e.Begun}
 	}
-	file, err := c.parse(ctx, e.Text)
+	file, err := c.parseDesired(ctx, name, e)
 	if err != nil {
 		return task{concerned: e.Held}
 	}
@@ -666,6 +713,7 @@ func (c *Controller) summaryElsewhere(name string) (s api.GroupSummary, ok bool)
 		return s, false
 	}
 	if r := reportOf(e); r != nil {
+		r.Group.Name = name
 		return r.Group, true
 	}
 	return api.GroupSummary{Name: name, State: api.Waiting, Root: e.Root, Reason: "no box has set it up: its source is not attached to any"}, true

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,7 +32,7 @@ func (b *box) share(cluster *etcd.Cluster) (stop func(politely bool)) {
 
 func (b *box) shareFor(cluster *etcd.Cluster, lease time.Duration) (stop func(politely bool)) {
 	t := b.f.t
-	d, err := desired.Open(desired.Config{Endpoints: cluster.Endpoints(), Prefix: "/lab", Box: b.name, Lease: lease}, zap.NewNop())
+	d, err := desired.Open(desired.Config{Endpoints: cluster.Endpoints(), Prefix: "/lab", Box: b.name, Lease: lease, CheckName: groupfile.CheckName}, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,6 +186,9 @@ func TestGroupsRunOnWithoutEtcd(t *testing.T) {
 	if _, err := b.Create(ctx, []byte(groupFile("10.1.0.2"))); err != nil {
 		t.Fatal(err)
 	}
+	if s := b.Status(); !s.Healthy || !s.Ready {
+		t.Errorf("%+v", s)
+	}
 	cluster.Kill(t, 0)
 	soon, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
@@ -191,12 +196,33 @@ func TestGroupsRunOnWithoutEtcd(t *testing.T) {
 	if _, err := b.Update(soon, "g1", []byte(groupFile("10.1.0.2", "10.1.0.3"))); !errors.As(err, &refusal) || refusal.Kind != api.Unavailable || !strings.Contains(refusal.Message, "running groups run on") {
 		t.Errorf("%v", err)
 	}
+	isAway := func() bool {
+		s := b.statusAt(time.Now())
+		return !s.Ready && len(s.Problems) == 1 && s.Problems[0].Of == api.OfStore && s.Problems[0].State == api.Away && strings.Contains(s.Problems[0].Reason, "changes are refused")
+	}
+	testlab.Eventually(t, 20*time.Second, "the status says that etcd is away", isAway, nil)
+	b.happened()
+	b.lookAtDesired()
+	b.lookAtDesired()
+	if got := b.happened(); len(got) != 1 || !strings.HasPrefix(got[0], "etcd-away: etcd does not answer: ") {
+		t.Errorf("%q", got)
+	}
 	stop(true)
 	b.restart(true, false)
 	f.check("b1: 10.1.0.2")
 	b.share(cluster)
+	if !isAway() {
+		t.Errorf("at a start: %+v", b.Status())
+	}
 	f.check("b1: 10.1.0.2")
+	b.lookAtDesired()
+	b.happened()
 	cluster.Restart(t, 0)
+	testlab.Eventually(t, 20*time.Second, "the box is well again", func() bool { s := b.Status(); return s.Healthy && s.Ready }, nil)
+	b.lookAtDesired()
+	if got := b.happened(); !slices.Contains(got, "etcd-back: etcd answers") {
+		t.Errorf("%q", got)
+	}
 	b.eventually("it has claimed its group again", func() bool { e, _ := b.Desired.Entry("g1"); return e.Root == "b1" && e.Report != "" })
 	if _, err := b.Update(ctx, "g1", []byte(groupFile("10.1.0.2", "10.1.0.3"))); err != nil {
 		t.Fatal(err)
@@ -435,5 +461,40 @@ func TestAGroupThatNoBoxCanCarry(t *testing.T) {
 	asking.Wait()
 	for _, name := range []string{"g1", "g2"} {
 		b.eventually("nothing is left", func() bool { e, _ := b.Desired.Entry(name); return !e.Wanted() })
+	}
+}
+
+// What another program has put into etcd is no group if its key has no name of one, and cannot be
+// set up if its file has another name.
+func TestNamesInEtcdAreChecked(t *testing.T) {
+	cluster := etcd.Start(t, 1)
+	f := newFabric(t, 1)
+	b := f.box("b1")
+	b.share(cluster)
+	other, err := desired.Open(desired.Config{Endpoints: cluster.Endpoints(), Prefix: "/lab", Box: "b9", Lease: time.Minute}, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	text := groupFile("10.1.0.2")
+	for _, name := range []string{"../../x", "\x1b[31mred", "g1 ", strings.Repeat("g", 64)} {
+		if _, err := other.Create(t.Context(), name, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := other.Create(t.Context(), "g2", []byte(text)); err != nil { // the file of g1
+		t.Fatal(err)
+	}
+	b.eventually("it has heard of them", func() bool { return len(b.Desired.Names()) == 1 })
+	if _, err := b.Create(t.Context(), []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("it carries the one that can be", b.has("g1"))
+	if names := slices.Sorted(maps.Keys(b.groups)); !slices.Equal(names, []string{"g1"}) || !slices.Equal(b.Desired.Names(), []string{"g1", "g2"}) {
+		t.Errorf("%q, %q", names, b.Desired.Names())
+	}
+	_, err = b.parseDesired(t.Context(), "g2", desired.Entry{Text: []byte(text)})
+	if want := "the key names group g2, and its file group g1; delete the key, and create the group with rocast group create"; err == nil || err.Error() != want {
+		t.Errorf("%v", err)
 	}
 }

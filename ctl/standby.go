@@ -78,7 +78,7 @@ func (c *Controller) addMoved(ctx context.Context, p pending) {
 		if !e.Wanted() {
 			continue
 		}
-		file, err := c.parse(ctx, e.Text)
+		file, err := c.parseDesired(ctx, name, e)
 		if err == nil && file.Addressing == mft.BySwitchIP && (p.anyAddress || p.first || p.addresses[file.IP]) {
 			p.names[name] = true
 		}

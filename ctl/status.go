@@ -69,6 +69,7 @@ func (c *Controller) statusAt(now time.Time) api.Status {
 	if err := c.pulse.alive(now); err != nil {
 		addProblem(&s, api.Problem{Of: api.OfWorker, State: api.Stuck, Reason: err.Error(), Blocks: true})
 	} else {
+		c.addDesired(&s)
 		c.addPortsAndGroups(&s, now)
 	}
 	if c.hook != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/hook"
 	"github.com/rocast/rocast/ctl/logs"
 	"github.com/rocast/rocast/ctl/metrics"
@@ -210,6 +211,7 @@ func (s *service) openDesired(c config.Config, parts *ctl.Parts) (err error) {
 	if err != nil {
 		return err
 	}
+	settings.CheckName = groupfile.CheckName
 	d, err := desired.Open(settings, s.log.Logger)
 	if err != nil {
 		return err

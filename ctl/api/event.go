@@ -31,6 +31,9 @@ const (
 	// AddressTaken: another host uses Group's IP. What hosts send to the group may go there.
 	AddressTaken EventKind = "address-taken"
 
+	StoreAway EventKind = "etcd-away" // does not answer: changes are refused, and groups may be missing here
+	StoreBack EventKind = "etcd-back"
+
 	// FramesRefused: frames are refused of which no group knows the sender, or for which the box is
 	// not set up.
 	FramesRefused EventKind = "frames-refused"
@@ -74,6 +77,8 @@ func EventMeanings() []EventMeaning {
 		{MemberReachable, "A way leads to a member again."},
 		{RouteChanged, "A member, or some of a group's, is reached by another way."},
 		{SourceSwitched, "A member is the source from its packet psn on."},
+		{StoreAway, "etcd does not answer; changes are refused, and groups may be missing."},
+		{StoreBack, "etcd answers again."},
 		{FramesRefused, "Frames are refused that no member has sent, or that the box is not set up for."},
 		{PortWentDown, "A port has no link, or its interface has gone."},
 		{PortCameUp, "A port works again."},

@@ -85,11 +85,15 @@ const (
 	OfPort   = "port"
 	OfGroup  = "group"
 	OfHosts  = "hosts" // an IP of groupIPs of hosts:
-	OfBox    = "box"   // how the box is set up; Name is the counter that grows because of that
+	OfStore  = "etcd"
+	OfBox    = "box" // how the box is set up; Name is the counter that grows because of that
 )
 
 // Stuck is the state of a worker that does not end its batch.
 const Stuck = "stuck"
+
+// Away is the state of etcd while it does not answer.
+const Away = "away"
 
 // Problem is one thing that does not work.
 type Problem struct {
@@ -98,6 +102,7 @@ type Problem struct {
 	State  string `json:"state"`
 	Reason string `json:"reason,omitempty"`
 	// Blocks: the box is not ready because of it. These do: a port that is gone or failed, a group
-	// of an operator that is not clear to send, and a worker that is stuck.
+	// of an operator that is not clear to send, etcd that does not answer, and a worker that is
+	// stuck.
 	Blocks bool `json:"blocks"`
 }

@@ -20,11 +20,12 @@ import (
 
 // Config says where the desired groups are.
 type Config struct {
-	Endpoints []string      // URLs of etcd's members
-	Prefix    string        // before each key; without a slash at its end
-	Box       string        // the name of this box; no other box may have it
-	TLS       *tls.Config   // nil: the endpoints are reached without TLS
-	Lease     time.Duration // how long a claim outlives a box that is silent, in whole seconds
+	Endpoints []string           // URLs of etcd's members
+	Prefix    string             // before each key; without a slash at its end
+	Box       string             // the name of this box; no other box may have it
+	TLS       *tls.Config        // nil: the endpoints are reached without TLS
+	CheckName func(string) error // refuses what is no name of a group; nil: any text is one
+	Lease     time.Duration      // how long a claim outlives a box that is silent, in whole seconds
 }
 
 // Answers to a change.
@@ -33,6 +34,8 @@ var (
 	ErrMissing = errors.New("no group has this name")
 	ErrChanged = errors.New("the group was changed by another writer meanwhile")
 )
+
+var errNoAnswerYet = errors.New("it has not answered since the start")
 
 // A request is given up after requestTime. It is shorter than the time that a client of the API
 // waits for an answer.
@@ -47,6 +50,10 @@ type Desired struct {
 	mu      sync.Mutex
 	entries map[string]Entry
 	lease   clientv3.LeaseID // 0: none; then nothing can be claimed
+	// Why there is no lease, and why what etcd has was not read when it was asked last; nil: there
+	// is one, and it was read.
+	noLease, notRead error
+	badNames         map[string]bool // names of keys that are none, of which the log says so
 }
 
 // Entry is what the boxes know of one group.
@@ -78,11 +85,22 @@ func Open(config Config, log *zap.Logger) (*Desired, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(config.Endpoints, ", "), err)
 	}
-	return &Desired{config: config, log: log, client: client, entries: map[string]Entry{}}, nil
+	return &Desired{config: config, log: log, client: client, entries: map[string]Entry{}, badNames: map[string]bool{}, noLease: errNoAnswerYet, notRead: errNoAnswerYet}, nil
 }
 
 // Close ends the connection. The box's claims end with its lease, if Run has not given them back.
 func (d *Desired) Close() error { return d.client.Close() }
+
+// Away returns why etcd cannot be relied on at present: it did not answer when this box asked last,
+// or has never been read. nil: it answers.
+func (d *Desired) Away() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.notRead != nil {
+		return d.notRead
+	}
+	return d.noLease
+}
 
 // Box returns the name of this box.
 func (d *Desired) Box() string { return d.config.Box }

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
 
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/certs"
 	"github.com/rocast/rocast/internal/testlab/etcd"
 )
@@ -361,7 +362,7 @@ func TestABoxKnowsItsOwnChangesAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.setLease(lease.ID) // without Run nothing is heard of etcd
+	d.setLease(lease.ID, nil) // without Run nothing is heard of etcd
 	first, err := d.Create(ctx, "g1", []byte("one"))
 	if e, _ := d.Entry("g1"); err != nil || string(e.Text) != "one" || e.Revision != first || e.Held {
 		t.Errorf("%+v, %v", e, err)
@@ -390,11 +391,11 @@ func TestABoxKnowsItsOwnChangesAtOnce(t *testing.T) {
 	if e, _ := d.Entry("g1"); string(e.Text) != "two" {
 		t.Errorf("%+v", e)
 	}
-	d.setLease(lease.ID + 1)
+	d.setLease(lease.ID+1, nil)
 	if e, _ := d.Entry("g1"); e.Held || e.Root != "a" {
 		t.Errorf("a claim of an earlier lease: %+v", e)
 	}
-	d.setLease(lease.ID)
+	d.setLease(lease.ID, nil)
 	if err := d.Yield(ctx, "g1"); err != nil {
 		t.Error(err)
 	}
@@ -462,4 +463,25 @@ func TestEtcdWithTLS(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
+}
+
+// A box knows whether etcd can be relied on: not before it has answered, nor while it is
+// down.
+func TestEtcdIsAway(t *testing.T) {
+	cluster := etcd.Start(t, 1)
+	d, err := Open(Config{Endpoints: cluster.Endpoints(), Prefix: "/lab", Box: "b0", Lease: 2 * time.Second}, zaptest.NewLogger(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := d.Away(); !errors.Is(err, errNoAnswerYet) {
+		t.Errorf("before it was asked: %v", err)
+	}
+	b := newBox(t, cluster, "b1")
+	is := func(away bool) func() bool { return func() bool { return (b.Away() != nil) == away } }
+	testlab.Eventually(t, testlab.Patience, "etcd answers", is(false), nil)
+	cluster.Kill(t, 0)
+	testlab.Eventually(t, testlab.Patience, "etcd is away", is(true), nil)
+	cluster.Restart(t, 0)
+	testlab.Eventually(t, testlab.Patience, "etcd is back", is(false), nil)
 }

@@ -31,6 +31,7 @@ func (d *Desired) Run(ctx context.Context, changed func(names []string)) error {
 func (d *Desired) follow(ctx context.Context, renewed <-chan struct{}, changed func(names []string)) error {
 	for ctx.Err() == nil {
 		at, err := d.readAll(ctx)
+		d.setRead(d.cause(err))
 		if err == nil {
 			changed(d.names())
 			err = d.watch(ctx, at+1, renewed, changed)
@@ -149,13 +150,15 @@ func (d *Desired) apply(events []*clientv3.Event) (names []string) {
 func (d *Desired) keepLease(ctx context.Context, renewed chan<- struct{}) error {
 	for lost := false; ctx.Err() == nil; {
 		held, err := d.holdLease(ctx, renewed)
-		d.setLease(0)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
+			d.setLease(0, err)
 			return nil
-		case held || !lost:
+		}
+		err = d.cause(err)
+		d.setLease(0, err)
+		if held || !lost {
 			d.log.Warn("etcd does not answer; running groups run on, and changes are refused",
-				zap.Strings("endpoints", d.config.Endpoints), zap.Error(d.cause(err)))
+				zap.Strings("endpoints", d.config.Endpoints), zap.Error(err))
 		}
 		lost = true
 		sleep(ctx, againAfter)
@@ -178,7 +181,7 @@ func (d *Desired) holdLease(ctx context.Context, renewed chan<- struct{}) (held 
 		return false, err
 	}
 	d.log.Info("etcd has granted a lease")
-	d.setLease(lease.ID)
+	d.setLease(lease.ID, nil)
 	select {
 	case renewed <- struct{}{}:
 	default:
@@ -195,10 +198,16 @@ func (d *Desired) revoke(lease clientv3.LeaseID) {
 	_, _ = d.client.Revoke(ctx, lease) // it ends by itself otherwise
 }
 
-func (d *Desired) setLease(lease clientv3.LeaseID) {
+func (d *Desired) setLease(lease clientv3.LeaseID, why error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.lease = lease
+	d.lease, d.noLease = lease, why
+}
+
+func (d *Desired) setRead(why error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.notRead = why
 }
 
 func sleep(ctx context.Context, t time.Duration) {

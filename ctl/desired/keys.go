@@ -5,6 +5,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 // kind is what a key says about a group.
@@ -24,7 +25,8 @@ func (d *Desired) key(k kind, name string) string {
 	return d.config.Prefix + "/" + kinds[k] + "/" + name
 }
 
-// parseKey is the inverse of key. Other programs may have keys below the prefix: these are not ok.
+// parseKey is the inverse of key. Other programs may have keys below the prefix: these are not ok,
+// and neither is a name that no group can have. The caller holds d.mu.
 func (d *Desired) parseKey(key []byte) (k kind, name string, ok bool) {
 	rest, ok := strings.CutPrefix(string(key), d.config.Prefix+"/")
 	if !ok {
@@ -33,10 +35,25 @@ func (d *Desired) parseKey(key []byte) (k kind, name string, ok bool) {
 	word, name, ok := strings.Cut(rest, "/")
 	for k := range kinds {
 		if ok && kinds[k] == word && name != "" {
-			return kind(k), name, true
+			return kind(k), name, d.isName(name)
 		}
 	}
 	return 0, "", false
+}
+
+// maxBadNames bounds the names that the log has.
+const maxBadNames = 100
+
+func (d *Desired) isName(name string) bool {
+	if d.config.CheckName == nil {
+		return true
+	}
+	err := d.config.CheckName(name)
+	if err != nil && !d.badNames[name] && len(d.badNames) < maxBadNames {
+		d.badNames[name] = true
+		d.log.Warn("a key in etcd names no group, and is left out; delete the key", zap.Error(err))
+	}
+	return err == nil
 }
 
 // set applies a key's value to an entry, which had it since a revision of etcd. A nil pair is a key
