@@ -112,11 +112,8 @@ func orZero(shortest, longest time.Duration, limits string) func(yamldoc.Value) 
 // count accepts whole numbers from 1 to most.
 func count(most uint64) func(yamldoc.Value) (int, error) {
 	return func(v yamldoc.Value) (int, error) {
-		n, err := v.Uint(most)
-		if err != nil || n == 0 {
-			return 0, v.Errorf("is not a whole number from 1 to %d; write one, without quotes", most)
-		}
-		return int(n), nil
+		n, err := v.UintFrom(1, most)
+		return int(n), err
 	}
 }
 

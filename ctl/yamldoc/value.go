@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -37,6 +38,9 @@ type Value struct {
 
 // Parse reads text, which must contain one document. Errors call the document what: "a group file".
 func Parse(text []byte, what string) (Value, error) {
+	if err := refuseBytes(text, what); err != nil {
+		return Value{}, err
+	}
 	if countSeparators(text) > maxSeparators {
 		return Value{}, Errorf(1, "%s holds more than %d values; split it", what, maxSeparators)
 	}
@@ -56,6 +60,24 @@ func Parse(text []byte, what string) (Value, error) {
 		return Value{}, err
 	}
 	return Value{node: document.Content[0], name: what, whole: true}, nil
+}
+
+// refuseBytes refuses what YAML does not allow in a text: the YAML parser does not say where it is.
+func refuseBytes(text []byte, what string) error {
+	line := 1
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		switch {
+		case r == '\n':
+			line++
+		case r == utf8.RuneError && size == 1:
+			return Errorf(line, "%s has the byte %#x here, which is not UTF-8; save it as UTF-8", what, text[0])
+		case r < ' ' && r != '\t' && r != '\r', r >= 0x7f && r < 0xa0 && r != '\u0085', r == '\ufffe', r == '\uffff':
+			return Errorf(line, "%s has the control character %#x here; remove it", what, r)
+		}
+		text = text[size:]
+	}
+	return nil
 }
 
 // separators are the characters that can begin a value. Without one of them no further value
@@ -137,14 +159,25 @@ func (v Value) Path() (string, error) {
 	return text, err
 }
 
-// Uint returns a whole number up to limit, written in decimal or with the prefix 0x, 0o or 0b.
-func (v Value) Uint(limit uint64) (uint64, error) {
-	if v.node.Kind == yaml.ScalarNode && v.node.Tag == "!!int" {
-		if n, err := strconv.ParseUint(v.node.Value, 0, 64); err == nil && n <= limit {
+// leadingZero is the beginning of a number that is octal to some readers and decimal to others, or
+// has another base than 10 and 16.
+var leadingZero = regexp.MustCompile(`^0[0-9_obOB]`)
+
+// Uint returns a whole number up to limit, written in decimal or with the prefix 0x.
+func (v Value) Uint(limit uint64) (uint64, error) { return v.UintFrom(0, limit) }
+
+// UintFrom returns a whole number from least to limit.
+func (v Value) UintFrom(least, limit uint64) (uint64, error) {
+	// YAML takes 08 for a float.
+	if tag := v.node.Tag; v.node.Kind == yaml.ScalarNode && (tag == "!!int" || tag == "!!float") {
+		if leadingZero.MatchString(v.node.Value) {
+			return 0, v.Errorf("has a leading zero; write it in decimal without one, or in hexadecimal with 0x")
+		}
+		if n, err := strconv.ParseUint(v.node.Value, 0, 64); err == nil && n >= least && n <= limit {
 			return n, nil
 		}
 	}
-	return 0, v.Errorf("is not a whole number from 0 to %d (%#x); write one, without quotes", limit, limit)
+	return 0, v.Errorf("is not a whole number from %d to %d (%#x); write one, without quotes", least, limit, limit)
 }
 
 var sizeForm = regexp.MustCompile(`^([1-9][0-9]{0,6})(KiB|MiB|GiB)$`)

@@ -51,6 +51,10 @@ func TestValuesAreReadAsWritten(t *testing.T) {
 	if d.name != "g1" || d.file != "/etc/x" || d.size != 16 || d.ip != netip.MustParseAddr("fd00::1") || !slices.Equal(d.items, []uint64{1000, 0}) {
 		t.Errorf("read %+v", d)
 	}
+	// A mark of the byte order is no text, and neither are these lines' ends control characters.
+	if d, err := parse("\ufeffname: g\u00e9\u0085size: 0X1f\r\nfile:\t/\U0001f600\n"); err != nil || d.name != "g\u00e9" || d.size != 31 || d.file != "/\U0001f600" {
+		t.Errorf("read %+v, %v", d, err)
+	}
 	for text, want := range map[string]uint64{"3KiB": 3 << 10, "1000000MiB": 1000000 << 20, "9GiB": 9 << 30} {
 		if d, err := parse("name: g1\nmemory: " + text + "\n"); err != nil || d.memory != want {
 			t.Errorf("%s: %d, %v", text, d.memory, err)
@@ -180,7 +184,21 @@ func TestMistakesNameLineThingAndMend(t *testing.T) {
 		{"name: {a\nsize: 1\n", "line 1: not YAML: did not find expected ',' or '}'; mend it on this line or the next"},
 		{"name: a\n\tsize: 1\n", "line 2: not YAML: found a tab character that violates indentation; mend it on this line or the next"},
 		{"name: \"a\n", "line 2: not YAML: found unexpected end of stream; mend it on this line or the next"},
-		{"name: a\x01\n", "line 1: not YAML: control characters are not allowed; mend it on this line or the next"},
+		{"name: a\x01\n", "line 1: the file has the control character 0x1 here; remove it"},
+		{"name: a\n# b\n# c\x00\n", "line 3: the file has the control character 0x0 here; remove it"},
+		{"name: a\n" + strings.Repeat("# b\n", 5000) + "# \x7f", "line 5002: the file has the control character 0x7f here; remove it"},
+		{"name: a\r\n\r\n# caf\xe9\r\n", "line 3: the file has the byte 0xe9 here, which is not UTF-8; save it as UTF-8"},
+		{"name: a\n# \u0084\n", "line 2: the file has the control character 0x84 here; remove it"},
+		{"name: a\n# \uffff\n", "line 2: the file has the control character 0xffff here; remove it"},
+		{"\xff\xfen\x00", "line 1: the file has the byte 0xff here, which is not UTF-8; save it as UTF-8"},
+		{"name: a\nsize: 0017\n", "line 2: size has a leading zero; write it in decimal without one, or in hexadecimal with 0x"},
+		{"name: a\nsize: 08\n", "line 2: size has a leading zero; write it in decimal without one, or in hexadecimal with 0x"},
+		{"name: a\nsize: 00\n", "line 2: size has a leading zero; write it in decimal without one, or in hexadecimal with 0x"},
+		{"name: a\nsize: 0_17\n", "line 2: size has a leading zero; write it in decimal without one, or in hexadecimal with 0x"},
+		{"name: a\nsize: 0o17\n", "line 2: size has a leading zero; write it in decimal without one, or in hexadecimal with 0x"},
+		{"name: a\nsize: 0b1\n", "line 2: size has a leading zero; write it in decimal without one, or in hexadecimal with 0x"},
+		{"name: a\nsize: '0017'\n", "line 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
+		{"name: a\nsize: 0.5\n", "line 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
 	} {
 		_, err := parse(c.text)
 		if err == nil {
