@@ -60,6 +60,9 @@ func TestRDMACMNamesReceiversThatDoNotAnswer(t *testing.T) {
 	if list := w.CMs().CMs; len(list) != 1 || list[0].Notes != nil {
 		t.Errorf("%+v", list)
 	}
+	if err := w.CMDown("127.0.0.220"); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestTheConfigsRDMACMComesUpWithTheDaemon(t *testing.T) {
