@@ -61,18 +61,20 @@ func (c *copied) add(number int, old, broken string) bool {
 			c.first[f] = &strings.Builder{}
 		}
 		fmt.Fprintf(c.first[f], "\ncase %d:\n%s", number, call)
-		name := at(f.Name.End())
-		fmt.Fprintf(&c.copies, "\n%s%s%s%s%s\n", c.source[at(f.Pos()):name], suffix(number), c.source[name:from], broken, c.source[to:at(f.End())])
+		fmt.Fprintf(&c.copies, "\n%s%s%s%s%s\n", c.source[at(f.Pos()):at(f.Name.Pos())], copyOf(f, number), c.source[at(f.Name.End()):from], broken, c.source[to:at(f.End())])
 		return true
 	}
 	return false
 }
 
-func suffix(number int) string { return fmt.Sprintf("Mutant%d", number) }
+// copyOf is the name of a copy. It is not exported: a test may list what a type exports.
+func copyOf(f *ast.FuncDecl, number int) string {
+	return fmt.Sprintf("mutant%d%s", number, f.Name.Name)
+}
 
 // callOf is the statement with which a function calls its copy instead of running itself.
 func callOf(f *ast.FuncDecl, number int) (call string, ok bool) {
-	callee := f.Name.Name + suffix(number)
+	callee := copyOf(f, number)
 	if f.Recv != nil {
 		names := f.Recv.List[0].Names
 		if len(names) == 0 {

@@ -58,9 +58,9 @@ var limit = 3
 func (g *T) f(a int, rest ...int) (int, error) {
 	switch rocastMutant {
 	case 1:
-		return g.fMutant1(a, rest...)
+		return g.mutant1f(a, rest...)
 	case 2:
-		return g.fMutant2(a, rest...)
+		return g.mutant2f(a, rest...)
 	}
 
 	if a < limit {
@@ -72,7 +72,7 @@ func (g *T) f(a int, rest ...int) (int, error) {
 func (g *T) more(list ...int) {
 	switch rocastMutant {
 	case 3:
-		g.moreMutant3(list...)
+		g.mutant3more(list...)
 		return
 	}
 	g.list = append(g.list, list...)
@@ -86,21 +86,21 @@ func generic[E any](e E) E { e = e; return e }
 
 func ignores(_ int) int { return 9 }
 
-func (g *T) fMutant1(a int, rest ...int) (int, error) {
+func (g *T) mutant1f(a int, rest ...int) (int, error) {
 	if true {
 		g.more(rest...)
 	}
 	return a + 1, nil
 }
 
-func (g *T) fMutant2(a int, rest ...int) (int, error) {
+func (g *T) mutant2f(a int, rest ...int) (int, error) {
 	if a < limit {
 		g.more(rest...)
 	}
 	return a, nil
 }
 
-func (g *T) moreMutant3(list ...int) { g.list = append(g.list[:0], list...) }
+func (g *T) mutant3more(list ...int) { g.list = append(g.list[:0], list...) }
 `
 	got, err := format.Source([]byte(c.text()))
 	if err != nil || string(got) != want {
