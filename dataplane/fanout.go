@@ -97,7 +97,7 @@ type fanState struct {
 	paths   int      // number of paths that get copies from the engine
 	merges  merging  // of the receivers' ACKs
 	listed  bool     // in Core.armable
-	unheard bool     // when disarmed last, a receiver had acknowledged nothing of what was carried
+	unheard bool     // when disarmed last, the engine had carried something; the source has not come back since
 	heard   bool     // every receiver has acknowledged something that was carried: the drivers send it
 	again   int      // packets that the source has sent again since why is errUnheard
 	calm    int      // plain packets in a row since the last decision
@@ -330,9 +330,8 @@ func (st *state) retainable() roce.PSN {
 func (st *state) disarmed(w FanWord) {
 	f := &st.fan
 	carried := f.carried - f.before
-	if f.unheard = false; carried > 0 {
+	if f.unheard = carried > 0; f.unheard {
 		st.hearsCarried()
-		f.unheard = st.slowest().Before(f.from)
 	}
 	f.givenBack(carried)
 }

@@ -3,6 +3,7 @@ package dataplane_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -687,5 +688,17 @@ func TestAGroupThatIsMadeAgainHasNothingOfTheOneBefore(t *testing.T) {
 	b.answer(1, psn, roce.NAKSequence)
 	if got := b.take(1); len(got) != 1 || decode(t, got[0]).Payload != string(anew.payload) {
 		t.Errorf("the receiver that asks is sent %d packets, or another one", len(got))
+	}
+}
+
+// A source that sends again what the receivers have not acknowledged yet is no reason to doubt a
+// driver by which they have got packets before.
+func TestADriverThatHasSentWhatIsRetainedIsNotBlamed(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	b.send(quiet(psn))
+	b.send(quiet(psn))
+	st, _ := b.Switch.GroupState(b.group.ID)
+	if st.Engine.Kernel || strings.Contains(st.Engine.Reason, "acknowledged nothing") {
+		t.Errorf("%+v", st.Engine)
 	}
 }

@@ -105,7 +105,7 @@ func newState(g *mft.Group) *state {
 		begins = st.recall(g.Turn)
 	}
 	st.merge = feedback.New(feedback.Config{
-		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: begins.NextPSN, Messages: begins.Messages, Restored: g.Restored, Weights: weights(g),
+		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: begins.NextPSN, Restored: g.Restored, Weights: weights(g),
 	})
 	if g.Policy.Repair != feedback.RepairOff {
 		st.held = heldFor(g)

@@ -26,7 +26,6 @@ type Config struct {
 	// for each. A path to another switch stands for all receivers behind that switch.
 	Weights  []uint16
 	FirstPSN roce.PSN // the first PSN that the source sends
-	Messages roce.MSN // how many messages it has sent before
 	// Restored says that traffic ran before this state began: neither the source's place nor what
 	// a path has acknowledged is known (rule 13).
 	Restored bool
@@ -70,7 +69,7 @@ func New(c Config) *Group {
 	if c.Policy.Repair != RepairOff {
 		g.repairState = &repairState{legs: make([]leg, c.Paths)}
 	}
-	g.begin(c.FirstPSN, c.Messages)
+	g.begin(c.FirstPSN, 0)
 	g.source.first = c.FirstPSN // a source that comes back may resend what it sent before
 	if c.Restored {
 		g.source.known, g.floor.known, g.merged.known = false, false, false

@@ -252,7 +252,6 @@ var rules = []rule{
 	{"13", "a box's answer to the question is taken for its place", "asked.go", "g.source.first.Add(-2)", "g.source.first.Add(-1)"},
 	{"13", "a receiver that lacks something is not waited for", "asked.go", "need == 0 && have < counted || have < need", "have < need"},
 	{"13", "a question is asked for each packet", "asked.go", "now-g.asking.at < askAgain", "false"},
-	{"13", "the messages of the turns before are forgotten", "group.go", "g.begin(c.FirstPSN, c.Messages)", "g.begin(c.FirstPSN, 0)"},
 	{"13", "a restored turn has the PSNs of the first one", "dataplane/turn.go", "awayPSN: m.Expects, ", "awayPSN: st.group.Paths[i].FirstPSN, "},
 
 	{"12", "a turn begins before it is stored", "dataplane/turn.go", "	case st.group.KeepsTurns:\n		return c.keep(now, st, f, next)\n", ""},
@@ -648,7 +647,7 @@ var rules = []rule{
 	{"engine", "a busy source keeps the worker", "dataplane/worker.go", ">= armTime", ">= 100*armTime"},
 	{"engine", "a port that drops copies is tried again at once", "dataplane/fanout.go", "r == Reason(feedback.Resent) && f.unheard", "false"},
 	{"engine", "a NAK counts as silence", "dataplane/fanout.go", "		f.unheard = false // the", "		// the"},
-	{"engine", "an answer counts as silence", "dataplane/fanout.go", "f.unheard = st.slowest().Before(f.from)", "f.unheard = true"},
+	{"engine", "an answer counts as silence", "dataplane/fanout.go", "!f.heard && st.slowest().Before(f.from)", "!f.heard"},
 
 	{"egress", "a queue of kmin marks", "dataplane/egress.go", "above <= 0 {", "above < 0 {"},
 	{"egress", "a queue of kmax does not always mark", "dataplane/egress.go", "above >= span ||", "above > span ||"},
