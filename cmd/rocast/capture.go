@@ -48,13 +48,12 @@ frames were lost because the reader was too slow. Only root may capture. With --
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&q.Group, "group", "", "only frames of the group `NAME`, and frames to its address for which there is no group")
+	a.groupFlag(cmd, &q.Group, "only frames of the group `NAME`, and frames to its address for which there is no group")
 	f.StringSliceVar(&q.Kinds, "kind", nil, "only these `kinds`, separated by commas: data (with its copies), feedback (answers and\nCNPs, from receivers and to the source), drop (refused or lost)")
 	f.IntVar(&count, "count", 0, "end after so many `frames`; 0: go on")
 	f.IntVar(&q.Sample, "sample", 0, "about one in so many received `frames`, with all that is sent because of it; 0: all")
 	f.IntVar(&q.Snap, "snap", api.SnapDefault, "keep so many `bytes` of each frame; 0: all of them, as with -w by default")
 	f.StringVarP(&file, "write", "w", "", "write pcapng to `FILE`, - for standard output")
-	completeFlag(cmd, "group", completed(a.anyGroup))
 	completeFlag(cmd, "kind", words(api.CaptureData, api.CaptureFeedback, api.CaptureDrop))
 	return cmd
 }

@@ -313,6 +313,7 @@ func TestTheCapturedGroupIsRemoved(t *testing.T) {
 func TestWhatCannotBeCaptured(t *testing.T) {
 	d := startCaptured(t)
 	d.refused(t, exitRefused, api.NotFound, `there is no group "g2"; rocast group ls lists the groups`, "capture", "--group", "g2")
+	d.refused(t, exitRefused, api.NotFound, `there is no group "0"; rocast group ls lists the groups`, "capture", "--group", "0")
 	d.refused(t, exitRefused, api.BadRequest, `there is no kind of frames "acks"; write data, feedback or drop`, "capture", "--kind", "data,acks")
 	d.refused(t, exitRefused, api.BadRequest, `snap is 100; write a number of bytes from 128 to 4608`, "capture", "--snap", "100")
 	d.refused(t, exitRefused, api.BadRequest, `sample is "1048577"; write a whole number up to 1048576`, "capture", "--sample", "1048577")

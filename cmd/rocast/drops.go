@@ -49,8 +49,7 @@ all groups. With --group: only those of one group.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&group, "group", "", "only the frames of the group `NAME`")
-	completeFlag(cmd, "group", completed(a.anyGroup))
+	a.groupFlag(cmd, &group, "only the frames of the group `NAME`")
 	return cmd
 }
 

@@ -53,8 +53,7 @@ With -w --json each event is a JSON document on a line of its own, and a last do
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the next events too, until interrupted")
 	cmd.Flags().BoolVar(&explain, "explain", false, "show what each kind of events means")
-	cmd.Flags().StringVar(&group, "group", "", "only the events of the group `NAME`")
-	completeFlag(cmd, "group", completed(a.anyGroup))
+	a.groupFlag(cmd, &group, "only the events of the group `NAME`")
 	return cmd
 }
 

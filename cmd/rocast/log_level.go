@@ -15,12 +15,7 @@ func (a *app) logLevel() *cobra.Command {
 		Short: "Show the level of the daemon's log, or change it at once",
 		Long: `Show the level of the daemon's log, or change it at once: debug, info, warn or error. The log has the lines of that level and of
 the graver ones. A restart of the daemon brings the level of its config back.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usage(cmd, "%q is one argument too many", args[1])
-			}
-			return nil
-		},
+		Args:              mayTake("LEVEL"),
 		ValidArgsFunction: words("debug", "info", "warn", "error"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log, err := a.client().Log(cmd.Context())

@@ -46,8 +46,8 @@ func (p *policyValue) Set(text string) error {
 			b, err = strconv.ParseBool(value)
 			field.SetBool(b)
 		case reflect.Int:
-			var n int
-			n, err = strconv.Atoi(value)
+			var n uint64
+			n, err = api.Number(value, 31)
 			field.SetInt(int64(n))
 		default:
 			field.SetString(value)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -145,8 +144,8 @@ func readRegion(fields []string) (r client.NewRegion, err error) {
 	if err := r.VA.UnmarshalText([]byte(fields[0])); err != nil {
 		return r, fmt.Errorf("%q is no address; write a number such as 0x20000000", fields[0])
 	}
-	if r.Length, err = strconv.ParseUint(fields[1], 0, 64); err != nil {
-		return r, fmt.Errorf("%q is no length; write a number of bytes", fields[1])
+	if r.Length, err = api.Number(fields[1], 64); err != nil {
+		return r, fmt.Errorf("%q is no length; write a number of bytes, without a leading zero", fields[1])
 	}
 	if err := r.RKey.UnmarshalText([]byte(fields[2])); err != nil {
 		return r, errors.New("the third word is no R_Key; write a number such as 0x78") // R_Keys are not quoted
@@ -245,7 +244,7 @@ func readPlace(text string) (p api.RegionPlace, err error) {
 	host, place, _ := strings.Cut(text, "=")
 	ip, qpn, several := strings.Cut(host, "/")
 	if p.IP = ip; several {
-		n, err := strconv.ParseUint(qpn, 0, 24)
+		n, err := api.Number(qpn, 24)
 		if err != nil {
 			return p, err
 		}

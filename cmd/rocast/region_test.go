@@ -80,11 +80,13 @@ func TestRegionsAreLoaded(t *testing.T) {
 		t.Error(show)
 	}
 	for text, want := range map[string]string{
-		"1 2":               "write VA, length, R_Key and IP=VA:RKEY for each receiver",
-		"x 2 3 10.77.0.2=4": `"x" is no address; write a number such as 0x20000000`,
-		"1 x 3 10.77.0.2=4": `"x" is no length; write a number of bytes`,
-		"1 2 x 10.77.0.2=4": "the third word is no R_Key; write a number such as 0x78",
-		"1 2 3 10.77.0.2=4": "a place is not IP=VA:RKEY, such as 10.77.0.2=0x7f0000000000:0x1234",
+		"1 2":                 "write VA, length, R_Key and IP=VA:RKEY for each receiver",
+		"x 2 3 10.77.0.2=4":   `"x" is no address; write a number such as 0x20000000`,
+		"1 x 3 10.77.0.2=4":   `"x" is no length; write a number of bytes, without a leading zero`,
+		"1 010 3 10.77.0.2=4": `"010" is no length; write a number of bytes, without a leading zero`,
+		"01 2 3 10.77.0.2=4":  `"01" is no address; write a number such as 0x20000000`,
+		"1 2 x 10.77.0.2=4":   "the third word is no R_Key; write a number such as 0x78",
+		"1 2 3 10.77.0.2=4":   "a place is not IP=VA:RKEY, such as 10.77.0.2=0x7f0000000000:0x1234",
 	} {
 		file := write("bad", "\n"+text+"\n")
 		d.refused(t, exitUsage, api.Usage, fmt.Sprintf("%s: line 2: %s; see rocast region load --help", file, want), "region", "load", "g1", "-f", file)
@@ -120,6 +122,8 @@ func TestRegionsThatCannotCome(t *testing.T) {
 			`--at "10.77.0.2=0x7f2000000000" is not IP=VA:RKEY, such as 10.77.0.2=0x7f0000000000:0x1234; see rocast region add --help`},
 		{"10.77.0.3/1=0x7f3000000000:0x2235", "10.77.0.3/x=1:2", exitUsage, api.Usage,
 			`--at "10.77.0.3/x=1:2" is not IP=VA:RKEY, such as 10.77.0.2=0x7f0000000000:0x1234; see rocast region add --help`},
+		{"10.77.0.3/1=0x7f3000000000:0x2235", "10.77.0.3/01=1:2", exitUsage, api.Usage,
+			`--at "10.77.0.3/01=1:2" is not IP=VA:RKEY, such as 10.77.0.2=0x7f0000000000:0x1234; see rocast region add --help`},
 		{"10.77.0.3/1=0x7f3000000000:0x2235", "10.77.0.3=y:2", exitUsage, api.Usage,
 			`--at "10.77.0.3=y:2" is not IP=VA:RKEY, such as 10.77.0.2=0x7f0000000000:0x1234; see rocast region add --help`},
 	} {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -225,6 +226,12 @@ func TestWrongArgumentsSendNothing(t *testing.T) {
 	d := &daemon{socket: "/nowhere"}
 	for _, c := range []struct{ args, want string }{
 		{"gruop", `there is no "gruop" here; see rocast --help`},
+		{"", "a command is missing: bundle, capture, cm, drops, events, features, group, log, member, perftest, port, region, reload, stats, status, top, trace, version; see rocast --help"},
+		{"group", "a command is missing: create, ls, rm, show, tree, update; see rocast group --help"},
+		{"log", "a command is missing: level; see rocast log --help"},
+		{"top -n -1", "--count is -1; write a number of tables, or 0 to go on; see rocast top --help"},
+		{"top --once -n -1", "--count is -1; write a number of tables, or 0 to go on; see rocast top --help"},
+		{"top g1 g2", `"g2" is one argument too many; see rocast top --help`},
 		{"group create2", `there is no "create2" here; see rocast group --help`},
 		{"group show", "NAME is missing; see rocast group show --help"},
 		{"group show a b", `"b" is one argument too many; see rocast group show --help`},
@@ -251,6 +258,36 @@ func TestWrongArgumentsSendNothing(t *testing.T) {
 	} {
 		d.refused(t, exitUsage, api.Usage, c.want, strings.Fields(c.args)...)
 	}
+}
+
+// No name is not the name of everything.
+func TestAnEmptyNameIsRefused(t *testing.T) {
+	d := &daemon{socket: "/nowhere"}
+	for _, command := range []string{"capture", "drops", "events"} {
+		d.refused(t, exitUsage, api.Usage, "--group is empty; write the name of a group, or leave --group out for all of them; see rocast "+command+" --help", command, "--group", "")
+	}
+	for _, c := range []struct{ command, want string }{
+		{"trace group", "NAME"}, {"trace inject", "FILE|HEX"}, {"group show", "NAME"}, {"region ls", "GROUP"}, {"top", "NAME"}, {"log level", "LEVEL"},
+	} {
+		d.refused(t, exitUsage, api.Usage, c.want+" is empty; see rocast "+c.command+" --help", append(strings.Fields(c.command), "")...)
+	}
+}
+
+// To some a leading zero means octal: no number of the command line has one.
+func TestALeadingZeroIsRefused(t *testing.T) {
+	d := &daemon{socket: "/nowhere"}
+	for _, c := range []struct{ args, value, flag string }{
+		{"region rm g1 --rkey 1 --va 0017", "0017", "--va"}, {"region add g1 --length 08", "08", "--length"}, {"region ls g1 --from -010", "-010", "--from"},
+		{"member ready g1 --qpn 0017", "0017", "--qpn"}, {"top -n 0b1", "0b1", "-n, --count"}, {"cm up --port 0o17", "0o17", "--port"},
+		{"capture --snap 0_200", "0_200", "--snap"},
+	} {
+		want := fmt.Sprintf("invalid argument %q for %q flag: it has a leading zero; write it in decimal without one, or in hexadecimal with 0x", c.value, c.flag)
+		args := strings.Fields(c.args)
+		command := strings.Join(args[:slices.IndexFunc(args, func(a string) bool { return a == "g1" || a[0] == '-' })], " ")
+		d.refused(t, exitUsage, api.Usage, want+"; see rocast "+command+" --help", args...)
+	}
+	d.refused(t, exitUnreachable, api.Unreachable, "no daemon answers on /nowhere (no such file or directory); is rocastd running, and is this its socket?",
+		"region", "rm", "g1", "--va", "0x0017", "--rkey", "0")
 }
 
 func TestNoDaemonIsSaid(t *testing.T) {

@@ -3,10 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
@@ -76,6 +78,7 @@ found that the box is not healthy.`
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(cmd, "%v", err)
 	})
+	strictNumbers(root)
 	return root
 }
 
@@ -100,7 +103,7 @@ func (a *app) patient(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// noun returns a command that only holds other commands. Without a subcommand it prints its help.
+// noun returns a command that only holds other commands.
 func (a *app) noun(name, short string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   name,
@@ -110,7 +113,13 @@ func (a *app) noun(name, short string, verbs ...*cobra.Command) *cobra.Command {
 			if len(args) > 0 {
 				return usage(cmd, "there is no %q here", args[0])
 			}
-			return cmd.Help()
+			var names []string
+			for _, verb := range cmd.Commands() {
+				if verb.IsAvailableCommand() {
+					names = append(names, verb.Name())
+				}
+			}
+			return usage(cmd, "a command is missing: %s", strings.Join(names, ", "))
 		},
 	}
 	cmd.AddCommand(verbs...)
@@ -120,13 +129,57 @@ func (a *app) noun(name, short string, verbs ...*cobra.Command) *cobra.Command {
 // takes returns a check that a command line has exactly the named arguments.
 func takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) < len(names):
+		if len(args) < len(names) {
 			return usage(cmd, "%s is missing", strings.Join(names[len(args):], " "))
-		case len(args) > len(names):
+		}
+		return mayTake(names...)(cmd, args)
+	}
+}
+
+// mayTake returns a check that a command line has no others than the named arguments.
+func mayTake(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > len(names) {
 			return usage(cmd, "%q is one argument too many", args[len(names)])
 		}
+		if i := slices.Index(args, ""); i >= 0 {
+			return usage(cmd, "%s is empty", names[i])
+		}
 		return nil
+	}
+}
+
+// groupFlag lets a command show what is about one group only.
+func (a *app) groupFlag(cmd *cobra.Command, group *string, text string) {
+	cmd.Flags().StringVar(group, "group", "", text)
+	completeFlag(cmd, "group", completed(a.anyGroup))
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if *group == "" && cmd.Flags().Changed("group") {
+			return usage(cmd, "--group is empty; write the name of a group, or leave --group out for all of them")
+		}
+		return nil
+	}
+}
+
+// strictNumber is the value of a flag that is a number.
+type strictNumber struct{ pflag.Value }
+
+func (n strictNumber) Set(text string) error {
+	if api.LeadingZero(text) {
+		return api.ErrLeadingZero
+	}
+	return n.Value.Set(text)
+}
+
+// strictNumbers lets the flags of all commands refuse numbers with a leading zero.
+func strictNumbers(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if strings.Contains(f.Value.Type(), "int") { // int and uint32, too
+			f.Value = strictNumber{f.Value}
+		}
+	})
+	for _, sub := range cmd.Commands() {
+		strictNumbers(sub)
 	}
 }
 

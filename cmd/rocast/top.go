@@ -290,12 +290,15 @@ afxdp. A group that is not ready has a line with the reason; such groups come fi
 With the NAME of a group there is a line for each of its receivers. Its STATE is ready, or in one word why it does not get on.
 
 With --json each second is one JSON document on a line of its own.`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              mayTake("NAME"),
 		ValidArgsFunction: completed(a.groupNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			less := orders[order]
 			if order != "" && less == nil {
 				return usage(cmd, "--sort is %q; write %s", order, strings.Join(slices.Sorted(maps.Keys(orders)), ", "))
+			}
+			if times < 0 {
+				return usage(cmd, "--count is %d; write a number of tables, or 0 to go on", times)
 			}
 			if once {
 				times = 1

@@ -116,7 +116,6 @@ func TestTraceInjectOfFiles(t *testing.T) {
 		write("x", []byte("hello")):                     "read the frames of " + filepath.Join(dir, "x") + ": it is neither pcap nor pcapng",
 		write("y", classic(layers.LinkTypeEthernet, 0)): "read the frames of " + filepath.Join(dir, "y") + ": there is none",
 		"0200zz":                `"0200zz" is neither a file nor a frame in hexadecimal digits`,
-		"":                      `"" is neither a file nor a frame in hexadecimal digits`,
 		filepath.Join(cut, "x"): "open " + filepath.Join(cut, "x") + ": not a directory",
 		"020":                   `"020" is neither a file nor a frame in hexadecimal digits`,
 	} {
@@ -150,4 +149,5 @@ func TestTraceGroup(t *testing.T) {
 	}
 	d.refused(t, exitUsage, api.Usage, "--count is 0; write a number of frames; see rocast trace group --help", "trace", "group", "g1", "--count", "0")
 	d.refused(t, exitRefused, api.NotFound, `there is no group "g2"; rocast group ls lists the groups`, "trace", "group", "g2")
+	d.refused(t, exitRefused, api.NotFound, `there is no group "0"; rocast group ls lists the groups`, "trace", "group", "0")
 }

@@ -32,15 +32,15 @@ type CaptureQuery struct {
 // Values returns the query as a URL has it.
 func (q CaptureQuery) Values() url.Values {
 	v := url.Values{}
-	set := func(key, text string) {
-		if text != "" && text != "0" {
+	set := func(key, text, all string) {
+		if text != all {
 			v.Set(key, text)
 		}
 	}
-	set("group", q.Group)
-	set("kind", strings.Join(q.Kinds, ","))
-	set("sample", strconv.Itoa(q.Sample))
-	set("snap", strconv.Itoa(q.Snap))
+	set("group", q.Group, "")
+	set("kind", strings.Join(q.Kinds, ","), "")
+	set("sample", strconv.Itoa(q.Sample), "0")
+	set("snap", strconv.Itoa(q.Snap), "0")
 	return v
 }
 

@@ -1,8 +1,10 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -468,7 +470,25 @@ func (h Hex) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (h *Hex) UnmarshalText(text []byte) error {
-	n, err := strconv.ParseUint(string(text), 0, 64)
+	n, err := Number(string(text), 64)
 	*h = Hex(n)
 	return err
+}
+
+// ErrLeadingZero is about a number that is octal to some readers and decimal to others, or has
+// another base than 10 and 16.
+var ErrLeadingZero = errors.New("it has a leading zero; write it in decimal without one, or in hexadecimal with 0x")
+
+// LeadingZero says whether a number is refused with ErrLeadingZero.
+func LeadingZero(text string) bool {
+	digits, zero := strings.CutPrefix(strings.TrimLeft(text, "+-"), "0")
+	return zero && digits != "" && digits[0] != 'x' && digits[0] != 'X'
+}
+
+// Number reads a number of so many bits that is written in decimal, or in hexadecimal with 0x.
+func Number(text string, bits int) (uint64, error) {
+	if LeadingZero(text) {
+		return 0, ErrLeadingZero
+	}
+	return strconv.ParseUint(text, 0, bits)
 }

@@ -30,6 +30,9 @@ func (s *Server) capture(r *http.Request) (any, error) {
 	}
 	query := r.URL.Query()
 	q := api.CaptureQuery{Group: query.Get("group")}
+	if q.Group == "" && query.Has("group") {
+		return nil, api.Errorf(api.BadRequest, "group is empty; write the name of a group, or leave group out for all of them")
+	}
 	if kinds := query.Get("kind"); kinds != "" {
 		q.Kinds = strings.Split(kinds, ",")
 	}

@@ -140,7 +140,7 @@ func TestACaptureThatCannotBegin(t *testing.T) {
 		stop()
 	})
 	c := serve(t, root)
-	for _, q := range []string{"sample=x", "snap=4609", "snap=127", "sample=-1", "kind=,data"} {
+	for _, q := range []string{"sample=x", "snap=4609", "snap=127", "sample=-1", "kind=,data", "group=", "group"} {
 		if status, answer := c.call(t, "GET", api.CapturePath+"?"+q, ""); status != http.StatusBadRequest {
 			t.Errorf("%s: %d %s", q, status, answer)
 		}
