@@ -104,24 +104,22 @@ func (c *Controller) out(g *group, id groupfile.ID, s chronicle.Standing, psn ro
 }
 
 // lookAround asks the data path which receivers are out, because notes may be lost when many
-// receivers leave at once. It skips members with role both: such a member is out of the receivers
-// while it sends, so only its note says that it left.
+// receivers leave at once. A member with role both is out of the receivers while it sends too. Of a
+// group whose turns are not stored it is not known who sends, so there only its note says that it
+// left.
 func (c *Controller) lookAround(g *group) {
 	state, _ := c.Switch.GroupState(g.id)
-	look := func(id groupfile.ID, path int) {
+	for i := range g.file.Receivers {
+		m := &g.file.Receivers[i]
+		id, path := m.ID(), g.published.FindPath(m.IP, m.RemoteQPN)
 		if path < 0 || path >= len(state.Paths) || g.past.Standing(id).IsOut() {
-			return
+			continue
 		}
-		switch p := state.Paths[path]; p.Part {
-		case feedback.PartBehind:
+		switch p := state.Paths[path]; {
+		case p.Part == feedback.PartBehind:
 			c.out(g, id, chronicle.Behind, p.Acked.Next())
-		case feedback.PartGone:
+		case p.Part == feedback.PartGone && (m.Role == groupfile.Receiver || g.kept && !g.isSource(m)):
 			c.out(g, id, chronicle.Evicted, p.Acked.Next())
-		}
-	}
-	for _, m := range g.file.Receivers {
-		if m.Role == groupfile.Receiver {
-			look(m.ID(), g.published.FindPath(m.IP, m.RemoteQPN))
 		}
 	}
 }

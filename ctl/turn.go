@@ -26,6 +26,7 @@ func (c *Controller) takeTurn(g *group) {
 	if !ok {
 		return
 	}
+	c.lookAround(g) // a restart must not let who is out take part from where it was in an earlier turn
 	before := g.past
 	g.past.Take(&turn)
 	if err := c.saveChronicle(g); err != nil {

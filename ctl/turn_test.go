@@ -79,6 +79,28 @@ func TestATurnIsStoredBeforeItBegins(t *testing.T) {
 	}
 }
 
+// Who takes no part in a turn is out on the disk before the turn begins, though no note said so:
+// the offset with which a restart would let it take part again is that of an earlier turn.
+func TestWhoIsOutIsStoredWithTheTurn(t *testing.T) {
+	for part, want := range map[feedback.Part]string{feedback.PartBehind: "behind", feedback.PartGone: "evicted"} {
+		for _, role := range []string{"", ", sendPSN: 3000, role: both"} {
+			w := newWorld(t)
+			w.create(t, strings.Replace(bothG1, "psn: 7}", "psn: 7"+role+"}", 1))
+			id := w.groups["g1"].id
+			w.sw.Part(id, "10.77.0.1", feedback.PartGone) // because it is the source
+			w.sw.Part(id, "10.77.0.3", part)
+			granted, stored := w.takes(t, turnOfB)
+			if !granted || strings.Count(stored, `"standing"`) != 1 || !strings.Contains(stored, `"standing": "`+want+`"`) {
+				t.Errorf("role %q, part %v: granted %v, stored %s", role, part, granted, stored)
+			}
+			w = w.restart(t, false)
+			if m := w.part(t, "10.77.0.3"); m.Part != want {
+				t.Errorf("role %q, part %v: it is shown as %+v", role, part, m)
+			}
+		}
+	}
+}
+
 // Without a disk no other member becomes the source, and what was stored before is restored.
 func TestATurnThatCannotBeStoredDoesNotBegin(t *testing.T) {
 	w := newWorld(t)

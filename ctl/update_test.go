@@ -250,6 +250,7 @@ func TestALaterNoteLeavesThoseAloneWhoAreOut(t *testing.T) {
 
 	w = newWorld(t)
 	w.create(t, bothG1)
+	w.takes(t, turnOfB)
 	w.sw.Part(w.groups["g1"].id, "10.77.0.2", feedback.PartGone)
 	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
 	if m := w.part(t, "10.77.0.2"); m.State != api.Ready {
