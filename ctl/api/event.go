@@ -30,7 +30,10 @@ const (
 
 	// AddressTaken: another host uses Group's IP. What hosts send to the group may go there.
 	AddressTaken EventKind = "address-taken"
+)
 
+// Events of the box.
+const (
 	StoreAway EventKind = "etcd-away" // does not answer: changes are refused, and groups may be missing here
 	StoreBack EventKind = "etcd-back"
 
