@@ -213,7 +213,7 @@ func TestARenewalDoesNotWaitForAChange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.box("b1").groups["g1"].links[0].asked = time.Time{}
+	f.box("b1").due("g1")
 	f.box("b1").tend(t.Context(), f.box("b1").groups["g1"])
 	if l := f.box("b1").groups["g1"].links[0]; l.problem != "" || l.asked.IsZero() {
 		t.Errorf("%+v", l)
@@ -331,7 +331,7 @@ func TestARefusalTellsNoRKey(t *testing.T) {
 
 		refusing = "b2" // its part of the running group
 		all()
-		b1.groups["g1"].links[0].asked = time.Time{}
+		b1.due("g1")
 		f.tendAll(time.Now())
 		check("a renewal", all())
 		g, _ := b1.Group("g1")
@@ -401,7 +401,7 @@ func TestTheRootSaysThatABranchFailed(t *testing.T) {
 	b4.groups["g1"].problem = "the classifier is full"
 	for _, name := range []string{"b2", "b1"} {
 		b := f.box(name)
-		b.groups["g1"].links[0].asked = time.Time{}
+		b.due("g1")
 		b.tend(t.Context(), b.groups["g1"])
 	}
 	if g, _ := f.box("b1").Group("g1"); g.State != api.Waiting || g.Reason != "box b4: the classifier is full" {
@@ -552,9 +552,7 @@ func TestTheRootSaysWhichBoxIsMissing(t *testing.T) {
 	f.cut = func(_, to, _ string) (bool, bool) { return to != "b4", to != "b4" }
 	for _, name := range []string{"b2", "b1"} {
 		b := f.box(name)
-		for _, l := range b.groups["g1"].links {
-			l.asked = time.Time{}
-		}
+		b.due("g1")
 		b.tend(t.Context(), b.groups["g1"])
 	}
 	if g, _ := f.box("b1").Group("g1"); g.State != api.Waiting || g.Reason != "box b2: box b4: it does not answer (timeout)" {
@@ -595,7 +593,7 @@ func TestARemovedGroupIsNotRenewed(t *testing.T) {
 	f.create(groupFile(everywhere...))
 	b1 := f.box("b1")
 	g := b1.groups["g1"]
-	g.links[0].asked = time.Time{}
+	b1.due("g1")
 	if err := b1.Remove("g1"); err != nil {
 		t.Fatal(err)
 	}

@@ -272,9 +272,7 @@ func TestTheRootSaysWhoIsWaitedFor(t *testing.T) {
 	f.box("b4").hopsChanged([]netip.Addr{addr("10.4.0.1")})
 	for _, name := range []string{"b2", "b1"} {
 		b := f.box(name)
-		for _, l := range b.groups["g1"].links {
-			l.asked = time.Time{}
-		}
+		b.due("g1")
 		b.tend(t.Context(), b.groups["g1"])
 	}
 	if g, _ := f.box("b1").Group("g1"); g.State != api.Ready || g.WaitingCount != 0 {
@@ -531,9 +529,7 @@ func TestALeaveThatIsLostIsToldLater(t *testing.T) {
 		t.Errorf("b3 knows already: %s", got)
 	}
 	f.cut = nil
-	for _, l := range f.box("b2").groups["g1"].links {
-		l.asked = time.Time{}
-	}
+	f.box("b2").due("g1")
 	f.tendAll(time.Now())
 	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 b3 b4 | b3: 10.3.0.1 | b4: 10.4.0.1")
 }
@@ -575,9 +571,7 @@ func TestABoxThatHasForgottenEverythingRestarts(t *testing.T) {
 	if f.box("b3").groups["g1"] != nil {
 		t.Fatal("it has not forgotten")
 	}
-	for _, l := range f.box("b2").groups["g1"].links {
-		l.asked = time.Time{}
-	}
+	f.box("b2").due("g1")
 	f.tendAll(time.Now())
 	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1")
 	g := f.box("b3").groups["g1"]

@@ -138,7 +138,7 @@ func TestConfirmationsBehindABox(t *testing.T) {
 	if _, err := b2.Confirm("g1", request); err != nil {
 		t.Fatal(err)
 	}
-	b1.groups["g1"].links[0].asked = time.Time{}
+	b1.due("g1")
 	b1.tend(t.Context(), b1.groups["g1"])
 	if g, _ := b1.Group("g1"); !g.ClearToSend {
 		t.Errorf("%+v", g.GroupSummary)

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -171,7 +170,7 @@ func TestNeighboursAreTold(t *testing.T) {
 	b1.expectEvents(t, "group-created g1: ")
 	b2.expectEvents(t, "group-created g1 b1: box b1 asks for it; it was created on box b1")
 	renew := func() {
-		b1.groups["g1"].links[0].asked = time.Time{}
+		b1.due("g1")
 		b1.tend(t.Context(), b1.groups["g1"])
 	}
 	f.cut = func(string, string, string) (bool, bool) { return false, false }

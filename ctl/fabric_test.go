@@ -52,6 +52,16 @@ type box struct {
 	through func(Desired) Desired
 }
 
+// due lets the leases of the branches behind a box be due. A box that hears from one of them writes
+// the same, at any time.
+func (b *box) due(group string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range b.groups[group].links {
+		l.asked = time.Time{}
+	}
+}
+
 // newFabric returns boxes 1 to n with the names b1 to bn. links are pairs "b1 b2".
 func newFabric(t *testing.T, n int, links ...string) *fabric {
 	t.Helper()

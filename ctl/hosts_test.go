@@ -1071,9 +1071,7 @@ func TestHostsBehindOtherBoxes(t *testing.T) {
 	}
 	renew := func() {
 		for _, b := range []*box{b2, b1} {
-			for _, l := range b.groups["g1"].links {
-				l.asked = time.Time{}
-			}
+			b.due("g1")
 			b.tend(t.Context(), b.groups["g1"])
 		}
 	}

@@ -48,9 +48,7 @@ func (f *fabric) renewAll() {
 	for i := range f.boxes {
 		b := f.boxes[len(f.boxes)-1-i]
 		if g := b.groups["g1"]; g != nil {
-			for _, l := range g.links {
-				l.asked = time.Time{}
-			}
+			b.due("g1")
 			b.renewLinks(f.t.Context(), g)
 		}
 	}
@@ -240,7 +238,7 @@ func TestAMoveBehindARunningLinkFails(t *testing.T) {
 		fail(f)
 		f.goes("10.3.0.1", "b1", "b2")
 		f.cut = nil
-		linkTo(b1.groups["g1"].links, "b2").asked = time.Time{}
+		b1.due("g1")
 		b1.renewLinks(t.Context(), b1.groups["g1"])
 		t.Log(name)
 		f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1")

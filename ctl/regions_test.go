@@ -146,9 +146,7 @@ func TestABoxThatMissesAChangeOfMemory(t *testing.T) {
 	f.cut = nil
 	for range 3 {
 		for _, b := range f.boxes {
-			for _, l := range b.groups["g1"].links {
-				l.asked = time.Time{}
-			}
+			b.due("g1")
 		}
 		f.tendAll(time.Now())
 	}

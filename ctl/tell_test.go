@@ -101,7 +101,7 @@ func TestABoxWithoutItsStateRefusesAGroupWhoseSourceHasSwitched(t *testing.T) {
 	b1, b2 := f.box("b1"), f.box("b2")
 	b1.groups["g1"].past.Switched = true
 	b2.restart(false, true)
-	b1.groups["g1"].links[0].asked = time.Time{}
+	b1.due("g1")
 	f.tendAll(time.Now())
 	if b2.groups["g1"] != nil {
 		t.Error("b2 carries the group")
