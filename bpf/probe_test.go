@@ -12,6 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// passAtTheFarEnd lets the far end of addVeth's veth run an XDP program.
+func passAtTheFarEnd(t *testing.T) {
+	t.Helper()
+	far, err := netlink.LinkByName("rc1")
+	fatal(t, err)
+	prog, err := newProbe(0, asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
+	fatal(t, err)
+	t.Cleanup(func() { prog.Close() })
+	l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: far.Attrs().Index, Flags: link.XDPDriverMode})
+	fatal(t, err)
+	t.Cleanup(func() { l.Close() })
+}
+
 // A veth takes redirected frames once its far end runs an XDP program, and refuses them before.
 func TestProbeTransmit(t *testing.T) {
 	enterNamespace(t)
@@ -19,14 +32,7 @@ func TestProbeTransmit(t *testing.T) {
 	if err := ProbeTransmit(near); !errors.Is(err, ErrRefuses) {
 		t.Fatalf("a veth without XDP or GRO at its far end: %v", err)
 	}
-	far, err := netlink.LinkByName("rc1")
-	fatal(t, err)
-	prog, err := newProbe(0, asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
-	fatal(t, err)
-	defer prog.Close()
-	l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: far.Attrs().Index, Flags: link.XDPDriverMode})
-	fatal(t, err)
-	defer l.Close()
+	passAtTheFarEnd(t)
 	fatal(t, ProbeTransmit(near))
 }
 
@@ -35,14 +41,7 @@ func TestProbeTransmit(t *testing.T) {
 func TestTheProbeCountsFramesOfItsThread(t *testing.T) {
 	enterNamespace(t)
 	near := addVeth(t)
-	far, err := netlink.LinkByName("rc1")
-	fatal(t, err)
-	prog, err := newProbe(0, asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
-	fatal(t, err)
-	defer prog.Close()
-	l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: far.Attrs().Index, Flags: link.XDPDriverMode})
-	fatal(t, err)
-	defer l.Close()
+	passAtTheFarEnd(t)
 	seen, stop, err := watchTransmit()
 	fatal(t, err)
 	defer stop()
