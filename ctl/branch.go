@@ -120,8 +120,8 @@ func (c *Controller) refuseBranch(upper, name string, b *api.Branch) error {
 
 // branchFor returns the group that a request is about, or nil if the request makes a new one.
 func (c *Controller) branchFor(upper, name string, b *api.Branch) (*group, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	g := c.groups[name]
 	if g == nil {
 		if gone := c.gone[name]; gone.upper == upper && b.Version <= gone.version {

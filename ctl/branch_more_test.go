@@ -483,7 +483,10 @@ func TestABranchThatFailedIsReplaced(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.3.0.1"))
 	b3 := f.box("b3")
-	if err := b3.end(b3.groups["g1"]); err != nil {
+	b3.mu.Lock()
+	err := b3.end(b3.groups["g1"])
+	b3.mu.Unlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	b3.groups["g1"].problem = "the classifier is full"

@@ -65,8 +65,8 @@ func (c *Controller) captureConfig(q api.CaptureQuery) (config dataplane.Capture
 	case q.Group == "":
 		return config, nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	g := c.groups[q.Group]
 	if g == nil {
 		return config, noGroup(q.Group)

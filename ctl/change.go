@@ -105,14 +105,17 @@ func (c *Controller) beginKept(g *group, text []byte) (err error) {
 		if err := errors.Join(c.saveTree(g), c.saveChronicle(g)); err != nil {
 			return errors.Join(err, c.end(g))
 		}
-		// Another group of that name may have left its regions, if it could not be removed as a
-		// whole.
-		if g.file.Table {
-			g.tableEnd, err = c.Store.PutRegions(g.name, g.table.Parts(receiverIDs(g.file)))
-		} else {
-			err = c.Store.DropRegions(g.name)
-		}
-		if err = errors.Join(err, c.Store.Put(g.name, text)); err != nil {
+		err := c.mu.aside(func() (err error) {
+			// Another group of that name may have left its regions, if it could not be removed as a
+			// whole.
+			if g.file.Table {
+				g.tableEnd, err = c.Store.PutRegions(g.name, g.table.Parts(receiverIDs(g.file)))
+			} else {
+				err = c.Store.DropRegions(g.name)
+			}
+			return errors.Join(err, c.Store.Put(g.name, text))
+		})
+		if err != nil {
 			return errors.Join(err, c.end(g))
 		}
 	}
@@ -129,7 +132,7 @@ func (c *Controller) beginKept(g *group, text []byte) (err error) {
 // forget ends a group and removes it from the state directory.
 func (c *Controller) forget(g *group) error {
 	if g.kept {
-		if err := c.Store.Delete(g.name); err != nil {
+		if err := c.mu.aside(func() error { return c.Store.Delete(g.name) }); err != nil {
 			return apiError(err)
 		}
 	}
@@ -425,6 +428,7 @@ func (c *Controller) leave(ctx context.Context, g *group, p *preparation) {
 	c.renewLinks(ctx, g)
 }
 
+// saveTree stores the links of a group. The caller has locked c.mu.
 func (c *Controller) saveTree(g *group) error {
 	if !g.kept {
 		return nil
@@ -433,5 +437,5 @@ func (c *Controller) saveTree(g *group) error {
 	if err != nil {
 		return err
 	}
-	return c.Store.PutTree(g.name, text)
+	return c.mu.aside(func() error { return c.Store.PutTree(g.name, text) })
 }

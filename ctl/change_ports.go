@@ -39,8 +39,8 @@ func (c *Controller) ChangePorts(change PortChange) error {
 }
 
 func (c *Controller) unneeded(names []string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	return c.needs(names)
 }
 

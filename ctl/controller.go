@@ -62,7 +62,7 @@ type Controller struct {
 	// refreshing is held while the switch's ports change. It is taken before mu.
 	refreshing sync.Mutex
 
-	mu        sync.Mutex
+	mu        guard // of what follows
 	ports     ports.Set
 	groups    map[string]*group
 	index     index

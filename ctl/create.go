@@ -40,8 +40,8 @@ func (c *Controller) create(ctx context.Context, file *groupfile.File, text []by
 	if err != nil {
 		return api.Group{}, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	return c.view(g), nil
 }
 
@@ -61,8 +61,8 @@ func (c *Controller) setUp(ctx context.Context, file *groupfile.File, text []byt
 	if err := c.stand(ctx, g, text); err != nil {
 		return nil, apiError(err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	c.Log.Info("group created", zap.String("group", g.name), zap.Int("members", len(file.Members())),
 		zap.Int("neighbours", len(g.links)), zap.Int("waiting", g.waiting()))
 	return g, nil
@@ -122,8 +122,8 @@ func (c *Controller) Remove(name string) error {
 // isHelpers reports whether a group is that of a perftest run or an RDMA-CM connection. Only this
 // box knows such a group.
 func (c *Controller) isHelpers(name string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	g := c.groups[name]
 	return g != nil && !g.kept
 }

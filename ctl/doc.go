@@ -15,6 +15,7 @@
 // The files build on each other, from bottom to top:
 //
 //	switch.go        the interfaces to the data path, the next hops and the addresses
+//	guard.go         the lock: one change at a time, and readers wait for no disk
 //	group.go         one desired group; index.go finds groups by their members
 //	publish.go       plan, publish, own and track a group; keep.go keeps its chronicle
 //	view.go          groups as the API shows them; trouble.go, receivers that do not get on; stats.go

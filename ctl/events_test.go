@@ -58,7 +58,7 @@ func TestAGroupsLifeIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.expectEvents(t, "group-updated g1: it has 3 members, and had 2")
-	w.hear(dataplane.Note{Group: w.groups["g1"].id, Receiver: netip.MustParseAddr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteJoined, PSN: 1009})
+	w.note(dataplane.Note{Group: w.groups["g1"].id, Receiver: netip.MustParseAddr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteJoined, PSN: 1009})
 	w.expectEvents(t, "member-joined g1 10.77.0.3: it takes part since the source's packet 1009 (PSN 1009)")
 	if err := w.Remove("g1"); err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestWhatHappensToMembersIsTold(t *testing.T) {
 	w.happened()
 	id := w.groups["g1"].id
 	tell := func(ip string, what feedback.Note, syndrome roce.Syndrome) {
-		w.hear(dataplane.Note{Group: id, Receiver: netip.MustParseAddr(ip), RemoteQPN: 1, What: what, PSN: 1007, Syndrome: syndrome})
+		w.note(dataplane.Note{Group: id, Receiver: netip.MustParseAddr(ip), RemoteQPN: 1, What: what, PSN: 1007, Syndrome: syndrome})
 	}
 	const again = "; to let it join again, group update without it, then with it and the psn its QP expects"
 	tell("10.77.0.2", feedback.NoteSilent, 0)

@@ -139,6 +139,8 @@ func (b *box) restart(clean, forget bool) {
 	}
 	b.open(dir)
 	b.world.hops.CopyFrom(hops)
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for g := range b.index.failed {
 		b.retry(g)
 	}

@@ -162,8 +162,8 @@ func (h *Hosts) addFar(g *api.Group) {
 	if len(g.Links) == 0 {
 		return
 	}
-	h.c.mu.Lock()
-	defer h.c.mu.Unlock()
+	h.c.mu.RLock()
+	defer h.c.mu.RUnlock()
 	there := h.c.groups[g.Name]
 	if there == nil || there.wanted == nil {
 		return
@@ -322,8 +322,8 @@ func (h *Hosts) unconfirmedAt(now time.Time) (late []waiting) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	since := map[waiting]time.Time{}
-	h.c.mu.Lock()
-	defer h.c.mu.Unlock()
+	h.c.mu.RLock()
+	defer h.c.mu.RUnlock()
 	for name, g := range h.c.groups {
 		if g.wanted == nil || g.branch != nil || g.wanted.Hosts == groupfile.HostsNothing {
 			continue
@@ -347,10 +347,10 @@ func (h *Hosts) unconfirmedAt(now time.Time) (late []waiting) {
 
 // expireUnconfirmed removes a member that has not confirmed. The group is held.
 func (h *Hosts) expireUnconfirmed(ctx context.Context, w waiting) {
-	h.c.mu.Lock()
+	h.c.mu.RLock()
 	there := h.c.groups[w.group]
 	is := there != nil && there.wanted != nil && slices.Contains(there.unconfirmed(), w.member)
-	h.c.mu.Unlock()
+	h.c.mu.RUnlock()
 	g, err := h.group(w.group)
 	at := slices.IndexFunc(g.Members, func(m api.Member) bool { return m.IP == w.member.IP.String() })
 	if !is || err != nil || at < 0 {
@@ -371,11 +371,11 @@ func (h *Hosts) expireUnconfirmed(ctx context.Context, w waiting) {
 // ended.
 func (h *Hosts) silentPrograms(now time.Time) (list []silent) {
 	running := map[string]bool{}
-	h.c.mu.Lock()
+	h.c.mu.RLock()
 	for name := range h.c.groups {
 		running[name] = true
 	}
-	h.c.mu.Unlock()
+	h.c.mu.RUnlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forgetLeft()

@@ -6,7 +6,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// saveChronicle stores the member state that a restart needs.
+// saveChronicle stores the member state that a restart needs. The caller has locked c.mu.
 func (c *Controller) saveChronicle(g *group) error {
 	if !g.kept {
 		return nil
@@ -18,7 +18,7 @@ func (c *Controller) saveChronicle(g *group) error {
 	if c.Desired != nil && g.branch == nil {
 		c.keepMembers(g.name)
 	}
-	return c.Store.PutState(g.name, text)
+	return c.mu.aside(func() error { return c.Store.PutState(g.name, text) })
 }
 
 // keepChronicle calls saveChronicle for a running group. It logs an error and continues: a disk
@@ -28,4 +28,9 @@ func (c *Controller) keepChronicle(g *group) {
 		c.Log.Error("could not store the state of members; a crash would lose it",
 			zap.String("group", g.name), zap.Error(err))
 	}
+}
+
+// putText stores the text of a group. The caller has locked c.mu.
+func (c *Controller) putText(name string, text []byte) error {
+	return c.mu.aside(func() error { return c.Store.Put(name, text) })
 }

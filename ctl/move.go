@@ -182,7 +182,7 @@ func (c *Controller) republish(g, next *group, file *groupfile.File, amend func(
 	}
 	var stored error
 	if others {
-		stored = c.Store.Put(g.name, file.Text())
+		stored = c.putText(g.name, file.Text())
 	}
 	if err := errors.Join(stored, c.saveTree(g), c.saveChronicle(g)); err != nil {
 		c.Log.Error("could not store the links of a group; a crash would lose them", zap.String("group", g.name), zap.Error(err))

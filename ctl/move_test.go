@@ -36,7 +36,7 @@ func (b *box) joins(ip string, psn roce.PSN) {
 	g := b.groups["g1"]
 	for i := range g.file.Receivers {
 		if m := &g.file.Receivers[i]; m.IP == addr(ip) {
-			b.hear(dataplane.Note{Group: g.id, What: feedback.NoteJoined, Receiver: m.IP, RemoteQPN: m.RemoteQPN, PSN: psn})
+			b.note(dataplane.Note{Group: g.id, What: feedback.NoteJoined, Receiver: m.IP, RemoteQPN: m.RemoteQPN, PSN: psn})
 			return
 		}
 	}
@@ -192,7 +192,7 @@ func TestWhoMovesWithoutAPlace(t *testing.T) {
 	b3.sw.Carry("g1", 1005)
 	b1.update(t, text("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2", "10.3.0.3"))
 	g := b3.groups["g1"]
-	b3.hear(dataplane.Note{Group: g.id, What: feedback.NoteEvicted, Receiver: addr("10.3.0.1"), RemoteQPN: 1, PSN: 1002})
+	b3.note(dataplane.Note{Group: g.id, What: feedback.NoteEvicted, Receiver: addr("10.3.0.1"), RemoteQPN: 1, PSN: 1002})
 	f.goes("10.3.0.1", "b1", "b2")
 	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.2 10.3.0.3")
 	if s := b2.groups["g1"].past.Standing(idOf("10.3.0.1")); s != chronicle.Lost {

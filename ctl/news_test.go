@@ -14,7 +14,7 @@ import (
 func TestNewsAboutAReceiverNameGroupAndReason(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	w.hear(dataplane.Note{
+	w.note(dataplane.Note{
 		Group: w.groups["g1"].id, Receiver: netip.MustParseAddr("10.77.0.3"), What: feedback.NoteFatal, PSN: 1007, Syndrome: roce.NAKRemoteAccess,
 	})
 	entries := w.logs.FilterMessage("member event").All()
@@ -38,10 +38,10 @@ func TestControlGoesOnAfterAnEvent(t *testing.T) {
 		for _, ip := range []string{"10.77.0.2", "10.77.0.3"} {
 			w.sw.Tell(dataplane.Note{Group: w.groups["g1"].id, Receiver: netip.MustParseAddr(ip), What: feedback.NoteFatal, PSN: 1007})
 			synctest.Wait()
-			if !w.mu.TryLock() {
+			if !w.mu.TryRLock() {
 				t.Fatal("the controller is still locked")
 			}
-			w.mu.Unlock()
+			w.mu.RUnlock()
 		}
 		if n := w.logs.FilterMessage("member event").Len(); n != 2 {
 			t.Errorf("%d events are logged", n)

@@ -96,8 +96,8 @@ func (c *Controller) followProgress(ctx context.Context) error {
 }
 
 func (c *Controller) groupNames() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	return slices.Sorted(maps.Keys(c.groups))
 }
 

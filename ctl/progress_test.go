@@ -89,7 +89,7 @@ func TestAReceiverThatStallsAndReturnsIsTold(t *testing.T) {
 		r.second(t, 2000, 1500, 1500, 1700)
 	}
 	r.second(t, 2000, 1500, 1500, 1700)
-	r.hear(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSilent, PSN: 1501})
+	r.note(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSilent, PSN: 1501})
 	r.expectEvents(t, "member-stalled g1 10.77.0.2: it has acknowledged nothing for 3s, and others are further",
 		"degraded g1 10.77.0.2: packets wait, and none gets on; the last is 10.77.0.2, which lacks the source's packet 1501")
 	r.second(t, 2000, 1600, 1600, 1700)
@@ -138,7 +138,7 @@ func TestAStandstillIsLoggedOnceWithItsEnd(t *testing.T) {
 // has ended.
 func TestAStandstillHasItsReason(t *testing.T) {
 	r := newRunner(t, "")
-	r.hear(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501})
+	r.note(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501})
 	r.logs.TakeAll()
 	for range 2 {
 		r.second(t, 2000, 1500, 1500, 1500)
@@ -253,7 +253,7 @@ func (r *runner) paths(t *testing.T, sent, merged roce.PSN, paths map[string]fee
 func TestTheCauseOfAStandstillStays(t *testing.T) {
 	r := newTrio(t, "")
 	const cause = "10.77.0.3: it has answered the source's packet 1501 with NAK remote access, which ends its QP"
-	r.hear(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
+	r.note(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
 	r.sw.Traffic("g1", dataplane.Traffic{Sent: 1000})
 	var g api.Group
 	for range 9 {
@@ -297,7 +297,7 @@ func TestTheCauseOfAStandstillStays(t *testing.T) {
 // reason, and the others may stall.
 func TestAnEndedQPIsNotTheReasonOfAGroupThatGoesOn(t *testing.T) {
 	r := newTrio(t, "ack: quorum 2\n")
-	r.hear(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
+	r.note(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
 	var g api.Group
 	for i := range roce.PSN(6) {
 		g = r.paths(t, 2000, 1600, map[string]feedback.PathSnapshot{

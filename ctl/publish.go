@@ -39,9 +39,12 @@ func (c *Controller) end(g *group) error {
 		errs = append(errs, c.Switch.Remove(g.id))
 		g.published, g.plan = nil, plan.Plan{}
 	}
-	for place := range g.held {
-		errs = append(errs, c.Addresses.Release(place))
-	}
+	errs = append(errs, c.mu.aside(func() (err error) {
+		for place := range g.held {
+			err = errors.Join(err, c.Addresses.Release(place))
+		}
+		return err
+	}))
 	g.held = nil
 	c.untrack(g)
 	return errors.Join(errs...)
@@ -109,6 +112,10 @@ func (c *Controller) replace(g *group, p plan.Plan) error {
 // others.
 func (c *Controller) own(g *group) error {
 	wanted := g.plan.Places(g.file)
+	return c.mu.aside(func() error { return c.hold(g, wanted) })
+}
+
+func (c *Controller) hold(g *group, wanted map[address.Place]bool) error {
 	var errs []error
 	for place := range wanted {
 		if g.held[place] {

@@ -55,7 +55,10 @@ func TestAGroupThatIsNotSetUpWaitsForNobody(t *testing.T) {
 	if n := g.waiting(); n != 1 {
 		t.Errorf("waits for %d members", n)
 	}
-	if err := w.end(g); err != nil {
+	w.mu.Lock()
+	err := w.end(g)
+	w.mu.Unlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	if n := g.waiting(); n != 0 {

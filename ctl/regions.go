@@ -65,8 +65,8 @@ func (c *Controller) running(ctx context.Context, name string) (*groupfile.File,
 		f, err := c.parse(ctx, e.Text)
 		return f, &basis{revision: e.Revision}, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	g := c.groups[name]
 	switch {
 	case g == nil:

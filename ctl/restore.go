@@ -30,7 +30,7 @@ func (c *Controller) Restore() error {
 		c.restore(k)
 	}
 	// Remove addresses that a crash left on interfaces and that no group needs.
-	if err := c.Addresses.Sweep(); err != nil {
+	if err := c.mu.aside(c.Addresses.Sweep); err != nil {
 		c.Log.Error("could not remove an address that an earlier run added", zap.Error(err))
 	}
 	return nil
@@ -102,7 +102,7 @@ func willBeRetried(err error) error {
 func (c *Controller) retryFailed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.Store.Forget(); err != nil {
+	if err := c.mu.aside(c.Store.Forget); err != nil {
 		c.Log.Debug("could not remove the record of the last clean stop", zap.Error(err))
 	}
 	for _, g := range c.groups {

@@ -70,7 +70,7 @@ func (c *Controller) Close() error {
 	c.perftest.Close() // the same with its runs
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.Addresses.Close(); err != nil {
+	if err := c.mu.aside(c.Addresses.Close); err != nil {
 		return err
 	}
 	c.closed = true
@@ -81,7 +81,7 @@ func (c *Controller) Close() error {
 			idle = append(idle, name)
 		}
 	}
-	return c.Store.Stopped(idle)
+	return c.mu.aside(func() error { return c.Store.Stopped(idle) })
 }
 
 // isIdle reports whether the group certainly never carried data.

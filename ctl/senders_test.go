@@ -146,7 +146,7 @@ func TestAMemberThatWaitsForItsTurn(t *testing.T) {
 	if s := r.look(); s.State != api.Ready {
 		t.Errorf("%+v", s)
 	}
-	r.hear(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSource, PSN: 2000})
+	r.note(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSource, PSN: 2000})
 	r.sw.Traffic("g1", dataplane.Traffic{Sent: 1})
 	r.look()
 	r.refuse(dataplane.SourceBlocked, "10.77.0.1", 2, 1)

@@ -541,9 +541,9 @@ func (c *Controller) report(ctx context.Context, name string, revision int64, re
 // createShared adds a group to the desired ones, and waits until a box has set it up. If none does,
 // the group is removed again.
 func (c *Controller) createShared(ctx context.Context, file *groupfile.File, text []byte) (api.Group, error) {
-	c.mu.Lock()
+	c.mu.RLock()
 	err := c.refuseNameTaken(file)
-	c.mu.Unlock()
+	c.mu.RUnlock()
 	if err != nil {
 		return api.Group{}, apiError(err)
 	}
@@ -616,8 +616,8 @@ func (c *Controller) removeShared(ctx context.Context, name string) error {
 
 // notShared refuses to change a group that is not among the desired ones.
 func (c *Controller) notShared(name string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	switch g := c.groups[name]; {
 	case g == nil:
 		return noGroup(name)
@@ -679,8 +679,8 @@ func (c *Controller) reported(ctx context.Context, file *groupfile.File, revisio
 
 // sharedGroup describes a group: in full if it is here, else as its root reports it.
 func (c *Controller) sharedGroup(name string, r *report) api.Group {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	if g := c.groups[name]; g != nil {
 		return c.view(g)
 	}

@@ -80,8 +80,8 @@ func (c *Controller) statusAt(now time.Time) api.Status {
 }
 
 func (c *Controller) addPortsAndGroups(s *api.Status, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	s.Ports = map[string]int{api.PortUp: 0, api.PortDown: 0, api.PortGone: 0, api.PortFailed: 0}
 	s.Groups = map[string]int{api.Ready: 0, api.Waiting: 0, api.Degraded: 0, api.Failed: 0}
 	addPorts(s, c.ports)

@@ -37,7 +37,7 @@ func TestAHealthyBoxHasNoProblem(t *testing.T) {
 // there: the box is not healthy, but ready.
 func TestAnUnhealthyBoxMayBeReady(t *testing.T) {
 	r := newRunner(t, "")
-	r.hear(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteSilent})
+	r.note(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteSilent})
 	r.sw.SetPort(2, dataplane.PortDown, 3)
 	r.refreshPorts()
 	s := r.Status()

@@ -63,6 +63,8 @@ func TestTheStateOfAnUpdateCoversBothVersions(t *testing.T) {
 	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
 	g := w.groups["g1"]
 	next := parsed(t, strings.Replace(g1, receiver3, receiver4, 1))
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if err := w.keepNext(g, nextOf(g, next), []byte(g1)); err != nil {
 		t.Fatal(err)
 	}
@@ -219,11 +221,11 @@ func TestANoteIsOfItsGroup(t *testing.T) {
 	var want []string
 	for range 10 { // groups are looked at in another order each time
 		for _, name := range []string{"g1", "g2"} {
-			w.hear(dataplane.Note{Group: w.groups[name].id, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
+			w.note(dataplane.Note{Group: w.groups[name].id, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
 			want = append(want, name)
 		}
 	}
-	w.hear(dataplane.Note{Group: gone, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
+	w.note(dataplane.Note{Group: gone, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
 	want = append(want, "")
 	var got []string
 	for _, line := range w.logs.FilterMessage("member event").All() {

@@ -65,7 +65,7 @@ func (c *Controller) publishStored(g *group, table *regions.Table, end int64) (n
 	before := g.table.Len()
 	if err := c.publishTable(g, table); err != nil {
 		if g.kept {
-			err = errors.Join(err, c.Store.CutRegions(g.name, g.tableEnd))
+			err = errors.Join(err, c.mu.aside(func() error { return c.Store.CutRegions(g.name, g.tableEnd) }))
 		}
 		return now, apiError(err)
 	}
@@ -185,14 +185,14 @@ func tableChange(g *group, change *api.RegionChange) (*regions.Change, error) {
 
 // Regions lists the regions of a group's memory: count of them at most, from the from-th on.
 func (c *Controller) Regions(name string, from, count int) (api.Regions, error) {
-	c.mu.Lock()
+	c.mu.RLock()
 	g := c.groups[name]
 	if g != nil && g.table != nil {
 		table, file := g.table, g.file
-		c.mu.Unlock()
+		c.mu.RUnlock()
 		return pageOf(table, file, from, count), nil
 	}
-	c.mu.Unlock()
+	c.mu.RUnlock()
 	v, err := c.Group(name)
 	if err != nil {
 		return api.Regions{}, err

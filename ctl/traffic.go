@@ -38,8 +38,8 @@ func (c *Controller) GroupTraffic(name string) (api.Traffic, error) {
 // namesByTrouble returns the names of the groups of operators that are not ready, then of their
 // others, and then the same of all other groups: those can be any number.
 func (c *Controller) namesByTrouble() (names []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	rank := map[string]int{}
 	for name, g := range c.groups {
 		s := summary(g)
@@ -54,8 +54,8 @@ func (c *Controller) namesByTrouble() (names []string) {
 // trafficOf asks the worker that has the group. Control's lock is held for one group at a time: a
 // change of a group must not wait for all of them.
 func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	g := c.groups[name]
 	if g == nil {
 		return t, false

@@ -30,7 +30,7 @@ func TestAGroupNamesAReceiverInTrouble(t *testing.T) {
 	} {
 		r := newRunner(t, "")
 		tell := func(ip string) api.GroupSummary {
-			r.hear(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr(ip), RemoteQPN: 1, What: c.what, PSN: 1501, Syndrome: c.syndrome})
+			r.note(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr(ip), RemoteQPN: 1, What: c.what, PSN: 1501, Syndrome: c.syndrome})
 			return r.Groups().Groups[0]
 		}
 		check := func(g api.GroupSummary, want string) {
@@ -71,7 +71,7 @@ func TestAStallEnds(t *testing.T) {
 	for keys, want := range map[string]string{"": api.Degraded, "degraded-after: 0\n": api.Ready} {
 		r := newRunner(t, "ack: quorum 1\n"+keys)
 		r.second(t, 2000, 2000, 1500, 2000)
-		r.hear(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSilent, PSN: 1501})
+		r.note(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSilent, PSN: 1501})
 		if g := r.second(t, 2000, 2000, 1500, 2000); g.State != want {
 			t.Errorf("%q: %+v", keys, g.GroupSummary)
 		}
@@ -85,7 +85,7 @@ func TestAStallEnds(t *testing.T) {
 func TestAReceiverThatLagsHasNotStalled(t *testing.T) {
 	r := newRunner(t, "ack: quorum 1\n")
 	r.second(t, 2000, 2000, 1500, 2000)
-	r.hear(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteSilent, PSN: 2001})
+	r.note(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteSilent, PSN: 2001})
 	if g := r.group(t); g.Reason != "10.77.0.3: it has stalled: it acknowledges nothing, and others are further" {
 		t.Errorf("%+v", g.GroupSummary)
 	}
@@ -95,7 +95,7 @@ func TestAReceiverThatLagsHasNotStalled(t *testing.T) {
 func TestARefusalEndsWithTheGroup(t *testing.T) {
 	r := newRunner(t, "")
 	g := r.groups["g1"]
-	r.hear(dataplane.Note{Group: g.id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501})
+	r.note(dataplane.Note{Group: g.id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501})
 	g.id++
 	if why := g.trouble(); why != "" {
 		t.Error(why)
@@ -113,7 +113,7 @@ func TestABoxInTroubleIsNamed(t *testing.T) {
 	g := b1.groups["g1"]
 	end := g.links[0].member(g.wanted)
 	g.links[0].Later = []later{{ID: g.links[0].Members[0], Out: true}} // says no more than the box's own trouble
-	b1.hear(dataplane.Note{Group: g.id, Receiver: end.IP, RemoteQPN: end.RemoteQPN, What: feedback.NoteEvicted, PSN: 7})
+	b1.note(dataplane.Note{Group: g.id, Receiver: end.IP, RemoteQPN: end.RemoteQPN, What: feedback.NoteEvicted, PSN: 7})
 	if s := b1.Groups().Groups[0]; s.State != api.Degraded || s.Reason != "box b2: evicted: it lacks the source's PSN 7 and what follows" {
 		t.Errorf("%+v", s)
 	}
@@ -124,7 +124,7 @@ func TestAReceiverInTroubleBehindABoxIsNamed(t *testing.T) {
 	f := newTree(t)
 	f.create(strings.Replace(groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"), "mtu:", "silent-after: 1s\nevict: true\nmtu:", 1))
 	b3 := f.box("b3")
-	b3.hear(dataplane.Note{Group: b3.groups["g1"].id, Receiver: addr("10.3.0.1"), RemoteQPN: 1, What: feedback.NoteEvicted, PSN: 1007})
+	b3.note(dataplane.Note{Group: b3.groups["g1"].id, Receiver: addr("10.3.0.1"), RemoteQPN: 1, What: feedback.NoteEvicted, PSN: 1007})
 	f.renewAll()
 	for _, c := range []struct{ box, want string }{
 		{"b1", "10.3.0.1: it takes no part any more; group show at box b2 says why"},
@@ -206,7 +206,7 @@ func TestAHostThatDoesNotAnswerIsNamed(t *testing.T) {
 // agree.
 func TestEveryViewOfAGroupSaysTheSame(t *testing.T) {
 	r := newRunner(t, "")
-	r.hear(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteEvicted, PSN: 7})
+	r.note(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteEvicted, PSN: 7})
 	list, one, status := r.Groups().Groups[0], r.group(t).GroupSummary, r.Status()
 	if len(status.Problems) != 1 || status.Groups[api.Degraded] != 1 || status.Groups[api.Ready] != 0 {
 		t.Fatalf("%+v", status)
@@ -222,7 +222,7 @@ func TestACauseIsNamedFirst(t *testing.T) {
 	r.second(t, 2000, 2000, 1500, 2000)
 	g := r.groups["g1"]
 	for ip, what := range map[string]feedback.Note{"10.77.0.2": feedback.NoteSilent, "10.77.0.3": feedback.NoteEvicted} {
-		r.hear(dataplane.Note{Group: g.id, Receiver: addr(ip), RemoteQPN: 1, What: what, PSN: 1501})
+		r.note(dataplane.Note{Group: g.id, Receiver: addr(ip), RemoteQPN: 1, What: what, PSN: 1501})
 	}
 	if why := g.trouble(); why != "10.77.0.3: evicted: it lacks the source's PSN 1501 and what follows; and 1 more" {
 		t.Error(why)

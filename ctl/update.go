@@ -84,14 +84,15 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 		return err
 	}
 	p := c.plan(file)
-	return c.refuseMembers(file, func(yield func(*plan.Leg) bool) {
+	fresh := func(yield func(*plan.Leg) bool) {
 		for l := range p.Members() {
 			isNew := l.Member.Role != groupfile.Source && g.wanted.Receiver(l.Member.ID()) < 0
 			if isNew && !yield(l) {
 				return
 			}
 		}
-	})
+	}
+	return c.mu.aside(func() error { return c.refuseMembers(file, fresh) })
 }
 
 // regroup stores the next version of a group and then publishes it. came are receivers that do not
@@ -141,8 +142,12 @@ func (c *Controller) putBack(g *group) (func() error, error) {
 	if !g.kept {
 		return func() error { return nil }, nil
 	}
-	text, err := c.Store.Get(g.name)
-	return func() error { return errors.Join(c.Store.Put(g.name, text), c.saveChronicle(g), c.saveTree(g)) }, err
+	var text []byte
+	err := c.mu.aside(func() (err error) {
+		text, err = c.Store.Get(g.name)
+		return err
+	})
+	return func() error { return errors.Join(c.putText(g.name, text), c.saveChronicle(g), c.saveTree(g)) }, err
 }
 
 // keepNext stores a group's next version. It writes the state first, with the members of both
@@ -158,7 +163,7 @@ func (c *Controller) keepNext(g, next *group, text []byte) error {
 	if err := errors.Join(c.saveChronicle(&both), c.saveTree(&both)); err != nil {
 		return err
 	}
-	return c.Store.Put(g.name, text)
+	return c.putText(g.name, text)
 }
 
 // linksOfBoth returns the links of next, and with them the members that only was has.

@@ -54,9 +54,13 @@ func (w *world) news(what feedback.Note, ip string, remoteQPN roce.QPN, psn roce
 }
 
 func (w *world) newsOf(group string, what feedback.Note, ip string, remoteQPN roce.QPN, psn roce.PSN) {
+	w.note(dataplane.Note{Group: w.groups[group].id, What: what, Receiver: addr(ip), RemoteQPN: remoteQPN, PSN: psn})
+}
+
+func (w *world) note(n dataplane.Note) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.hear(dataplane.Note{Group: w.groups[group].id, What: what, Receiver: addr(ip), RemoteQPN: remoteQPN, PSN: psn})
+	w.hear(n)
 }
 
 // path returns the published path of g1's receiver, or nil.
@@ -542,7 +546,10 @@ func TestWhoLeavesIsOutUntilTheFileSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := w.groups["g1"]
-	if err := w.keepNext(g, nextOf(g, file), []byte(without)); err == nil {
+	w.mu.Lock()
+	err = w.keepNext(g, nextOf(g, file), []byte(without))
+	w.mu.Unlock()
+	if err == nil {
 		t.Fatal("kept")
 	}
 	w = w.restart(t, false)

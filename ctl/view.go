@@ -21,8 +21,8 @@ import (
 
 // Groups lists the groups.
 func (c *Controller) Groups() api.Groups {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	list := api.Groups{Groups: []api.GroupSummary{}}
 	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
 		list.Groups = append(list.Groups, summary(c.groups[name]))
@@ -40,20 +40,20 @@ type Tally struct {
 	Ports, Open int
 }
 
-// Tally counts. It asks no worker. While a change is under way it returns false and does not wait:
-// a sign of life of the data path must not depend on a slow disk.
+// Tally counts. It asks no worker and does not wait: while others read or change something, it
+// returns false. A sign of life of the data path must not depend on them.
 func (c *Controller) Tally() (t Tally, ok bool) {
-	if !c.mu.TryLock() {
+	if !c.mu.TryRLock() {
 		return t, false
 	}
-	defer c.mu.Unlock()
+	defer c.mu.RUnlock()
 	return Tally{Groups: len(c.groups), Ports: len(c.ports), Open: len(c.ports.Open())}, true
 }
 
 // Group describes a group. The answer contains R_Keys.
 func (c *Controller) Group(name string) (api.Group, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	if g := c.groups[name]; g != nil {
 		return c.view(g), nil
 	}
