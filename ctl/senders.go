@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -72,7 +73,7 @@ func (c *Controller) lookAtSenders(now time.Time, g *group, state dataplane.Grou
 			if s.says == nil {
 				s.says = map[sender]string{}
 			}
-			s.says[who] = row.Says(c.caseOf(g, who, frame))
+			s.says[who] = row.Says(c.caseOf(g, who, frame, state))
 		}
 	}
 	s.data, s.sent, s.strays = state.Refused.Count, state.Traffic.Sent, nil
@@ -127,8 +128,8 @@ func (g *group) memberAt(ip netip.Addr, peer roce.QPN) (at *plan.Leg) {
 }
 
 // caseOf describes the QP of a sender whose frames are refused.
-func (c *Controller) caseOf(g *group, who sender, frame dataplane.Refused) *refused.Case {
-	about := &refused.Case{Group: g.name, MTU: g.file.PathMTU, Port: cmp.Or(c.portName(frame.Port), "PORT"), Frame: frame}
+func (c *Controller) caseOf(g *group, who sender, frame dataplane.Refused, state dataplane.GroupState) *refused.Case {
+	about := &refused.Case{Group: g.name, MTU: g.file.PathMTU, Port: cmp.Or(c.portName(frame.Port), "PORT"), Lacks: g.lacks(state), Frame: frame}
 	if l := g.leg(who.ID); l != nil {
 		about.PeerIP, about.PeerQPN, about.PSN = l.Src, l.Member.RemoteQPN, l.Member.FirstPSN
 		if !who.answers && l.Member.Role == groupfile.Both && l.Member.ID() != g.file.Source.ID() {
@@ -138,6 +139,29 @@ func (c *Controller) caseOf(g *group, who sender, frame dataplane.Refused) *refu
 		}
 	}
 	return about
+}
+
+// lacks names a receiver that has not acknowledged everything of the source, and says how many more
+// there are; "": there is none. Those that do not answer come first.
+func (g *group) lacks(state dataplane.GroupState) string {
+	var silent, l blamed
+	for i := range state.Paths {
+		p, path := &state.Paths[i], &g.published.Paths[i]
+		name := path.Dst.String()
+		if leg := g.leg(groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}); leg != nil {
+			name = g.nameOf(leg.Member)
+		}
+		switch {
+		case p.Part == feedback.PartUnknown && !p.Told:
+			silent.add(name, "it has not answered since rocastd began")
+		case p.Part == feedback.PartUnknown:
+			l.add(name, fmt.Sprintf("it has acknowledged everything up to PSN %d", p.Acked))
+		case isWaitedFor(p.Part) && p.Acked.Before(state.Sent):
+			l.add(name, fmt.Sprintf("it has acknowledged everything up to PSN %d, and the source has sent %d", p.Acked, state.Sent))
+		}
+	}
+	silent.addAll(l)
+	return silent.String()
 }
 
 func (g *group) leg(id groupfile.ID) *plan.Leg {

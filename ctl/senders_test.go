@@ -153,10 +153,27 @@ func TestAMemberThatWaitsForItsTurn(t *testing.T) {
 	for range 5 {
 		r.look()
 	}
-	if s := r.look(); s.State != api.Degraded || !s.GoesOn || !strings.HasPrefix(s.Reason, "10.77.0.1: it waits for its turn as the source") {
-		t.Errorf("%+v", s)
+	const waits = "10.77.0.1: it waits for its turn as the source until "
+	said := func(want string) {
+		t.Helper()
+		if s := r.look(); s.State != api.Degraded || !s.GoesOn || !strings.HasPrefix(s.Reason, waits+want) {
+			t.Errorf("%+v", s)
+		}
 	}
-	r.refuse(dataplane.SourceOutOfStep, "10.77.0.1", 3, 1)
+	said("the source before it has ended its last message, and until that is stored; ")
+	// Who holds it up is named, first of all who does not answer.
+	const every, id = "every receiver has what the source before it sent; ", "10.77.0.3"
+	r.sw.Carry("g1", 1001)
+	said(every + "10.77.0.2: it has acknowledged everything up to PSN 999, and the source has sent 1001; and 1 more")
+	r.sw.Part(r.groups["g1"].id, id, feedback.PartUnknown)
+	said(every + "10.77.0.3: it has not answered since rocastd began; and 1 more")
+	r.sw.Repair(id, feedback.PathSnapshot{Part: feedback.PartUnknown, Told: true, Acked: 900}, 0)
+	r.sw.Part(r.groups["g1"].id, "10.77.0.2", feedback.PartGone)
+	said(every + "10.77.0.3: it has acknowledged everything up to PSN 900")
+	r.sw.Repair(id, feedback.PathSnapshot{Acked: 1001}, 0)
+	r.refuse(dataplane.SourceWaits, "10.77.0.1", 3, 1)
+	said("the source before it has ended its last message, and until that is stored; ")
+	r.refuse(dataplane.SourceOutOfStep, "10.77.0.1", 4, 1)
 	if s := r.look(); !strings.Contains(s.Reason, "which was 1000 at the start (sendPSN)") {
 		t.Errorf("%+v", s)
 	}

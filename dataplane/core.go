@@ -11,6 +11,7 @@ import (
 type Core struct {
 	states  []*state     // by slot; grown with a group's first frame
 	timed   rotation     // the groups whose policy depends on time passing
+	asking  rotation     // the groups whose receivers are asked what they have, for a member that waits
 	flights [flights]int // groups by what of them is in flight
 	// streaming: the last feedback to a group that an engine carries found the source far ahead, so
 	// that the source does not wait for it.
@@ -335,7 +336,7 @@ func (c *Core) perform(st *state, f *Frame, out *Outputs) {
 		case feedback.Repair:
 			c.sendAgain(st, a, out)
 		case feedback.Question:
-			out.Replies = append(out.Replies, st.ask(a), st.ask(a)) // two answers tell (feedback/asked.go)
+			out.Replies = append(out.Replies, st.ask(a))
 		case feedback.Notice:
 			out.Notes = append(out.Notes, Note{
 				Group: g.ID, Receiver: g.Paths[a.Path].Dst, RemoteQPN: g.Paths[a.Path].RemoteQPN,
@@ -431,5 +432,6 @@ func (c *Core) forget(id mft.GroupID) {
 	c.dropRetained(c.states[slot])
 	c.flights[c.states[slot].flight]--
 	c.timed.remove(c.states[slot])
+	c.asking.remove(c.states[slot])
 	c.states[slot] = nil
 }

@@ -29,6 +29,9 @@ func GroupsOf(s *Switch, worker int) int { return int(s.owners.groups[worker].Lo
 // Timed says whether the worker has groups whose policy depends on time passing.
 func Timed(w *Worker) bool { return len(w.core.timed.groups) > 0 }
 
+// Pause is how long a worker may wait before it looks again; 0: for ever.
+func Pause(w *Worker, now feedback.Tick) feedback.Tick { return w.core.Pause(now) }
+
 // EngineOf says which engine carries a group's packets.
 func EngineOf(c *Core, id mft.GroupID) EngineState { return c.engineState(c.stateOf(id)) }
 

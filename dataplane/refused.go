@@ -41,7 +41,7 @@ var refuses = func() (list [NumReasons]bool) {
 	for r := range list {
 		list[r] = Reason(r).Verdict() == Drop
 	}
-	list[RefusedMemory], list[feedback.Refused], list[feedback.Stale] = true, true, true
+	list[RefusedMemory], list[feedback.Refused], list[feedback.Stale], list[SourceWaits] = true, true, true, true
 	return list
 }()
 

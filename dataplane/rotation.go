@@ -59,6 +59,7 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 		c.timer(now, st, out)
 		c.follow(now, st, out) // a path may have been evicted
 	})
+	asked := c.asking.turn(now, feedback.AskPeriod, func(st *state) { c.askAgain(now, st, out) })
 	waiting := c.serveWaiting(now, out)
 	placed := c.placed.turn(now, giveWayPeriod, func(st *state) {
 		switch want := c.fanOut.Wanted(st.group.ID); {
@@ -68,7 +69,7 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 			c.look(now, st, out)
 		}
 	})
-	return timed || waiting || placed
+	return timed || asked || waiting || placed
 }
 
 // Pause is how long the next Tick may wait; 0: for ever. If all that is in flight is carried by an
@@ -86,6 +87,9 @@ func (c *Core) Pause(now feedback.Tick) (pause feedback.Tick) {
 	}
 	if len(c.timed.groups) > 0 {
 		soonest(c.timed.next)
+	}
+	if len(c.asking.groups) > 0 {
+		soonest(c.asking.next)
 	}
 	if w := c.repair.waiting.byDue; len(w) > 0 {
 		soonest(w[0].held.due)

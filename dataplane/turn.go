@@ -58,9 +58,9 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, leg *mft.Leg
 	case to.Ended || ev.PSN != to.NextPSN:
 		return SourceBlocked
 	case !may && st.merge.MayAsk():
-		c.acts = st.merge.Ask(now, c.acts[:0])
-		c.perform(st, nil, out)
-		return c.keep(now, st, f, next)
+		r := c.keep(now, st, f, next)
+		c.askFor(now, st, next, out)
+		return r
 	case !may:
 		c.sync(now, st, out)
 		c.acts = st.merge.Claim(now, c.acts[:0])
@@ -100,6 +100,27 @@ func (c *Core) keep(now feedback.Tick, st *state, f *Frame, next int) Reason {
 		w.told = false // the note may be lost
 	}
 	return SourceBlocked
+}
+
+// askFor asks the receivers what they have, for the member of path next that waits, or for the box
+// of which all receivers here are one.
+func (c *Core) askFor(now feedback.Tick, st *state, next int, out *Outputs) {
+	c.acts = st.merge.Ask(now, st.claim(next), c.acts[:0])
+	c.perform(st, nil, out)
+	if st.claimant.stands && !slices.Contains(c.asking.groups, st) {
+		c.asking.add(st)
+	}
+}
+
+// askAgain asks once more, until that is needless or nobody has waited for a while.
+func (c *Core) askAgain(now feedback.Tick, st *state, out *Outputs) {
+	w := &st.claimant
+	if !w.stands || !st.merge.MayAsk() || now-w.since > keptLife {
+		c.asking.remove(st)
+		return
+	}
+	c.askFor(now, st, w.path, out)
+	c.follow(now, st, out)
 }
 
 // keepsBehind keeps a packet of the member that waits, if it follows those that are kept.
@@ -280,8 +301,7 @@ func (c *Core) question(now feedback.Tick, st *state, leg *mft.Leg, sender int, 
 	switch {
 	case sender != st.active:
 	case st.merge.MayAsk():
-		c.acts = st.merge.Ask(now, c.acts[:0])
-		c.perform(st, nil, out)
+		c.askFor(now, st, onlySends, out)
 		return SourceAsks
 	default:
 		to.NextPSN, to.Messages = st.merge.NextPSN(), st.merge.Messages()

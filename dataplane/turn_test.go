@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/porttest"
@@ -106,6 +107,18 @@ func (k *keeper) gets(from netip.Addr, packets int) {
 	if d := decode(k.t, acks[len(acks)-1]); d.PSN != k.members[from].sends.Prev() || d.MSN != k.members[from].sent {
 		k.t.Fatalf("%v heard ACK %d, MSN %d; it has sent %+v", from, d.PSN, d.MSN, *k.members[from])
 	}
+}
+
+// onItsWay is longer than feedback waits before the first question.
+const onItsWay = feedback.Tick(50_000_001)
+
+// isTold lets time pass until a restarted box asks its questions, and answers them.
+func (k *keeper) isTold() {
+	k.t.Helper()
+	k.tells()
+	k.now += onItsWay
+	k.Poll()
+	k.tells()
 }
 
 // tells answers the questions that a restarted box asks, as responders do.
@@ -334,11 +347,11 @@ func (k *keeper) takesTurn(next netip.Addr, random *rand.Rand) {
 	k.t.Helper()
 	crash := random.IntN(5)
 	k.posts(next, 2)
-	k.tells() // after a restart
+	k.isTold() // after a restart
 	if crash == 1 {
 		k.crash()
 		k.posts(next, 2)
-		k.tells()
+		k.isTold()
 	}
 	k.store()
 	if crash == 2 { // the turn is stored, and has not begun
@@ -433,7 +446,7 @@ func TestTheSourceOfTheStoredTurnHasLeft(t *testing.T) {
 	k.group.Paths = []mft.Path{c, d}
 	k.crash()
 	k.posts(ipA, 1)
-	k.tells()
+	k.isTold()
 	k.store()
 	k.Switch.BeginTurn(k.group.ID, true)
 	k.gets(ipA, 1)
@@ -485,6 +498,119 @@ func TestABoxIsToldWhatHasBeenAcknowledged(t *testing.T) {
 	p := write(firstPSN, nil)
 	p.bth.Opcode, p.reth = roce.OpWriteMiddle, nil
 	say(t, k.Net, p)
+	k.now += onItsWay
+	say(t, k.Net, p)
 	k.tells()
 	asks(ipA, firstPSN)
+}
+
+// passes lets time pass while all members but those that are dead answer what they are asked.
+func (k *keeper) passes(period feedback.Tick, dead ...netip.Addr) {
+	k.t.Helper()
+	for end := k.now + period; k.now < end; {
+		k.now += feedback.Tick(2 * time.Millisecond)
+		k.Poll()
+		for _, host := range dead {
+			k.Ports[portOf[host]].Take()
+		}
+		k.tells()
+	}
+}
+
+// d has died with the box, a is silent, and b waits. With evict b's turn begins without d.
+func TestATurnBeginsWithoutAReceiverThatDiedWithTheBox(t *testing.T) {
+	for _, evict := range []bool{true, false} {
+		k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC), receiver(3, ipD))
+		k.group.Policy.SilentAfter, k.group.Policy.Evict = 200*time.Millisecond, evict
+		k.begin()
+		k.message(ipA)
+		k.crash()
+		k.posts(ipB, 1)
+		k.passes(200*feedback.Tick(time.Millisecond), ipD)
+		if notes := k.drain(); len(notes) > 0 {
+			t.Errorf("evict %v, after 200 ms: %+v", evict, notes)
+		}
+		k.passes(60*feedback.Tick(time.Millisecond), ipD)
+		notes := k.drain()
+		if !evict {
+			if len(notes) > 0 {
+				t.Errorf("d is not waited for: %+v", notes)
+			}
+			continue
+		}
+		if len(notes) != 2 || notes[0].What != feedback.NoteBehind || notes[0].Receiver != ipD || notes[1].What != feedback.NoteWaits {
+			t.Fatalf("notes %+v; counters %v", notes, moved(k.Switch))
+		}
+		k.store()
+		k.Switch.BeginTurn(k.group.ID, true)
+		k.group.Paths = k.group.Paths[:2] // d gets nothing
+		k.gets(ipB, 1)
+		silent(t, k.Net)
+	}
+}
+
+// Answers from before the crash are still on their way when b waits, each of them twice. They say
+// less than what the receivers have.
+func TestAnswersFromBeforeACrashTellNothing(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+	k.message(ipA)
+	stale := map[netip.Addr]roce.PSN{}
+	for _, host := range []netip.Addr{ipB, ipC} {
+		stale[host] = k.members[host].expects.Prev()
+	}
+	k.message(ipA)
+	k.message(ipA)
+	k.crash()
+	k.posts(ipB, 1)
+	for range 2 {
+		for host, psn := range stale {
+			say(t, k.Net, ack(host, psn, roce.SyndromeUnlimited))
+		}
+	}
+	if _, ok := k.Switch.NextTurn(k.group.ID); ok {
+		t.Fatal("the answers are taken for those to a question")
+	}
+	k.isTold()
+	k.store()
+	if m := k.stored.Member(mft.QP{IP: ipC, RemoteQPN: groupQPN}); m == nil || m.Expects != k.members[ipC].expects {
+		t.Errorf("stored %+v, and c expects %d", m, k.members[ipC].expects)
+	}
+}
+
+// A question that is lost is asked again, without another packet of the member that waits, for as
+// long as its packet is kept.
+func TestTheBoxAsksAgain(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+	k.message(ipA)
+	k.crash()
+	k.posts(ipB, 1)
+	asked := 0
+	for range 2000 {
+		k.now += feedback.Tick(time.Millisecond)
+		k.Poll()
+		asked += len(k.Ports[portOf[ipC]].Take())
+	}
+	if asked != 96 { // from 50 ms on, each 10 ms, up to a second
+		t.Errorf("c was asked %d times", asked)
+	}
+	if pause := dataplane.Pause(k.Switch.Workers()[0], k.now); pause != 0 {
+		t.Errorf("the worker still looks, in %v", time.Duration(pause))
+	}
+	k.posts(ipB, 1)
+	k.isTold()
+	k.store()
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.gets(ipB, 1)
+
+	k.crash()
+	k.posts(ipA, 1)
+	if dataplane.Pause(k.Switch.Workers()[0], k.now) == 0 {
+		t.Error("nothing wakes the worker to ask")
+	}
+	if err := k.Switch.Remove(k.group.ID); err != nil {
+		t.Fatal(err)
+	}
+	k.now += onItsWay
+	k.Poll()
+	silent(t, k.Net)
 }

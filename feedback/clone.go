@@ -81,7 +81,8 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 		b = binary.AppendVarint(b, int64(now-g.claim.since))
 	}
 	if a := &g.asking; a.begun && !s.known {
-		b = binary.AppendVarint(b, int64(min(now-a.at, askAgain)))
+		b = binary.AppendVarint(b, int64(min(now-a.from, onItsWay+g.policy.settleWithin())))
+		b = binary.AppendVarint(b, int64(min(now-a.at, claimLife+1)))
 	}
 	if g.policy.Speak != SpeakOff {
 		b = binary.AppendVarint(b, int64(min(now-g.speech.quietSince, speakAfter)))
@@ -127,7 +128,7 @@ func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 	p := &g.paths[i]
 	b = append(b, byte(p.part), byte(p.pending), byte(p.credit), flags(p.migReq, p.silent, p.fresh))
 	if !g.source.known {
-		b = append(b, p.told)
+		b = append(b, flags(p.told))
 	}
 	b = binary.AppendVarint(b, int64(p.acked.Sub(first)))
 	b = binary.AppendUvarint(b, uint64(p.msn))

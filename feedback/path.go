@@ -22,7 +22,7 @@ type path struct {
 	ask     ask   // whether it asked for acked+1 (rule 9)
 	follows bool  // the switch served its NAK in this round of the source (rule 9)
 	unheard uint8 // packets that it should have answered while in doubt, and did not (rule 9)
-	told    uint8 // after a restart: how often it has answered a question with acked (asked.go)
+	told    bool  // after a restart: it has answered a question with acked (asked.go)
 }
 
 // creditNone is the credit of a path that has not sent an ACK yet. It is no code of the wire.

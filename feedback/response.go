@@ -12,7 +12,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	learned := p.part == PartUnknown
 	switch {
 	case learned && !g.source.known:
-		return acts, g.tell(ev, p, acked)
+		return acts, g.tell(now, ev, p, acked)
 	case learned:
 		if !g.learn(p, ev.PSN, acked) {
 			return acts, OutsideWindow

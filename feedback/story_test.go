@@ -174,11 +174,18 @@ func (s *story) line(t *testing.T, d *datadriven.TestData, line string) {
 		s.play(line, Event{Kind: Timer})
 	case "ask":
 		s.tell()
-		fmt.Fprintf(&s.out, "ask:")
-		for _, a := range s.g.Ask(s.now, nil) {
-			fmt.Fprintf(&s.out, " %s %s", s.names[a.Path], s.show24(a.PSN))
+		s.acts = s.g.Ask(s.now, s.switchOf(word[1:]), s.acts[:0])
+		note := "nobody"
+		for i, a := range s.acts {
+			if a.Kind != Question {
+				continue
+			}
+			if i == 0 {
+				note = ""
+			}
+			note += fmt.Sprintf(" %s %s", s.names[a.Path], s.show24(a.PSN))
 		}
-		s.out.WriteString("\n")
+		fmt.Fprintf(&s.out, "%s: %s", line, s.said(strings.TrimSpace(note)))
 	case "read":
 		s.play(line, Event{Kind: Refuse, PSN: s.psn(word[1]), Syndrome: roce.NAKInvalidRequest})
 	case "write": // to memory that the group does not have; ! asks for an ACK
@@ -224,18 +231,8 @@ func (s *story) members(words []string) {
 
 // source makes another member the source, and says whether it may be.
 func (s *story) source(line string, words []string) (may bool) {
-	h := SourceSwitch{PSN: s.psn(words[0]), OldPath: -1, NewPath: -1}
-	for _, w := range words[1:] {
-		switch key, value, _ := strings.Cut(w, "="); key {
-		case "old":
-			h.OldPath = slices.Index(s.names, value)
-		case "away":
-			h.NewPath = slices.Index(s.names, value)
-		case "msn":
-			n, _ := strconv.Atoi(value)
-			h.Messages = roce.MSN(n)
-		}
-	}
+	h := s.switchOf(words[1:])
+	h.PSN = s.psn(words[0])
 	s.tell()
 	if !s.g.MaySwitch(s.now, h) {
 		s.acts = s.g.Claim(s.now, s.acts[:0])
@@ -247,6 +244,22 @@ func (s *story) source(line string, words []string) (may bool) {
 		fmt.Fprintf(&s.out, "event: %s %v at %s\n", s.names[a.Path], a.Note, s.show24(a.PSN))
 	}
 	return true
+}
+
+func (s *story) switchOf(words []string) SourceSwitch {
+	h := SourceSwitch{OldPath: -1, NewPath: -1}
+	for _, w := range words {
+		switch key, value, _ := strings.Cut(w, "="); key {
+		case "old":
+			h.OldPath = slices.Index(s.names, value)
+		case "away":
+			h.NewPath = slices.Index(s.names, value)
+		case "msn":
+			n, _ := strconv.Atoi(value)
+			h.Messages = roce.MSN(n)
+		}
+	}
+	return h
 }
 
 // data plays 100, 100! or 100-103!, of which only the last packet asks for an ACK. A span is a

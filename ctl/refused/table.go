@@ -43,6 +43,7 @@ type Case struct {
 	PSN     roce.PSN // the first PSN of the group file that the frames do not fit: psn or sendPSN
 	MTU     int
 	Port    string // by which the frame came
+	Lacks   string // who lacks something of the source, for all that is known, and what; "": nobody
 	Frame   dataplane.Refused
 }
 
@@ -83,7 +84,6 @@ var reasons = map[dataplane.Reason]Row{
 
 	// Those that take part are named with what has become of them.
 	of(feedback.NotTakingPart): {},
-	dataplane.SourceWaits:      {},
 	dataplane.SourceAsks:       {},
 	dataplane.GroupGone:        {}, // for a moment behind the end of each group
 
@@ -106,10 +106,9 @@ var reasons = map[dataplane.Reason]Row{
 		}
 		return fmt.Sprintf("its packets are for QPN %d, and the peer of its QP is QPN %d; connect its QP to that one", c.Frame.QPN, c.PeerQPN)
 	}},
-	dataplane.NotSource: {Whose: Member, Says: says("it sends data, and its role does not let it; write role: both for it, and create the group again")},
-	dataplane.SourceBlocked: {Whose: Member, Says: func(c *Case) string {
-		return fmt.Sprintf("it waits for its turn as the source until every receiver has what the source before it sent; rocast top %s shows who has not", c.Group)
-	}},
+	dataplane.NotSource:     {Whose: Member, Says: says("it sends data, and its role does not let it; write role: both for it, and create the group again")},
+	dataplane.SourceBlocked: {Whose: Member, Says: waitsForItsTurn},
+	dataplane.SourceWaits:   {Whose: Member, Says: waitsForItsTurn},
 	dataplane.SourceOutOfStep: {Whose: Member, Says: func(c *Case) string {
 		return fmt.Sprintf("its first packet as the source does not have the PSN that it sends next, which was %d at the start (sendPSN); create its QP and the group again", c.PSN)
 	}},
@@ -133,6 +132,13 @@ var reasons = map[dataplane.Reason]Row{
 
 // of is an outcome of merging as a reason.
 func of(o feedback.Outcome) dataplane.Reason { return dataplane.Reason(o) }
+
+func waitsForItsTurn(c *Case) string {
+	if c.Lacks != "" {
+		return "it waits for its turn as the source until every receiver has what the source before it sent; " + c.Lacks
+	}
+	return "it waits for its turn as the source until the source before it has ended its last message, and until that is stored; the log says if it cannot be"
+}
 
 const notRC = "its packets are not those of an RC queue pair, which is all that a group carries; create its QP as RC"
 

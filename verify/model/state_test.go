@@ -50,7 +50,7 @@ func TestStateIsWhole(t *testing.T) {
 		{field(group, "end"), []string{"psn", "syndrome", "sent"}},
 		{field(group, "doubts"), []string{"recopied", "missed", "countedAt", "lowest", "began", "rounds"}},
 		{field(field(group, "doubts"), "recopied"), []string{"some", "from", "to"}},
-		{field(group, "asking"), []string{"begun", "at"}},
+		{field(group, "asking"), []string{"begun", "from", "at"}},
 		{field(group, "claim"), []string{"stands", "sent", "since"}},
 		{field(group, "speech"), []string{"quietSince", "spoken", "hole"}},
 	} {
