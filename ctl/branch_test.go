@@ -11,6 +11,7 @@ import (
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
@@ -667,5 +668,18 @@ func TestTheTreeIsShown(t *testing.T) {
 	}
 	if _, err := f.box("b1").Tree(t.Context(), "g7"); err == nil {
 		t.Error("a tree of no group")
+	}
+}
+
+// A box behind passes the fatal NAK of a receiver on: it knows whose that is, and what mends it.
+func TestABoxBehindSaysWhoseQPHasEnded(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.3.0.1", "10.4.0.1"))
+	b := f.box("b1")
+	p := b.published("g1").Paths[0]
+	b.note(dataplane.Note{Group: b.groups["g1"].id, Receiver: p.Dst, RemoteQPN: p.RemoteQPN, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
+	want := "box b2: it has answered the source's packet 1501 with NAK remote access, which ends its QP; rocast group show g1 at box b2 says whose QP it is"
+	if got := b.Groups().Groups[0].Reason; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

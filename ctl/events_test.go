@@ -13,6 +13,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/ctl/refused"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
@@ -86,7 +87,8 @@ func TestWhatHappensToMembersIsTold(t *testing.T) {
 	tell("10.77.0.2", feedback.NoteFatal, roce.NAKRemoteAccess)
 	w.expectEvents(t, "member-stalled g1 10.77.0.2: it has acknowledged nothing for 200ms, and others are further",
 		"member-repairing g1 10.77.0.2: for a second it has got all its data by repair: its link loses packets, or it is slow",
-		fmt.Sprintf("member-refused g1 10.77.0.2: it has answered the source's packet 1007 with %v, which ends its QP (PSN 1007)", roce.NAKRemoteAccess))
+		"member-refused g1 10.77.0.2: it has answered the source's packet 1007 with NAK remote access, which ends its QP; "+
+			refused.Answered(roce.NAKRemoteAccess)+" (PSN 1007)")
 	tell("10.77.0.2", feedback.NoteEvicted, 0)
 	tell("10.77.0.2", feedback.NoteEvicted, 0) // as if lookAround had found it before
 	tell("10.77.0.3", feedback.NoteSource, 0)

@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/refused"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -70,7 +71,11 @@ func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 			c.packetEvent(api.MemberJoined, g, id, n.PSN, "it takes part since the source's packet %d", n.PSN)
 		}
 	case feedback.NoteFatal:
-		cause := fmt.Sprintf("it has answered the source's packet %d with %v, which ends its QP", n.PSN, n.Syndrome)
+		mend := refused.Answered(n.Syndrome)
+		if box := g.boxBehind(id); box != "" {
+			mend = fmt.Sprintf("rocast group show %s at box %s says whose QP it is", g.name, box)
+		}
+		cause := fmt.Sprintf("it has answered the source's packet %d with %v, which ends its QP; %s", n.PSN, n.Syndrome, mend)
 		g.pace.refusals.add(g.id, id, cause)
 		c.packetEvent(api.MemberRefused, g, id, n.PSN, "%s", cause)
 	case feedback.NoteSilent:

@@ -17,6 +17,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/ctl/refused"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
@@ -252,7 +253,7 @@ func (r *runner) paths(t *testing.T, sent, merged roce.PSN, paths map[string]fee
 // No view blames one that waits for the source, as that one would do if the QP had not ended.
 func TestTheCauseOfAStandstillStays(t *testing.T) {
 	r := newTrio(t, "")
-	const cause = "10.77.0.3: it has answered the source's packet 1501 with NAK remote access, which ends its QP"
+	cause := "10.77.0.3: it has answered the source's packet 1501 with NAK remote access, which ends its QP; " + refused.Answered(roce.NAKRemoteAccess)
 	r.note(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
 	r.sw.Traffic("g1", dataplane.Traffic{Sent: 1000})
 	var g api.Group
@@ -263,7 +264,7 @@ func TestTheCauseOfAStandstillStays(t *testing.T) {
 			"10.77.0.4": {Part: feedback.PartActive, Acked: 2000},
 		})
 	}
-	const stands = cause + "; packets wait, and none gets on"
+	stands := cause + "; packets wait, and none gets on"
 	traffic, err := r.GroupTraffic("g1")
 	if err != nil {
 		t.Fatal(err)
@@ -285,7 +286,7 @@ func TestTheCauseOfAStandstillStays(t *testing.T) {
 	if lag := top.Receivers[1].Lag; lag == 0 {
 		t.Error("the receiver that holds the group up is not behind")
 	}
-	r.expectEvents(t, "member-refused g1 10.77.0.3: it has answered the source's packet 1501 with NAK remote access, which ends its QP (PSN 1501)",
+	r.expectEvents(t, "member-refused g1 "+cause+" (PSN 1501)",
 		"degraded g1: "+cause, "degraded g1 10.77.0.3: "+stands)
 	lines := r.logs.FilterMessageSnippet("a group stands still").All()
 	if len(lines) != 1 || lines[0].ContextMap()["member"] != "10.77.0.3" || lines[0].ContextMap()["reason"] != cause {

@@ -55,7 +55,7 @@ func (c *Controller) lookAtSenders(now time.Time, g *group, state dataplane.Grou
 		path := &g.published.Paths[i]
 		who, r := sender{groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}, true}, &state.Receivers[i]
 		if before := s.watches[who]; r.Refused > 0 && (before == nil || r.Refused > before.answers) {
-			rose[who] = &dataplane.Refused{Reason: r.RefusedFor, Port: path.Port, From: path.Dst, QPN: path.RemoteQPN}
+			rose[who] = &dataplane.Refused{Reason: r.RefusedFor, Port: r.RefusedAt, From: path.Dst, QPN: r.RefusedQPN}
 		}
 	}
 	for who := range rose {

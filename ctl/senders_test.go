@@ -215,12 +215,30 @@ func TestRefusedAnswersHoldAGroupUp(t *testing.T) {
 	r := newRunner(t, "")
 	r.sw.Traffic("g1", dataplane.Traffic{Sent: 1000})
 	for i := range uint64(5) {
-		r.sw.Answer("10.77.0.3", dataplane.Receiver{Refused: i, RefusedFor: dataplane.WrongVLAN})
+		r.sw.Answer("10.77.0.3", dataplane.Receiver{Refused: i, RefusedFor: dataplane.WrongVLAN, RefusedAt: 2})
 		r.second(t, 2000, 1500, 1500, 1500)
 	}
 	if s := r.Groups().Groups[0]; !strings.HasPrefix(s.Reason, "10.77.0.3: its frames come in another VLAN") || !strings.HasSuffix(s.Reason, "; packets wait, and none gets on") ||
 		!strings.Contains(s.Reason, "ethtool -K eth3 rxvlan off") {
 		t.Errorf("%+v", s)
+	}
+}
+
+// What mends it is in the last answer: the port by which it came, and the QPN that it was for.
+func TestARefusedAnswerIsDescribed(t *testing.T) {
+	for want, last := range map[string]dataplane.Receiver{
+		"10.77.0.3: its frames come by eth2, ":                                 {RefusedFor: dataplane.WrongPort, RefusedAt: 1},
+		"10.77.0.3: its frames are for QPN 9, and the peer of its QP is QPN 1": {RefusedFor: dataplane.WrongQPN, RefusedQPN: 9},
+	} {
+		r := newRunner(t, "")
+		r.sw.Traffic("g1", dataplane.Traffic{Sent: 1000})
+		for last.Refused = range 5 {
+			r.sw.Answer("10.77.0.3", last)
+			r.second(t, 2000, 1500, 1500, 1500)
+		}
+		if s := r.Groups().Groups[0]; !strings.HasPrefix(s.Reason, want) {
+			t.Errorf("%+v", s)
+		}
 	}
 }
 

@@ -117,7 +117,7 @@ func (g *group) receiverTraffic(now time.Time, state dataplane.GroupState) (list
 		}
 		reach := g.reach(l)
 		r := api.ReceiverTraffic{
-			IP: m.IP.String(), RemoteQPN: uint32(m.RemoteQPN), Box: g.boxBehind(m), Port: reach.Port,
+			IP: m.IP.String(), RemoteQPN: uint32(m.RemoteQPN), Box: g.boxBehind(m.ID()), Port: reach.Port,
 			State: reach.State, Reason: reach.Reason,
 		}
 		if kind, why := g.troubleOf(l); kind != "" {

@@ -172,16 +172,16 @@ func (g *group) troubleOf(l *plan.Leg) (kind, why string) {
 
 // nameOf is the IP of a member, or the box at the other end of a link.
 func (g *group) nameOf(m *groupfile.Member) string {
-	if box := g.boxBehind(m); box != "" {
+	if box := g.boxBehind(m.ID()); box != "" {
 		return "box " + box
 	}
 	return m.IP.String()
 }
 
 // boxBehind is the box at the other end of a link, or "" for a member that is a host.
-func (g *group) boxBehind(m *groupfile.Member) string {
+func (g *group) boxBehind(id groupfile.ID) string {
 	for _, l := range g.links {
-		if end := l.member(g.wanted); end.ID() == m.ID() {
+		if end := l.member(g.wanted); end.ID() == id {
 			return l.Box
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/ctl/refused"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
@@ -24,7 +25,8 @@ func TestAGroupNamesAReceiverInTrouble(t *testing.T) {
 	}{
 		{feedback.NoteEvicted, 0, "evicted: it lacks the source's PSN 1501 and what follows"},
 		{feedback.NoteBehind, 0, "behind: it lacks the source's PSN 1501, which the source no longer has"},
-		{feedback.NoteFatal, roce.NAKRemoteAccess, "it has answered the source's packet 1501 with " + roce.NAKRemoteAccess.String() + ", which ends its QP"},
+		{feedback.NoteFatal, roce.NAKRemoteAccess, "it has answered the source's packet 1501 with " + roce.NAKRemoteAccess.String() + ", which ends its QP; " +
+			refused.Answered(roce.NAKRemoteAccess)},
 		{feedback.NoteSilent, 0, "it has stalled: it acknowledges nothing, and others are further"},
 		{feedback.NoteRepairing, 0, ""},
 	} {

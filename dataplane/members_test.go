@@ -261,9 +261,9 @@ func TestWhatReceiversAnswerIsCounted(t *testing.T) {
 			t.Errorf("%+v, want %+v", st.Receivers, want)
 		}
 	}
-	ofC := dataplane.Receiver{Acknowledged: 1, NAKs: 1, Refused: 1, RefusedFor: dataplane.HopLimitExceeded}
-	ofD := dataplane.Receiver{Acknowledged: 3, NAKs: 2, RNRs: 1, Refused: 1, RefusedFor: dataplane.Reason(feedback.BeyondSent)}
-	check(g, dataplane.Receiver{Acknowledged: 2, CNPs: 3, Refused: 2, RefusedFor: dataplane.Reason(feedback.Stale)}, ofC, ofD)
+	ofC := dataplane.Receiver{Acknowledged: 1, NAKs: 1, Refused: 1, RefusedFor: dataplane.HopLimitExceeded, RefusedAt: 2, RefusedQPN: groupQPN}
+	ofD := dataplane.Receiver{Acknowledged: 3, NAKs: 2, RNRs: 1, Refused: 1, RefusedFor: dataplane.Reason(feedback.BeyondSent), RefusedAt: 3, RefusedQPN: groupQPN}
+	check(g, dataplane.Receiver{Acknowledged: 2, CNPs: 3, Refused: 2, RefusedFor: dataplane.Reason(feedback.Stale), RefusedAt: 1, RefusedQPN: groupQPN}, ofC, ofD)
 	next := group()
 	next.Paths = next.Paths[1:]
 	if err := net.Switch.Replace(g.ID, next); err != nil {

@@ -61,7 +61,8 @@ func (c *Core) refuse(st *state, f *Frame, r Reason) {
 	switch {
 	case isAnswer && path >= 0:
 		t := &st.tallies[path]
-		t.refused, t.refusedFor = t.refused+1, r
+		t.refused++
+		t.refusedFor, t.refusedAt, t.refusedQPN = r, f.Port, v.DestQPN(head)
 	case !isAnswer && (path >= 0 || src == g.Source.Dst):
 		if n := &st.refused; r == Reason(feedback.Refused) && n.Reason == RefusedMemory && n.Sent == st.traffic.Sent {
 			r = RefusedMemory // the packets behind a refused one have no reason of their own

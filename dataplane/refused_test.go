@@ -42,6 +42,7 @@ func TestARefusedFrameIsCountedForItsSender(t *testing.T) {
 		{"another QPN", 0, data(func(p *packet) { p.bth.DestQPN = 9 }), dataplane.UnknownQPN, ""},
 		{"data of a stranger", 0, data(from(stranger)), dataplane.NotMember, ""},
 		{"an answer's tag", 2, answer(func(p *packet) { p.tags = []uint16{7} }), dataplane.WrongVLAN, "c"},
+		{"an answer by another port", 3, answer(func(*packet) {}), dataplane.WrongPort, "c"},
 		{"an answer beyond", 2, answer(func(p *packet) { p.bth.PSN += 9 }), dataplane.Reason(feedback.BeyondSent), "c"},
 		{"an old answer", 2, answer(func(p *packet) { p.bth.PSN -= 9 }), dataplane.Reason(feedback.Stale), "c"},
 		{"an answer of a stranger", 2, answer(from(stranger)), dataplane.NotReceiver, ""},
@@ -55,8 +56,9 @@ func TestARefusedFrameIsCountedForItsSender(t *testing.T) {
 				net.Poll()
 			}
 			want := dataplane.Refused{Count: 2, Reason: tt.reason}
+			want.QPN, want.Port = tt.packet.bth.DestQPN, mft.PortID(tt.port)
 			if tt.whose != "c" {
-				want.From, want.To, want.QPN, want.Port = tt.packet.src, ipGroup, tt.packet.bth.DestQPN, mft.PortID(tt.port)
+				want.From, want.To = tt.packet.src, ipGroup
 			}
 			state, _ := net.Switch.GroupState(g.ID)
 			var of dataplane.Refused
@@ -64,7 +66,8 @@ func TestARefusedFrameIsCountedForItsSender(t *testing.T) {
 			case "data":
 				of = state.Refused
 			case "c":
-				of = dataplane.Refused{Count: state.Receivers[1].Refused, Reason: state.Receivers[1].RefusedFor}
+				r := &state.Receivers[1]
+				of = dataplane.Refused{Count: r.Refused, Reason: r.RefusedFor, Port: r.RefusedAt, QPN: r.RefusedQPN}
 			default:
 				if list := net.Switch.Astray(); len(list) == 1 {
 					of = list[0].Refused
@@ -124,7 +127,7 @@ func TestRefusedAnswersStayWithTheirReceiver(t *testing.T) {
 		t.Fatal(err)
 	}
 	state, _ := net.Switch.GroupState(g.ID)
-	if got := state.Receivers[0]; got.Refused != 1 || got.RefusedFor != dataplane.WrongVLAN {
+	if got := state.Receivers[0]; got.Refused != 1 || got.RefusedFor != dataplane.WrongVLAN || got.RefusedAt != 2 || got.RefusedQPN != groupQPN {
 		t.Errorf("%+v", state.Receivers)
 	}
 }

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -24,7 +25,10 @@ type Receiver struct {
 	RNRs         uint64 // how often it had posted no receive
 	CNPs         uint64 // how often it reported congestion
 	Refused      uint64 // its answers that were refused (Reason.Refuses)
-	RefusedFor   Reason // the last one of them
+	// The last one of them: why, the port by which it came, and its destination QPN.
+	RefusedFor Reason
+	RefusedAt  mft.PortID
+	RefusedQPN roce.QPN
 }
 
 // tally is what the core counts of a path's receiver.
@@ -37,6 +41,8 @@ type tally struct {
 
 	refused    uint64
 	refusedFor Reason
+	refusedAt  mft.PortID
+	refusedQPN roce.QPN
 }
 
 // count counts a data packet of the active source and its copies. next was the PSN after the newest
@@ -88,7 +94,7 @@ func (st *state) receivers(s *feedback.Snapshot) []Receiver {
 	list := make([]Receiver, len(st.tallies))
 	for i := range list {
 		t, p := &st.tallies[i], &s.Paths[i]
-		list[i] = Receiver{NAKs: t.naks, RNRs: t.rnrs, CNPs: t.cnps, Refused: t.refused, RefusedFor: t.refusedFor}
+		list[i] = Receiver{NAKs: t.naks, RNRs: t.rnrs, CNPs: t.cnps, Refused: t.refused, RefusedFor: t.refusedFor, RefusedAt: t.refusedAt, RefusedQPN: t.refusedQPN}
 		acknowledged := -t.from
 		switch {
 		case i == st.active:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
 )
 
 // Every reason of the data path has a row, so that no frame is refused without somebody who hears
@@ -118,5 +119,20 @@ func TestARisingCounter(t *testing.T) {
 		if got, lasts := r.Trouble(now, false), r.Trouble(now, true); got != l.want || lasts != l.lasts || r.Count() != l.count {
 			t.Errorf("look %d: %v and %v, want %v and %v", i, got, lasts, l.want, l.lasts)
 		}
+	}
+}
+
+// Each answer that ends a receiver's QP has a sentence of its own about what to look at.
+func TestEveryFatalAnswerHasItsMend(t *testing.T) {
+	seen := map[string]roce.Syndrome{}
+	for with, want := range map[roce.Syndrome]string{
+		roce.NAKRemoteAccess: "regions in the group file (va, length, rkey)", roce.NAKInvalidRequest: "path MTU and remote write access",
+		roce.NAKRemoteOperational: "errors of its completions", roce.NAKInvalidRDRequest: "no answer of an RC queue pair",
+	} {
+		text := Answered(with)
+		if other, is := seen[text]; is || !strings.Contains(text, want) || !strings.HasSuffix(text, again) {
+			t.Errorf("%v (as %v): %s", with, other, text)
+		}
+		seen[text] = with
 	}
 }

@@ -142,6 +142,21 @@ func waitsForItsTurn(c *Case) string {
 
 const notRC = "its packets are not those of an RC queue pair, which is all that a group carries; create its QP as RC"
 
+// Answered says what mends it that a receiver has answered a packet with a fatal NAK.
+func Answered(with roce.Syndrome) string {
+	switch with {
+	case roce.NAKRemoteAccess:
+		return "compare its regions in the group file (va, length, rkey) with the memory that its program has registered for remote writing" + again
+	case roce.NAKInvalidRequest:
+		return "let its QP have the group's path MTU and remote write access, and post receive buffers as large as what is sent" + again
+	case roce.NAKRemoteOperational:
+		return "its QP cannot go on by itself: read the errors of its completions; their buffers may not be registered any more" + again
+	}
+	return "this is no answer of an RC queue pair: compare the type of its QP and its NIC's firmware" + again
+}
+
+const again = ", and create its QP and the group again"
+
 // OfVerdict returns the row of a counter of the classifier.
 func OfVerdict(counter string) (row Row, known bool) {
 	row, known = verdicts[counter]

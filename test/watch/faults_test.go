@@ -75,7 +75,7 @@ var faults = []fault{
 	{
 		heading: "### A receiver's R_Key in the group file is wrong", wrong: "rkey",
 		blocks: [][]look{{
-			{command: "rocast group ls", wants: []string{third + ": it has answered the source's packet", "NAK remote access", "packets wait, and none gets on"}},
+			{command: "rocast group ls", wants: []string{third + ": it has answered the source's packet", "NAK remote access", "compare its regions in the group file (va, length, rkey)", "packets wait, and none gets on"}},
 			{command: "rocast events", keep: "degraded|refused|stalled", wants: []string{"member-refused", "packets wait, and none gets on"}},
 		}},
 	},
@@ -147,11 +147,7 @@ func TestFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes seven faults, each of which takes some seconds to show")
 	}
-	program := filepath.Join(t.TempDir(), "rocast")
-	output, err := exec.Command("go", "build", "-o", program, "../../cmd/rocast").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
+	program := rocast(t)
 	page, err := os.ReadFile(faultsPage)
 	check(t, err)
 	text := string(page)
@@ -172,6 +168,16 @@ func TestFaults(t *testing.T) {
 	if *update && !t.Failed() {
 		check(t, os.WriteFile(faultsPage, []byte(text), 0o644))
 	}
+}
+
+// rocast builds the command line, and returns its path.
+func rocast(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "rocast")
+	if output, err := exec.Command("go", "build", "-o", program, "../../cmd/rocast").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	return program
 }
 
 func newFaulty(t *testing.T, program string, f *fault) *faulty {
@@ -298,7 +304,7 @@ var goesOn = regexp.MustCompile(`\n {4,}`)
 
 // lacks returns the first of what an output should have and has not.
 func (k *look) lacks(output string) string {
-	output = goesOn.ReplaceAllString(output, " ")
+	output = unbroken(output)
 	for _, want := range k.wants {
 		if !strings.Contains(output, want) {
 			return want
