@@ -9,7 +9,6 @@ import (
 	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/events"
-	"github.com/rocast/rocast/ctl/hook"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/ports"
@@ -35,9 +34,7 @@ type Parts struct {
 	// Perftest lists the helpers of the config, which Run starts.
 	Perftest []perftest.Config
 	// CM lists the group IPs of the config that answer RDMA-CM.
-	CM []cm.Config
-	// Hook is the program that RunHook runs for each event, or "".
-	Hook    string
+	CM      []cm.Config
 	Workers int // forwarding threads, as Status shows them
 	// FollowBonds is called whenever a link may have changed: it changes the ports where the lower
 	// devices of a bond have changed. nil: no bond is followed.
@@ -52,7 +49,6 @@ type Controller struct {
 	perftest *perftest.Helper
 	cm       *cm.Proxy
 	events   *events.Log
-	hook     *hook.Runner // nil: there is none
 	names    names
 	shared   shared
 	started  time.Time

@@ -11,7 +11,6 @@ import (
 	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/events"
-	"github.com/rocast/rocast/ctl/hook"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/ports"
 )
@@ -20,9 +19,6 @@ import (
 func New(parts Parts) *Controller {
 	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1), groups: map[string]*group{}, index: newIndex(), gone: map[string]grave{}, moved: map[*group]struct{}{}, failing: map[*group]struct{}{}}
 	c.shared, c.events = newShared(), events.New(time.Now)
-	if c.Hook != "" {
-		c.hook = hook.New(c.Hook, c.Events, c.Log)
-	}
 	c.names.held = map[string]*holder{}
 	c.perftest = perftest.New(perftest.Options{
 		Groups: helperGroups{c}, Addresses: helperAddresses{c}, Log: c.Log, Bounds: c.Bounds,
@@ -54,13 +50,6 @@ func (c *Controller) Run(ctx context.Context) error {
 	tasks.Go(func() error { return c.followDesired(ctx) })
 	tasks.Go(func() error { return c.followProgress(ctx) })
 	return tasks.Wait()
-}
-
-// RunHook runs the operator's program for each event until ctx is done.
-func (c *Controller) RunHook(ctx context.Context) {
-	if c.hook != nil {
-		c.hook.Run(ctx)
-	}
 }
 
 // Close removes the addresses and records a clean stop. Switch.Run must have returned, because

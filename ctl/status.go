@@ -72,9 +72,6 @@ func (c *Controller) statusAt(now time.Time) api.Status {
 		c.addDesired(&s)
 		c.addPortsAndGroups(&s, now)
 	}
-	if c.hook != nil {
-		s.Hook = new(c.hook.State())
-	}
 	s.Healthy = len(s.Problems) == 0
 	return s
 }

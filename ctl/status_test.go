@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -123,23 +122,3 @@ type stuckSwitch struct {
 }
 
 func (s stuckSwitch) EndBatches() { <-s.release }
-
-// The status has the counts of the hook, which RunHook runs.
-func TestTheStatusHasTheHook(t *testing.T) {
-	w := newWorld(t)
-	if s := w.Status(); s.Hook != nil {
-		t.Errorf("%+v", s.Hook)
-	}
-	w.RunHook(t.Context()) // there is none, so it returns
-	hooked := New(Parts{Switch: w.sw, NextHops: w.hops, Addresses: w.addresses, Store: w.Store, Log: w.Log, Hook: "/bin/false"})
-	hooked.events.Add(api.Event{Kind: api.GroupCreated, Group: "g1"})
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); hooked.RunHook(ctx) }()
-	testlab.Eventually(t, testlab.Patience, "it has run", func() bool { return hooked.Status().Hook.Runs == 1 }, nil)
-	stop()
-	<-done
-	if got, want := *hooked.Status().Hook, (api.Hook{Path: "/bin/false", Runs: 1, Failed: 1}); got != want || !hooked.Status().Healthy {
-		t.Errorf("%+v", got)
-	}
-}

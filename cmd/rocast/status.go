@@ -57,9 +57,6 @@ func printStatus(w io.Writer, s *api.Status) {
 	if s.Config != nil && s.Config.Refused != "" {
 		row(w, "last reload", "refused: "+s.Config.Refused)
 	}
-	if h := s.Hook; h != nil {
-		row(w, "hook", fmt.Sprintf("%s ran %d times: %d failed, %d took too long; %d events were missed", h.Path, h.Runs, h.Failed, h.TimedOut, h.Missed))
-	}
 	for _, note := range s.Notes {
 		row(w, "note", note)
 	}

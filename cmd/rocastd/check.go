@@ -7,7 +7,6 @@ import (
 
 	"github.com/rocast/rocast/bpf"
 	"github.com/rocast/rocast/ctl/config"
-	"github.com/rocast/rocast/ctl/hook"
 	"github.com/rocast/rocast/ctl/server"
 	"github.com/rocast/rocast/ctl/store"
 	"github.com/rocast/rocast/dataplane/afxdp"
@@ -74,11 +73,6 @@ func checkWith(c *config.Config, have []string) error {
 	}
 	if err := findHolders(c.Ports, have); err != nil {
 		return err
-	}
-	if c.Hook != "" {
-		if err := hook.Check(c.Hook); err != nil {
-			return err
-		}
 	}
 	if c.API.On() {
 		if _, err := c.API.Files.Name(); err != nil {

@@ -21,7 +21,6 @@ import (
 	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/desired"
 	"github.com/rocast/rocast/ctl/groupfile"
-	"github.com/rocast/rocast/ctl/hook"
 	"github.com/rocast/rocast/ctl/logs"
 	"github.com/rocast/rocast/ctl/metrics"
 	"github.com/rocast/rocast/ctl/neighbour"
@@ -176,12 +175,7 @@ func (s *service) openControl(c config.Config, state *store.Store) error {
 	}
 	parts := ctl.Parts{
 		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log.Logger, Perftest: c.Perftest, CM: c.CM, Neighbours: c.Neighbours,
-		Workers: s.workers, Hook: c.Hook, FollowBonds: func() { s.reloader.FollowBonds() },
-	}
-	if c.Hook != "" { // groups matter more than the hook, so the daemon starts without it
-		if err := hook.Check(c.Hook); err != nil {
-			s.log.Warn("the hook cannot be run", zap.Error(err))
-		}
+		Workers: s.workers, FollowBonds: func() { s.reloader.FollowBonds() },
 	}
 	if c.API.On() {
 		if parts.Box, err = c.API.Files.Name(); err != nil {
@@ -262,15 +256,9 @@ func (s *service) run(ctx context.Context) error {
 	s.notify(s.withStatus(daemon.SdNotifyReady))
 	s.log.Info("ready", zap.String("socket", s.socket), zap.String("version", version.Build().Version),
 		zap.Int("workers", s.workers), zap.Uint64("repairMemoryKiB", s.repair>>10))
-	tasks.Go(func() error {
-		if s.ready != nil {
-			if err := s.ready(); err != nil {
-				return err
-			}
-		}
-		s.controller.RunHook(ctx) // now: before, the program would have got capabilities
-		return nil
-	})
+	if s.ready != nil {
+		tasks.Go(s.ready)
+	}
 	<-ctx.Done()
 	s.notify(daemon.SdNotifyStopping)
 	err := tasks.Wait()

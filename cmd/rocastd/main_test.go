@@ -26,7 +26,6 @@ func TestTheCommandLine(t *testing.T) {
 	noPort := write("egress.yaml", "ports: [eth1]\negress: [{port: eth2, limit: 1MiB}]\n")
 	noKey := write("api.yaml", "ports: [eth1]\napi: {listen: \"127.0.0.1:1\", cert: /none, key: /none, ca: /none}\n")
 	noCert := write("etcd.yaml", "ports: [eth1]\nstore: etcd\netcd: {endpoints: [\"https://127.0.0.1:1\"], ca: /none}\n")
-	noHook := write("hook.yaml", "ports: [eth1]\nhook: "+good+"\n")
 	noGroup := filepath.Join(t.TempDir(), "group.yaml")
 	if err := os.WriteFile(noGroup, []byte("ports: [eth1]\nsocketGroup: nobody-has-this\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -48,7 +47,6 @@ func TestTheCommandLine(t *testing.T) {
 		{"--check --config " + noPort, exitConfig, "", "rocastd: egress: no port matches eth2"},
 		{"--check --config " + noKey, exitConfig, "", "rocastd: api: read the certificate /none and its key"},
 		{"--check --config " + noCert, exitConfig, "", "rocastd: etcd: "},
-		{"--check --config " + noHook, exitConfig, "", "rocastd: hook: " + good + " is not executable; chmod +x " + good + "\n"},
 		{"--config /none.yaml", exitConfig, "", "rocastd: read the config: open /none.yaml: no such file or directory; write this file, or name another one with --config"},
 		{"--config " + bad, exitConfig, "", "rocastd: " + bad + `: line 2: key "prots" is unknown here; the known keys are ports,`},
 		{"--config " + noGroup, exitConfig, "", "rocastd: socketGroup: group: unknown group nobody-has-this; create the group with groupadd, or write another one"},

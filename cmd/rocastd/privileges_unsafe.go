@@ -11,8 +11,8 @@ import (
 
 // dropStartCapability gives up CAP_SYS_ADMIN and the ambient capabilities in all threads, for good.
 // Only the probes for kernel features need CAP_SYS_ADMIN, because they make a network namespace of
-// their own; each has run once and remembers its answer. Without ambient capabilities a hook has
-// none. A program that uses cgo cannot do that and keeps them.
+// their own; each has run once and remembers its answer. Without ambient capabilities a
+// program that the daemon starts has none. A program that uses cgo cannot do that and keeps them.
 func dropStartCapability() error {
 	_, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0)
 	if errno != 0 && !errors.Is(errno, unix.ENOTSUP) {

@@ -69,27 +69,6 @@ func (b *box) unprivileged(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// withHook lets the daemon have a hook that writes the first event and its own capabilities to a
-// file.
-func (b *box) withHook(t *testing.T) (out string) {
-	t.Helper()
-	dir := filepath.Dir(b.config)
-	out = filepath.Join(dir, "events")
-	script := fmt.Sprintf("#!/bin/sh\n[ -e %s ] || echo $* $(grep CapEff /proc/self/status) >%[1]s\n", out)
-	if err := os.WriteFile(filepath.Join(dir, "notify"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	config, err := os.OpenFile(b.config, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer config.Close()
-	if _, err := fmt.Fprintf(config, "hook: %s/notify\n", dir); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
 // threadsWith counts the threads of a process by a line of /proc/PID/task/TID/status.
 func threadsWith(t *testing.T, pid int, key string) map[string]int {
 	t.Helper()
@@ -119,7 +98,6 @@ func TestTheDaemonNeedsNoMoreThanTheUnitGivesIt(t *testing.T) {
 		t.Skip("building the daemon takes long")
 	}
 	b := newBox(t)
-	out := b.withHook(t)
 	p := b.launch(t, b.unprivileged(t))
 	const want = 1<<unix.CAP_IPC_LOCK | 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON
 	for key, want := range map[string]uint64{"CapPrm": want, "CapEff": want, "CapInh": want, "CapAmb": 0} {
@@ -143,10 +121,6 @@ func TestTheDaemonNeedsNoMoreThanTheUnitGivesIt(t *testing.T) {
 	if _, err := client.CreateGroup(t.Context(), []byte(owned)); err != nil {
 		t.Fatal(err)
 	}
-	testlab.Eventually(t, testlab.Patience, "the hook runs, without capabilities", func() bool {
-		text, err := os.ReadFile(out)
-		return err == nil && string(text) == "group-created g1 CapEff: 0000000000000000\n"
-	}, func() string { text, err := os.ReadFile(out); return fmt.Sprintf("%q, %v", text, err) })
 	b.until(t, api.Ready)
 	b.ip(t, "link", "del", "eth2")
 	b.until(t, api.Waiting)

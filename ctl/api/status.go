@@ -23,7 +23,6 @@ type Status struct {
 	// Notes are sentences about what the box sees and does not count as a problem of its own, such
 	// as frames of hosts that are members of no group.
 	Notes []string `json:"notes,omitempty"`
-	Hook  *Hook    `json:"hook,omitempty"`
 	// Config says whether the config file is what runs.
 	Config *ConfigState `json:"config,omitempty"`
 }
@@ -60,15 +59,6 @@ func (r Reloaded) String() string {
 		parts = append(parts, "ports removed: "+strings.Join(r.Removed, ", "))
 	}
 	return strings.Join(parts, "; ")
-}
-
-// Hook says what has become of the events for which hook: in the config names a program.
-type Hook struct {
-	Path     string `json:"path"`
-	Runs     uint64 `json:"runs"`     // how often the program has run
-	Failed   uint64 `json:"failed"`   // of these: it could not be started, or its exit status was not 0
-	TimedOut uint64 `json:"timedOut"` // of these: it was killed
-	Missed   uint64 `json:"missed"`   // events for which it was not run, because too many waited
 }
 
 // Log is the state of the daemon's log.

@@ -49,7 +49,6 @@ type Config struct {
 	Egress       []Egress
 	LogFormat    string
 	LogLevel     string
-	Hook         string            // the program that is run for each event, or ""
 	Metrics      netip.AddrPort    // where metrics are served over TCP; not valid: nowhere
 	Perftest     []perftest.Config // the perftest services that start with the daemon
 	CM           []cm.Config       // the group IPs that answer RDMA-CM when the daemon starts
@@ -110,7 +109,7 @@ func Parse(text []byte) (Config, error) {
 				yamldoc.Field{Key: "level", Set: yamldoc.Into(&c.LogLevel, oneOf(logLevels))},
 			)
 		}},
-		yamldoc.Field{Key: "hook", Set: yamldoc.Into(&c.Hook, yamldoc.Value.Path)},
+		yamldoc.Field{Key: "hook", Gone: "let a unit of its own run the program, behind rocast events -w --json: docs/operate.md"},
 		yamldoc.Field{Key: "metrics", Set: yamldoc.Into(&c.Metrics, metricsAt)},
 		yamldoc.Field{Key: "perftest", Set: c.readPerftest},
 		yamldoc.Field{Key: "cm", Set: c.readCM},

@@ -59,7 +59,6 @@ egress:
   - {port: eth1, kmin: 100KiB, kmax: 400KiB, percent: 1, limit: 1MiB}
   - {port: 'eth*', limit: 32KiB}
 log: {format: json, level: debug}
-hook: /etc/rocast/notify
 metrics: "[::1]:9"
 perftest:
   - {groupIP: 10.77.0.100, receivers: [10.77.0.2, 10.77.0.3], port: 18516}
@@ -76,7 +75,7 @@ etcd: {endpoints: ["https://10.0.0.5:2379", "https://e2:2379"], prefix: /lab/roc
 	want := Config{
 		Hosts: gather.Config{Listen: netip.MustParseAddrPort("10.77.0.254:7472"), GroupIPs: []netip.Addr{netip.MustParseAddr("10.77.0.200"), netip.MustParseAddr("fd77::200")}},
 		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", ReadGroup: "monitor", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Engine: "afxdp", Workers: 2,
-		LogFormat: "json", LogLevel: "debug", Hook: "/etc/rocast/notify", RepairMemory: 3 << 30, Metrics: netip.MustParseAddrPort("[::1]:9"),
+		LogFormat: "json", LogLevel: "debug", RepairMemory: 3 << 30, Metrics: netip.MustParseAddrPort("[::1]:9"),
 		Egress:   []Egress{{Port: "eth1", Kmin: 100 << 10, Kmax: 400 << 10, Limit: 1 << 20, Percent: 1}, {Port: "eth*", Limit: 32 << 10, Percent: 20}},
 		Perftest: []perftest.Config{{GroupIP: netip.MustParseAddr("10.77.0.100"), Receivers: []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.3")}, Port: 18516, Policy: feedback.Policy{Repair: feedback.RepairLocal}}},
 		CM: []cm.Config{{
@@ -124,7 +123,7 @@ func TestTheShippedExampleShowsEveryDefault(t *testing.T) {
 	}
 	want.Workers = 1            // 0 means one
 	want.SocketGroup = "rocast" // empty means the daemon's group, as the unit starts it
-	none := []string{"readGroup", "egress", "hook", "perftest", "cm", "neighbours", "api", "hosts", "etcd"}
+	none := []string{"readGroup", "egress", "perftest", "cm", "neighbours", "api", "hosts", "etcd"}
 	_, err = Parse([]byte("ports: [eth1]\nno: 1\n"))
 	_, known, _ := strings.Cut(fmt.Sprint(err), "the known keys are ")
 	for key := range strings.SplitSeq(known, ", ") {
@@ -155,7 +154,7 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports:\n  - eth1\n  - 'eth[2'\n", `line 3: port 2 "eth[2" is not a valid glob; close its brackets`},
 		{"ports: [eth1]\nhosts: {listen: 10.0.0.1, groupIPs: 10.0.0.9}\n", `line 2: hosts: listen "10.0.0.1" is not an address with a port; write one such as 10.77.0.254:7472`},
 		{"ports: [eth1]\nhosts: {listen: '10.0.0.1:1', groupIPs: [10.0.0.9, 10.0.0.8]}\n", `line 2: hosts: group IP 2 is a second address of its family; write one, because the groups differ by their QPNs`},
-		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, readGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, hook, metrics, perftest, cm, neighbours, api, hosts, store, etcd`},
+		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, readGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, metrics, perftest, cm, neighbours, api, hosts, store, etcd`},
 		{"ports: [eth1]\nstore: etcd\n", "line 2: store is etcd; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or neither"},
 		{"ports: [eth1]\netcd: {endpoints: [\"http://a:1\"]}\n", "line 2: store is files; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or neither"},
 		{"ports: [eth1]\nstore: etcd\netcd:\n  endpoints: []\n", "line 4: etcd: endpoints names no URL; name at least one"},
@@ -185,7 +184,7 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1, port: 1, memory: none}\n", `line 3: cm 1: memory is "none"; write private-data, perftest or regions, or leave memory out`},
 		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.9, port: 1}\n", "line 3: cm 1 is refused: receiver 10.0.0.9 is the group IP itself; give the group an address that no host has"},
 		{"ports: [eth1]\ncm:\n  - {receivers: 10.0.0.1, port: 1}\n", "line 3: cm 1 has no groupIP; add groupIP: ADDRESS, what the client is told to connect to"},
-		{"ports: [eth1]\nhook: notify\n", `line 2: hook "notify" is a relative path; write a path that begins with /`},
+		{"ports: [eth1]\nhook: /x\n", `line 2: key "hook" is no longer known; let a unit of its own run the program, behind rocast events -w --json: docs/operate.md`},
 		{"ports: [eth1]\nmetrics: 127.0.0.1\n", `line 2: metrics "127.0.0.1" is not an address with a port; write one such as 127.0.0.1:7470 or [::]:7470, or "" for none`},
 		{"ports: [eth1]\nmetrics: 127.0.0.1:0\n", `line 2: metrics "127.0.0.1:0" is not an address with a port; write one such as 127.0.0.1:7470 or [::]:7470, or "" for none`},
 		{"ports: [eth1]\nmetrics: [a]\n", "line 2: metrics is a list; write one word"},

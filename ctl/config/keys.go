@@ -35,7 +35,6 @@ var Keys = []Key{
 	{"egress.limit", "", "size (KiB, MiB), 32KiB or more", "", nil},
 	{"log.format", "auto", "auto, console or json", "", func(c *Config) any { return c.LogFormat }},
 	{"log.level", "info", "debug, info, warn or error", "at once", func(c *Config) any { return c.LogLevel }},
-	{"hook", "", "path", "", func(c *Config) any { return c.Hook }},
 	{"metrics", "127.0.0.1:7470", "address:port, or empty", "", func(c *Config) any { return c.Metrics }},
 	{"perftest", "", "list; its items also take the policy keys of a group file", "", func(c *Config) any { return c.Perftest }},
 	{"perftest.groupIP", "", "IP", "", nil},

@@ -15,6 +15,9 @@ type Field struct {
 	// Needed tells the user what to add when the key is absent. If Needed is "", the key is
 	// optional.
 	Needed string
+	// Gone tells the user what to do instead of writing a key that was known once. Set is not
+	// called.
+	Gone string
 }
 
 // Into returns a Set function that stores the result of parse in dst.
@@ -38,6 +41,9 @@ func (v Value) Fields(fields ...Field) error {
 		if at < 0 {
 			return Errorf(key.Line, "%skey %.*q is unknown here; the known keys are %s",
 				v.inside(), maxQuotedRunes, key.Value, keys(fields))
+		}
+		if gone := fields[at].Gone; gone != "" {
+			return Errorf(key.Line, "%skey %q is no longer known; %s", v.inside(), key.Value, gone)
 		}
 		if first, twice := lines[key.Value]; twice {
 			return Errorf(key.Line, "%skey %q was already given on line %d; keep one of them",
@@ -98,7 +104,9 @@ func (v Value) inside() string {
 func keys(fields []Field) string {
 	var names []string
 	for _, f := range fields {
-		names = append(names, f.Key)
+		if f.Gone == "" {
+			names = append(names, f.Key)
+		}
 	}
 	return strings.Join(names, ", ")
 }

@@ -84,7 +84,9 @@ func values(text string) (on bool, items []string, err error) {
 		Field{Key: "word", Set: word},
 		Field{Key: "words", Set: func(v Value) error { return v.Each("word", word) }},
 		Field{Key: "pairs", Set: func(v Value) error {
-			return v.Each("pair", func(v Value) error { return v.Fields(Field{Key: "word", Set: word}) })
+			return v.Each("pair", func(v Value) error {
+				return v.Fields(Field{Key: "word", Set: word}, Field{Key: "term", Gone: "write word"})
+			})
 		}},
 	)
 }
@@ -107,6 +109,8 @@ func TestBoolsAndLists(t *testing.T) {
 		"words:\n  - a\n  - x\n":             "line 3: x is no word; write another one",
 		"pairs:\n  - word: a\n    word: x\n": `line 3: pair 1: key "word" was already given on line 2; keep one of them`,
 		"pairs:\n  - word: x\n":              "line 2: pair 1: x is no word; write another one",
+		"pairs:\n  - term: x\n":              `line 2: pair 1: key "term" is no longer known; write word`,
+		"pairs:\n  - new: x\n":               `line 2: pair 1: key "new" is unknown here; the known keys are word`,
 		"new: 1\n":                           `line 1: key "new" is unknown here; the known keys are on, word, words, pairs`,
 	} {
 		if _, _, err := values(text); err == nil || err.Error() != want {

@@ -57,7 +57,6 @@ func playSystem(t *testing.T, release string, missing []string, old, next string
 		{"write", true, storyWrite},
 		{"loss on a leg", true, storyLegLoss},
 		{"perftest -R", true, storySystemPerftest},
-		{"hook", true, storyHook},
 		{"reload", true, storyReload},
 		{"kill -9", true, storySystemKill},
 		{"upgrade", true, func(t *testing.T, ctx context.Context, s *stage) string { return storyUpgrade(t, ctx, s, next) }},
@@ -286,59 +285,6 @@ systemctl reload rocastd`)
 		t.Errorf("the journal's warnings do not name the key whose change was refused, or are none:\n%s", warnings)
 	}
 	return "a port came and went, a change of mode was refused; " + sent
-}
-
-// hookScript writes what it may do where the unit's sandbox lets it write.
-const hookScript = `#!/bin/sh
-[ "$1" = config-reloaded ] || exit 0
-exec >>/var/lib/rocast/told 2>/dev/null
-may() { if sh -c "$1" >/dev/null; then echo "may $1"; else echo "may not $1"; fi; }
-echo "$ROCAST_KIND by $(id -un), capabilities $(sed -n 's/^CapEff:.//p' /proc/self/status)"
-may 'echo x >/tmp/x'
-may 'logger -t rocast-notify hello'
-may 'rocast status --json'
-may 'echo x >/etc/rocast/x'
-may 'echo x >/run/x'
-may 'ls /home/.'
-may 'ls /proc/1'
-may 'ip link add rcx type dummy'
-may 'ip address add 192.0.2.1/32 dev br0'
-may 'setpriv --reuid 0 true'
-echo end
-`
-
-const hookTold = `config-reloaded by rocast, capabilities 0000000000000000
-may echo x >/tmp/x
-may logger -t rocast-notify hello
-may rocast status --json
-may not echo x >/etc/rocast/x
-may not echo x >/run/x
-may not ls /home/.
-may not ls /proc/1
-may not ip link add rcx type dummy
-may not ip address add 192.0.2.1/32 dev br0
-may not setpriv --reuid 0 true
-end`
-
-// storyHook lets the daemon run a program for events, in the sandbox of the unit: docs/operate.md
-// says what such a program may do.
-func storyHook(t *testing.T, ctx context.Context, s *stage) string {
-	b := systemOf(s)
-	must(t, b.Put(ctx, "/etc/rocast/notify", []byte(hookScript)))
-	b.sh(t, ctx, `cp /etc/rocast/rocastd.yaml /root/kept
-echo 'hook: /etc/rocast/notify' >>/etc/rocast/rocastd.yaml
-chmod 755 /etc/rocast/notify
-systemctl restart rocastd
-rocast reload
-until grep -q '^end$' /var/lib/rocast/told; do sleep 0.1; done`)
-	must(t, s.Start(ctx))
-	if told := b.sh(t, ctx, "cat /var/lib/rocast/told"); told != hookTold {
-		t.Errorf("the hook has written\n%s\nwant\n%s", told, hookTold)
-	}
-	b.sh(t, ctx, "journalctl -t rocast-notify | grep hello; test ! -e /tmp/x")
-	b.sh(t, ctx, "cp /root/kept /etc/rocast/rocastd.yaml; rm /etc/rocast/notify /var/lib/rocast/told; systemctl restart rocastd")
-	must(t, s.Start(ctx))
-	return "a program of the operator was run for an event, as rocast, without capabilities"
 }
 
 // storySystemKill kills the daemon. systemd starts it again.
