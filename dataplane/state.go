@@ -17,7 +17,6 @@ type state struct {
 	offsets []offset   // per path
 	turns   []turn     // per path; nil: only the group's Source ever sends
 	first   mft.Sender // of a Source that only sends
-	left    mft.Sender // of a source that has left the group: written at a source switch, never read
 	marks   sourceMarks
 	// The priority of the VLAN tag of the receivers' newest answer that has a tag.
 	answerPCP     uint8
@@ -241,12 +240,10 @@ func (st *state) sourceLeg() *mft.Leg {
 	return &st.group.Paths[st.active].Leg
 }
 
+// senderState is of a member that is in the group.
 func (st *state) senderState(path int) *mft.Sender {
-	switch path {
-	case onlySends:
+	if path == onlySends {
 		return &st.first
-	case departed:
-		return &st.left
 	}
 	return &st.turns[path].Sender
 }

@@ -227,10 +227,12 @@ func (c *Core) beginTurn(st *state, next int, out *Outputs) {
 
 // endTurn notes where the source and all paths stand at the end of the source's turn.
 func (st *state) endTurn() {
-	from := st.senderState(st.active)
-	*from = mft.Sender{
+	from := mft.Sender{
 		NextPSN: st.merge.NextPSN(), Messages: st.merge.Messages(),
 		HadTurn: st.merge.Settled(), Ended: st.merge.Ended(), Round: st.merge.Round(),
+	}
+	if st.active != departed { // one that has left has no further turn
+		*st.senderState(st.active) = from
 	}
 	for i := range st.turns {
 		// A path that takes part is where the source's stream ends. Those that do not take part
