@@ -32,7 +32,7 @@ enum {
 	FANS = 256, /* different sets of ports that groups send to */
 	FAN_ENTRIES = SLOT_PATHS,
 	LENGTHS = 1024, /* different lengths, in 4-byte words between the BTH and the ICRC */
-	RETAINED_BYTES = 2176, /* of a frame that can be retained: payload of 2048 bytes, and headers */
+	RETAINED_BYTES = 2168, /* of a frame that can be retained: payload of 2048 bytes, and headers */
 };
 
 enum { NO_REGION = 0xff };
@@ -168,14 +168,26 @@ struct {
  * A packet as the source sent it, for user space to send again to a receiver that lost its copy.
  * The packet with a PSN has the entry retained_first + PSN % retained_entries. User space sets the
  * slot's limit so that no packet is overwritten that a receiver may still lack.
+ *
+ * The memory of a group goes to others, and a group that is made again may have the addresses, QPNs
+ * and PSNs of the one before it. A CPU may write a packet of an earlier block late. So an entry
+ * names the block of its packet too:
+ *
+ *	0     24     34      48
+ *	| PSN | slot | epoch |
  */
 struct rocast_retained {
-	__u32 psn; /* written last; INVALID while the frame is written */
+	__u64 packet; /* written last; NO_PACKET while the frame is written */
 	__u32 bytes;
 	__u8 frame[RETAINED_BYTES];
 };
 
-enum { INVALID = 0xffffffff };
+enum {
+	PACKET_SLOT_SHIFT = 24,
+	PACKET_EPOCH_SHIFT = 34,
+};
+
+#define NO_PACKET (~0ull)
 
 /* The loader sets the number of entries. */
 struct {
@@ -511,10 +523,16 @@ static __always_inline struct rocast_retained *retained_at(const struct rocast_s
 	return bpf_map_lookup_elem(&retained, &index);
 }
 
-/* Copies the packet, which was not changed yet, to its entry. */
-static __always_inline void retain(struct xdp_md *ctx, struct rocast_retained *to, const struct fan_tag *tag, __u32 bytes)
+/* What an entry says of the packet that was the next one of a slot with this word. */
+static __always_inline __u64 packet_of(__u32 slot, __u64 word)
 {
-	*(volatile __u32 *)&to->psn = INVALID;
+	return (word & PSN_MASK) | (__u64)slot << PACKET_SLOT_SHIFT | word >> WORD_EPOCH_SHIFT << PACKET_EPOCH_SHIFT;
+}
+
+/* Copies the packet, which was not changed yet, to its entry. */
+static __always_inline void retain(struct xdp_md *ctx, struct rocast_retained *to, __u64 packet, __u32 bytes)
+{
+	*(volatile __u64 *)&to->packet = NO_PACKET;
 	in_order();
 	to->bytes = bytes;
 	/* The verifier of 6.1 loses the bound when the compiler spills the register. */
@@ -522,7 +540,7 @@ static __always_inline void retain(struct xdp_md *ctx, struct rocast_retained *t
 	if (bytes == 0 || bytes > RETAINED_BYTES || bpf_xdp_load_bytes(ctx, 0, to->frame, bytes))
 		return;
 	in_order();
-	*(volatile __u32 *)&to->psn = tag->psn;
+	*(volatile __u64 *)&to->packet = packet;
 }
 
 /* The bytes of the frame that the tag describes, without VLAN tags and padding. */
@@ -628,7 +646,7 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f, co
 	}
 	__sync_fetch_and_add(&slot->payload, payload);
 	if (entry)
-		retain(ctx, entry, &tag, bytes);
+		retain(ctx, entry, packet_of(index, word), bytes);
 	/* Without tags the headers of all copies stand at one place. put_l2 writes the path's tags. */
 	if (f->meta.l3_off != sizeof(struct ethhdr) &&
 	    bpf_xdp_adjust_head(ctx, f->meta.l3_off - (int)sizeof(struct ethhdr)))

@@ -33,7 +33,7 @@ type (
 // retained is struct rocast_retained of fanout.c. It is laid over the memory of the map.
 type retained struct{ fanoutRocastRetained }
 
-func (r *retained) psn() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&r.Psn)) }
+func (r *retained) packet() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&r.Packet)) }
 
 // Tables are the CRC-32 tables that the programs use.
 type Tables struct {
@@ -228,25 +228,24 @@ func (f *FanOut) Acked(i, path int) *atomic.Uint64 {
 func (f *FanOut) RetainedEntries() int { return f.retained }
 
 // Retained returns the packet with this PSN as the source sent it, in shared memory, or nil if the
-// entry has another packet. The kernel writes to the entry when it carries a packet that has the
-// same entry. Slot.Limit must forbid that for as long as the result is used.
-func (f *FanOut) Retained(entry int, psn uint32) []byte {
+// entry has another packet: slot i has not carried this one with the block that it has now. The
+// kernel writes to the entry when it carries a packet that has the same entry. Slot.Limit must
+// forbid that for as long as the result is used.
+func (f *FanOut) Retained(i, entry int, psn uint32) []byte {
 	r := &f.entries()[entry]
-	if r.psn().Load() != psn {
+	epoch := f.Word(i).Load() >> wordEpochShift
+	if r.packet().Load() != uint64(psn)|uint64(i)<<packetSlotShift|epoch<<packetEpochShift {
 		return nil
 	}
 	return r.Frame[:min(int(r.Bytes), RetainedBytes)]
 }
 
-// ForgetRetained makes n entries have no packet. No armed slot may have one of them.
-func (f *FanOut) ForgetRetained(first, n int) {
-	for i := range n {
-		f.entries()[first+i].psn().Store(noPSN)
-	}
-}
-
-// noPSN is INVALID of fanout.c.
-const noPSN = 0xFFFFFFFF
+// As in fanout.c.
+const (
+	wordEpochShift   = 50
+	packetSlotShift  = 24
+	packetEpochShift = 34
+)
 
 func (f *FanOut) entries() []retained {
 	return unsafe.Slice((*retained)(unsafe.Pointer(&f.mapped[2][0])), f.retained)

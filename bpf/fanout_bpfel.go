@@ -92,10 +92,11 @@ type fanoutRocastPath struct {
 }
 
 type fanoutRocastRetained struct {
-	_     structs.HostLayout
-	Psn   uint32
-	Bytes uint32
-	Frame [2176]uint8
+	_      structs.HostLayout
+	Packet uint64
+	Bytes  uint32
+	Frame  [2168]uint8
+	_      [4]byte
 }
 
 type fanoutRocastSlot struct {

@@ -249,8 +249,8 @@ func (c *Core) releaseOldest(st *state, psn roce.PSN) bool {
 	return true
 }
 
-// isAt says whether a packet is that of the group's source with this PSN. The engine finds packets
-// by the PSN alone.
+// isAt says whether a packet is that of the group's source with this PSN. The engine finds
+// packets by their PSN and by the block with which it carried them.
 func (st *state) isAt(f *Frame, psn roce.PSN) bool {
 	v, head, from := &f.View, f.Head(), st.group.Flow(st.active)
 	return v.PSN(head) == psn && v.DestQPN(head) == from.DestQPN && v.SrcIP(head) == from.Src && v.DstIP(head) == from.Dst

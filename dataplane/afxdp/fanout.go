@@ -332,7 +332,7 @@ func (f *fanOut) Retained(id mft.GroupID, psn roce.PSN) []byte {
 	if m.packets == 0 {
 		return nil
 	}
-	return f.kernel.Retained(m.first+int(psn)%m.packets, uint32(psn))
+	return f.kernel.Retained(place(id), m.first+int(psn)%m.packets, uint32(psn))
 }
 
 // Arm is part of dataplane.FanOut.
@@ -422,12 +422,8 @@ func (f *fanOut) retain(i, packets int) (m kernelPart, err error) {
 	if packets == 0 {
 		return m, nil
 	}
-	m, fresh := f.memory.take(i, packets)
-	if m.packets == 0 {
+	if m = f.memory.take(i, packets); m.packets == 0 {
 		return m, errNoMemory
-	}
-	if fresh {
-		f.kernel.ForgetRetained(m.first, m.packets)
 	}
 	return m, nil
 }

@@ -32,13 +32,13 @@ func newKernelMemory(packets int) *kernelMemory {
 
 func (k *kernelMemory) of(place int) kernelPart { return k.parts[place] }
 
-// take gives a place memory for that many packets or more. The memory that the place has stays,
-// with its packets, if it is large enough; else the place gets other memory, and fresh is true. If
-// there is none, the place has none afterwards, and the memory of all other places is wanted.
-func (k *kernelMemory) take(place, packets int) (part kernelPart, fresh bool) {
+// take gives a place memory for that many packets or more. The memory that the place has stays if
+// it is large enough; else the place gets other memory. If there is none, the place has none
+// afterwards, and the memory of all other places is wanted.
+func (k *kernelMemory) take(place, packets int) kernelPart {
 	packets = max(segmentPackets, 1<<bits.Len(uint(packets-1)))
 	if k.parts[place].packets >= packets {
-		return k.parts[place], false
+		return k.parts[place]
 	}
 	k.give(place)
 	n := packets / segmentPackets
@@ -49,10 +49,10 @@ func (k *kernelMemory) take(place, packets int) (part kernelPart, fresh bool) {
 			continue
 		}
 		k.parts[place], k.heard[place] = kernelPart{first * segmentPackets, packets}, k.misses.Load()
-		return k.parts[place], true
+		return k.parts[place]
 	}
 	k.misses.Add(1)
-	return kernelPart{}, false
+	return kernelPart{}
 }
 
 // wanted says whether the place has memory that another place has looked for since the last call.

@@ -14,32 +14,32 @@ import (
 // while that is enough, and what it gives up is there for other places.
 func TestKernelMemoryIsSharedOut(t *testing.T) {
 	k := newKernelMemory(9*segmentPackets - 1)
-	take := func(place, packets, first, size int, fresh bool) {
+	take := func(place, packets, first, size int) {
 		t.Helper()
-		part, isFresh := k.take(place, packets)
-		if want := (kernelPart{first * segmentPackets, size * segmentPackets}); part != want || isFresh != fresh || k.of(place) != want {
-			t.Fatalf("place %d gets %v (fresh %v) for %d packets, want %v (fresh %v)", place, part, isFresh, packets, want, fresh)
+		part := k.take(place, packets)
+		if want := (kernelPart{first * segmentPackets, size * segmentPackets}); part != want || k.of(place) != want {
+			t.Fatalf("place %d gets %v for %d packets, want %v", place, part, packets, want)
 		}
 	}
-	take(0, 1, 0, 1, true)
-	take(1, segmentPackets, 1, 1, true)
-	take(2, segmentPackets+1, 2, 2, true)
-	take(3, 4*segmentPackets-24, 4, 4, true)
-	take(4, 1, 0, 0, false) // nothing is left, not even of the rest of a segment
-	take(1, 17, 1, 1, false)
-	take(2, segmentPackets+44, 2, 2, false)
+	take(0, 1, 0, 1)
+	take(1, segmentPackets, 1, 1)
+	take(2, segmentPackets+1, 2, 2)
+	take(3, 4*segmentPackets-24, 4, 4)
+	take(4, 1, 0, 0) // nothing is left, not even of the rest of a segment
+	take(1, 17, 1, 1)
+	take(2, segmentPackets+44, 2, 2)
 	k.give(0)
-	take(4, 2*segmentPackets, 0, 0, false) // one free segment is not enough
+	take(4, 2*segmentPackets, 0, 0) // one free segment is not enough
 	k.give(1)
-	take(4, 2*segmentPackets, 0, 2, true)
+	take(4, 2*segmentPackets, 0, 2)
 	k.give(3)
-	take(2, 4*segmentPackets, 2, 4, true) // after it has given up what it had
-	take(5, 2, 6, 1, true)
+	take(2, 4*segmentPackets, 2, 4) // after it has given up what it had
+	take(5, 2, 6, 1)
 	k.give(5)
 	k.give(5)
-	take(6, 2*segmentPackets, 6, 2, true)
-	take(4, 8*segmentPackets, 0, 0, false) // more than there ever is: the place loses what it had
-	take(7, 2*segmentPackets-12, 0, 2, true)
+	take(6, 2*segmentPackets, 6, 2)
+	take(4, 8*segmentPackets, 0, 0) // more than there ever is: the place loses what it had
+	take(7, 2*segmentPackets-12, 0, 2)
 }
 
 // Two workers never get the same segment.
@@ -63,7 +63,7 @@ func TestKernelMemoryOfSeveralWorkers(t *testing.T) {
 				place := worker + 4*(i%5)
 				use(k.of(place), -1)
 				k.give(place)
-				part, _ := k.take(place, segmentPackets<<(i%3))
+				part := k.take(place, segmentPackets<<(i%3))
 				use(part, 1)
 			}
 		})
@@ -72,7 +72,7 @@ func TestKernelMemoryOfSeveralWorkers(t *testing.T) {
 	for place := range bpf.Slots {
 		k.give(place)
 	}
-	if part, _ := k.take(0, 16*segmentPackets); part.packets != 16*segmentPackets {
+	if part := k.take(0, 16*segmentPackets); part.packets != 16*segmentPackets {
 		t.Errorf("all memory is free, and a place gets %d packets", part.packets)
 	}
 }
@@ -118,7 +118,7 @@ func TestMemoryIsWanted(t *testing.T) {
 	}
 	take := func(id mft.GroupID, packets int, want bool) {
 		t.Helper()
-		if part, _ := f.memory.take(place(id), packets); part.packets > 0 != want {
+		if part := f.memory.take(place(id), packets); part.packets > 0 != want {
 			t.Fatalf("group %d gets %d packets, and looked for %d", id, part.packets, packets)
 		}
 	}

@@ -82,7 +82,7 @@ func checkEgress(ports []string, bounds []dataplane.Egress) error {
 // many as fit into as much memory as the workers have for the same. It is at most
 // maxKernelRetained.
 func kernelRetains(bytes uint64) int {
-	const entryBytes = 8 + bpf.RetainedBytes
+	const entryBytes = 16 + bpf.RetainedBytes // as the map has them
 	return int(min(bytes/uint64(entryBytes), maxKernelRetained)) / segmentPackets * segmentPackets
 }
 

@@ -85,13 +85,11 @@ func (f *FanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 	if p == nil || p.id != id || p.word.Armed {
 		panic("porttest: a group is armed that has no place, or is armed already")
 	}
-	if n := b.Retain; n != len(p.retained) {
-		p.retained = nil
-		if !f.hasMemory(n) {
-			return errMemory
-		}
-		p.retained = make([]packet, n)
+	p.retained = nil
+	if !f.hasMemory(b.Retain) {
+		return errMemory
 	}
+	p.retained = make([]packet, b.Retain)
 	p.block = *b
 	p.block.Paths = slices.Clone(b.Paths)
 	p.word, p.limit, p.span = w, limit, 0
