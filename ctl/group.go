@@ -32,6 +32,7 @@ type group struct {
 	switches     bool    // another member is, or wants to be, the source: no other box may take the group over
 	marked       bool    // etcd knows that
 	marking      bool    // etcd is being told
+	unsure       bool    // a turn may be stored that has not begun
 	problem      string  // why the group is not published; "" if it is published
 
 	// table is the memory beside the file, if the file says so (memory: table), and tableEnd how

@@ -112,6 +112,7 @@ func (c *Controller) lookAtProgress(name string, now time.Time) {
 	}
 	if state, ok := c.Switch.GroupState(g.id); ok {
 		c.hear() // a source that has switched is known only now
+		c.settleTurn(g)
 		c.lookAtSenders(now, g, state)
 		if g.file.DegradedAfter != 0 || g.pace.isDegraded() {
 			c.measure(g, now, state)

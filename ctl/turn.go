@@ -13,7 +13,8 @@ import (
 // takeTurn stores the turn that a member waits for, and lets it begin. A crash behind the first
 // packet of a turn that was not stored would restore the turn before, and receivers would take new
 // packets for old ones. If the turn cannot be stored, the source before goes on, and the next
-// packet of the member asks again.
+// packet of the member asks again. If it may be stored, no source goes on before it is, and control
+// tries again by itself: see settleTurn.
 func (c *Controller) takeTurn(g *group) {
 	if c.closed || g.published == nil {
 		return
@@ -31,15 +32,39 @@ func (c *Controller) takeTurn(g *group) {
 	g.past.Take(&turn)
 	if err := c.saveChronicle(g); err != nil {
 		g.past.Turn, g.past.Switched = before.Turn, before.Switched
-		c.Log.Error("could not store that another member is the source; the source stays, and rocastd tries again with the member's next packet",
-			zap.String("group", g.name), zap.Error(err))
-		if !errors.Is(err, store.ErrUnsynced) { // else it may be stored
-			c.Switch.BeginTurn(g.id, false)
-		}
+		c.turnNotStored(g, err)
 		return
 	}
-	g.source = groupfile.ID(turn.Source)
+	g.source, g.unsure = groupfile.ID(turn.Source), false
 	c.Switch.BeginTurn(g.id, true)
+}
+
+func (c *Controller) turnNotStored(g *group, err error) {
+	switch {
+	case g.unsure: // and the log says so
+	case errors.Is(err, store.ErrUnsynced):
+		g.unsure = true
+		c.Log.Error("could not make sure that a crash keeps who is the source; nothing is forwarded until it is stored, and rocastd tries again every 250 ms",
+			zap.String("group", g.name), zap.Error(err))
+	default:
+		c.Log.Error("could not store that another member is the source; the source stays, and rocastd tries again with the member's next packet",
+			zap.String("group", g.name), zap.Error(err))
+		c.Switch.BeginTurn(g.id, false)
+	}
+}
+
+// settleTurn tries again where a turn may be stored that has not begun. If no member waits for it
+// any more, the turn before is stored again.
+func (c *Controller) settleTurn(g *group) {
+	if !g.unsure || c.closed {
+		return
+	}
+	if c.takeTurn(g); !g.unsure {
+		return
+	}
+	if _, waits := c.Switch.NextTurn(g.id); !waits && c.saveChronicle(g) == nil {
+		g.unsure = false
+	}
 }
 
 // markSwitches says in etcd that the source of a group switches, before it does so for the first

@@ -5,8 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/feedback"
@@ -129,6 +131,69 @@ func TestATurnThatCannotBeStoredDoesNotBegin(t *testing.T) {
 	w = w.restart(t, false)
 	if g := w.sw.Table().Group(w.groups["g1"].id); g.Turn == nil || g.Turn.Source != turnOfB.Source {
 		t.Errorf("%+v", g.Turn)
+	}
+}
+
+// A turn that may be stored is not taken back: control stores it again until the disk says that it
+// is there, and lets it begin, without another packet of the member. Or nobody waits any more.
+func TestATurnThatMayBeStoredIsStoredAgain(t *testing.T) {
+	const message = "could not make sure that a crash keeps who is the source; nothing is forwarded until it is stored, and rocastd tries again every 250 ms"
+	for _, gone := range []bool{false, true} {
+		w := newWorld(t)
+		w.create(t, bothG1)
+		look := func() { w.lookAtProgress("g1", time.Now()) }
+		syncs := w.Store.SyncDir
+		w.Store.SyncDir = func(string) error { return unix.EIO }
+		told := 0
+		granted, stored := false, ""
+		w.sw.OnTurn = func(yes bool) {
+			text, _ := os.ReadFile(filepath.Join(w.dir, "groups", "g1.state"))
+			told, granted, stored = told+1, yes, string(text)
+		}
+		id := w.groups["g1"].id
+		w.sw.Wait(id, turnOfB)
+		w.news(feedback.NoteWaits, "10.77.0.2", 1, 2000)
+		look()
+		groups := filepath.Join(w.dir, "groups")
+		if err := os.Rename(groups, groups+"-away"); err != nil { // another error, and it may be stored still
+			t.Fatal(err)
+		}
+		look()
+		if err := os.Rename(groups+"-away", groups); err != nil {
+			t.Fatal(err)
+		}
+		if told > 0 || w.logs.FilterMessage(message).Len() != 1 || w.logs.FilterMessageSnippet("could not").Len() != 1 {
+			t.Errorf("told %d times; %v", told, w.logs.All())
+		}
+		if gone {
+			w.sw.OnTurn = nil
+			w.sw.BeginTurn(id, false)
+			look()
+		}
+		w.Store.SyncDir = syncs
+		look()
+		if m := w.part(t, "10.77.0.2"); gone {
+			w = w.restart(t, false)
+			if g := w.sw.Table().Group(w.groups["g1"].id); g.Turn != nil || m.Part == api.PartSource {
+				t.Errorf("%+v is restored; it was shown as %+v", g.Turn, m)
+			}
+		} else if told != 1 || !granted || !strings.Contains(stored, `"nextPSN": 1003`) || m.Part != api.PartSource {
+			t.Errorf("told %d times, granted %v, stored %s; it is shown as %+v", told, granted, stored, m)
+		} else {
+			// The doubt is over: the next turn that cannot be stored is taken back.
+			w.sw.Wait(id, turnOfB)
+			look()
+			if told != 1 {
+				t.Error("the data path is asked for a turn though it has not said that somebody waits")
+			}
+			if err := os.Rename(groups, groups+"-away"); err != nil {
+				t.Fatal(err)
+			}
+			w.news(feedback.NoteWaits, "10.77.0.2", 1, 2000)
+			if told != 2 || granted {
+				t.Errorf("told %d times, granted %v", told, granted)
+			}
+		}
 	}
 }
 

@@ -136,7 +136,7 @@ func (s *Store) CutRegions(name string, at int64) error {
 
 // PutRegions stores changes in place of all that were stored. They take end bytes.
 func (s *Store) PutRegions(name string, changes iter.Seq[[]byte]) (end int64, err error) {
-	err = replaceFile(s.beside(name, regionsSuffix), func(file *os.File) error {
+	err = s.replaceFile(s.beside(name, regionsSuffix), func(file *os.File) error {
 		buffered := bufio.NewWriterSize(file, 1<<20)
 		end = headBytes
 		frame := make([]byte, headBytes)
@@ -239,7 +239,7 @@ func (s *Store) putHead(name string, end int64) (now int64, err error) {
 		return 0, err
 	}
 	now = headBytes + end
-	return now, replaceFile(path, func(file *os.File) error {
+	return now, s.replaceFile(path, func(file *os.File) error {
 		_, err := file.Write(append(appendHead(nil, now), text[:end]...))
 		return err
 	})

@@ -28,6 +28,10 @@ type Store struct {
 	mu        sync.Mutex
 	forgotten bool // see Forget
 
+	// SyncDir makes a rename or a removal in a directory survive a crash of the box. Tests let it
+	// fail.
+	SyncDir func(dir string) error
+
 	// Damage says why Restore did not trust the record of the last clean stop; nil: it did.
 	Damage error
 }
@@ -53,7 +57,7 @@ func Open(dir string) (*Store, error) {
 		return nil, err
 	}
 	removeUnfinished(filepath.Join(dir, groupsDir))
-	return &Store{dir: dir, lock: lock}, nil
+	return &Store{dir: dir, lock: lock, SyncDir: syncDir}, nil
 }
 
 // Check returns an error if a directory cannot be one for Open. It makes nothing.
@@ -80,7 +84,7 @@ func (s *Store) Dir() string { return s.dir }
 
 // Put stores a group.
 func (s *Store) Put(name string, text []byte) error {
-	if err := writeFile(s.path(name), text); err != nil {
+	if err := s.writeFile(s.path(name), text); err != nil {
 		return fmt.Errorf("keep group %s: %w", name, err)
 	}
 	return nil
@@ -110,7 +114,7 @@ func (s *Store) putBeside(name, suffix, what string, text []byte) error {
 	path := s.beside(name, suffix)
 	var err error
 	if text != nil {
-		err = writeFile(path, text)
+		err = s.writeFile(path, text)
 	} else {
 		err = removeIfThere(path)
 	}
@@ -126,7 +130,7 @@ func (s *Store) putBeside(name, suffix, what string, text []byte) error {
 func (s *Store) Delete(name string) error {
 	err := removeIfThere(s.path(name))
 	if err == nil {
-		err = syncDir(filepath.Join(s.dir, groupsDir))
+		err = s.SyncDir(filepath.Join(s.dir, groupsDir))
 	}
 	if err == nil {
 		err = errors.Join(s.PutState(name, nil), s.PutTree(name, nil), s.DropRegions(name))
@@ -204,7 +208,7 @@ func (s *Store) Stopped(idle []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgotten = true // the new record replaces the old one
-	if err := writeFile(s.idlePath(), []byte(strings.Join(idle, "\n"))); err != nil {
+	if err := s.writeFile(s.idlePath(), []byte(strings.Join(idle, "\n"))); err != nil {
 		return fmt.Errorf("record the clean stop: %w", err)
 	}
 	return nil
@@ -239,7 +243,7 @@ func (s *Store) Forget() error {
 	}
 	err := removeIfThere(s.idlePath())
 	if err == nil {
-		err = syncDir(s.dir)
+		err = s.SyncDir(s.dir)
 	}
 	if err != nil {
 		return fmt.Errorf("forget the record of the last stop: %w", err)

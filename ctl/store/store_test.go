@@ -368,7 +368,7 @@ func TestATextThatCannotBeSyncedIsNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	if err := writeFile(path, []byte("x")); !errors.Is(err, unix.EINVAL) {
+	if err := new(Store).writeFile(path, []byte("x")); !errors.Is(err, unix.EINVAL) {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {

@@ -14,8 +14,8 @@ const unfinishedSuffix = ".new"
 // writeFile writes text to path, below a line with its checksum; only the owner may read the file.
 // A crash leaves the old content or the new content, and possibly a temporary file, which
 // removeUnfinished removes.
-func writeFile(path string, text []byte) error {
-	return replaceFile(path, func(w *os.File) error {
+func (s *Store) writeFile(path string, text []byte) error {
+	return s.replaceFile(path, func(w *os.File) error {
 		_, err := w.Write(append(checksumLine(text), text...))
 		return err
 	})
@@ -45,7 +45,7 @@ func readFile(path string) ([]byte, error) {
 }
 
 // replaceFile is writeFile for what write writes, without a checksum of it.
-func replaceFile(path string, write func(*os.File) error) error {
+func (s *Store) replaceFile(path string, write func(*os.File) error) error {
 	dir, name := filepath.Split(path)
 	aside := filepath.Join(dir, "."+name+unfinishedSuffix)
 	if err := writeSynced(aside, write); err != nil {
@@ -55,7 +55,7 @@ func replaceFile(path string, write func(*os.File) error) error {
 		os.Remove(aside)
 		return err
 	}
-	if err := syncDir(dir); err != nil {
+	if err := s.SyncDir(dir); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnsynced, err)
 	}
 	return nil
@@ -99,7 +99,7 @@ func removeIfThere(path string) error {
 	return err
 }
 
-// syncDir makes a rename or a removal in dir survive a crash of the box.
+// syncDir is Store.SyncDir.
 func syncDir(dir string) error {
 	file, err := os.Open(dir)
 	if err != nil {
