@@ -53,7 +53,7 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, leg *mft.Leg
 	switch may := !to.Ended && st.merge.MaySwitch(now, claim); {
 	case !to.Ended && c.keepsBehind(st, f, next, ev.PSN):
 		return SourceWaits
-	case may && ev.PSN != to.NextPSN:
+	case may && ev.PSN != to.NextPSN && !st.awaits(next):
 		return SourceOutOfStep
 	case to.Ended || ev.PSN != to.NextPSN:
 		return SourceBlocked
@@ -76,6 +76,10 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, leg *mft.Leg
 	c.beginTurn(st, next, out)
 	return 0
 }
+
+// awaits reports whether the member of path next waits for its turn. Then its first packet was the
+// right one, whatever comes behind those that are kept.
+func (st *state) awaits(next int) bool { return st.claimant.stands && st.claimant.path == next }
 
 // claim is the source switch for which the member of path next waits.
 func (st *state) claim(next int) feedback.SourceSwitch {
@@ -126,7 +130,7 @@ func (c *Core) askAgain(now feedback.Tick, st *state, out *Outputs) {
 // keepsBehind keeps a packet of the member that waits, if it follows those that are kept.
 func (c *Core) keepsBehind(st *state, f *Frame, next int, psn roce.PSN) bool {
 	w := &st.claimant
-	if !w.stands || w.path != next || psn != w.next || !w.kept.put(f) {
+	if !st.awaits(next) || psn != w.next || !w.kept.put(f) {
 		return false
 	}
 	w.next = psn.Next()

@@ -261,6 +261,7 @@ var rules = []rule{
 	{"13", "a question is asked for each packet", "asked.go", " || now-a.at < AskPeriod:", ":"},
 	{"13", "a restored turn has the PSNs of the first one", "dataplane/turn.go", "awayPSN: m.Expects, ", "awayPSN: st.group.Paths[i].FirstPSN, "},
 
+	{"12", "what a member sends behind what is kept is out of step", "dataplane/turn.go", " && !st.awaits(next)", ""},
 	{"12", "a turn begins before it is stored", "dataplane/turn.go", "	case st.group.KeepsTurns:\n		return c.keep(now, st, f, next)\n", ""},
 	{"12", "the source goes on while a turn is stored", "dataplane/core.go", "case st.claimant.held && ", "case false && "},
 	{"12", "a train goes on while a turn is stored", "dataplane/train.go", "|| st.claimant.held ", ""},
