@@ -153,6 +153,7 @@ func (c *Controller) view(g *group) api.Group {
 		}
 		v.Members = append(v.Members, member(l.Member, reach))
 	}
+	v.Notes = append(v.Notes, c.tagsTaken(g)...)
 	g.addTree(&v)
 	return v
 }

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/rocast/rocast/mft"
@@ -98,9 +99,18 @@ type PortInfo struct {
 	Mode        string // how frames get to user space: zero-copy, copy or generic
 	MultiBuffer bool   // the port can carry frames longer than one buffer
 	Queues      int
+	TakesTags   bool   // the device takes VLAN tags out of the frames that it receives
+	UnderVLAN   string // of a port that does so: a VLAN device above it, its bridge or its bond; "": there is none
 	NoFanOut    string // why the kernel's fan-out cannot use the open port; "": it can, or is off
 	PortCounters
 	// Kernel counts the frames that were lost between the wire and the worker, by name of the
 	// reason.
 	Kernel []Counter
+}
+
+// TagsTaken says that a port's device takes the VLAN tags of something out of frames, and what
+// mends that.
+func TagsTaken(port, whose string) string {
+	return fmt.Sprintf("%[1]s takes the VLAN tags of %[2]s out of frames before rocast sees them, so that rocast refuses the frames; "+
+		"run ethtool -K %[1]s rxvlan off txvlan off", port, whose)
 }

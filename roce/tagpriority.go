@@ -26,7 +26,8 @@ var KernelPriorities = [4]uint32{0, 2, 6, 4}
 func kernelPriority(class uint8) int { return int(class >> 3 & 3) }
 
 // NewTagPriority is the priority of the tag of a VLAN device with this egress-qos-map. A kernel
-// priority that is not in the map has PCP 0, as for the kernel. An empty map is the zero value.
+// priority that is not in the map has PCP 0, as for the kernel (vlan_dev.c). An empty map is the
+// zero value.
 func NewTagPriority(egressQosMap map[uint32]uint32) TagPriority {
 	if len(egressQosMap) == 0 {
 		return 0

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
 )
 
 // writeFile makes testdata/g1.yaml with replacements a file of its own.
@@ -74,4 +75,23 @@ func TestGroupCreateRefusesAFileNoGroupNeeds(t *testing.T) {
 	file := writeFile(t, "name:", strings.Repeat("#\n", api.MaxGroupFileBytes)+"name:")
 	d.refused(t, exitRefused, api.TooLarge, "the group file is longer than 1048576 bytes, which no group needs; split the group",
 		"group", "create", "-f", file)
+}
+
+// 10.77.0.4 is reached in a VLAN by eth3, and 10.77.0.3 without a tag.
+func TestGroupCreateTellsWhoseTagsAPortTakesOut(t *testing.T) {
+	sw := ctltest.NewSwitch("eth1", "eth2", "eth3")
+	sw.SetTakesTags(1, "")
+	sw.SetTakesTags(2, "")
+	d := startDaemonOver(t, sw)
+	const begin, end = "eth3 takes the VLAN tags of ", " out of frames before rocast sees them, so that rocast refuses the frames; run ethtool -K eth3 rxvlan off txvlan off"
+	if out := d.must(t, "group", "create", "-f", "testdata/g1.yaml"); strings.Contains(out, "VLAN tags") {
+		t.Errorf("without a tag:\n%s", out)
+	}
+	if out := d.must(t, "group", "show", "g1"); strings.Contains(out, "VLAN tags") {
+		t.Errorf("without a tag:\n%s", out)
+	}
+	d.must(t, "group", "rm", "g1")
+	if out := oneLine(d.must(t, "group", "create", "-f", writeFile(t, "10.77.0.3", "10.77.0.4"))); !strings.HasSuffix(out, " "+begin+"10.77.0.4"+end) || strings.Contains(out, "eth2 takes") {
+		t.Errorf("\n%s", out)
+	}
 }

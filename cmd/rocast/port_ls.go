@@ -32,6 +32,9 @@ rocastd.yaml and the kernel's counters.`,
 					if p.Reason != "" {
 						fmt.Fprintf(w, "%s is %s: %s\n", p.Name, p.State, p.Reason)
 					}
+					if p.TagsTaken != "" {
+						fmt.Fprintln(w, p.TagsTaken)
+					}
 					if p.NoKernel != "" {
 						fmt.Fprintf(w, "The kernel engine cannot send by %s: %s\n", p.Name, p.NoKernel)
 					}

@@ -34,3 +34,17 @@ func TestPortListTellsWhyAPortIsNotOpen(t *testing.T) {
 		t.Errorf("\n%s", out)
 	}
 }
+
+func TestPortListTellsWhoseTagsAPortTakesOut(t *testing.T) {
+	d := startDaemon(t)
+	d.sw.SetTakesTags(1, "")
+	d.sw.SetTakesTags(2, "eth3.100")
+	const want = " eth3 takes the VLAN tags of eth3.100 out of frames before rocast sees them, so that rocast refuses the frames; " +
+		"run ethtool -K eth3 rxvlan off txvlan off"
+	if out := oneLine(d.must(t, "port", "ls")); !strings.HasSuffix(out, want) || strings.Contains(out, "ethtool -K eth2") {
+		t.Errorf("\n%s", out)
+	}
+}
+
+// oneLine is what a text says, without its lines.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

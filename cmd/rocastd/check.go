@@ -63,8 +63,8 @@ func findMistakes(c *config.Config, have ...string) error {
 }
 
 // check says why the daemon could not start with a config. It finds more than findMistakes: what a
-// start would try again later.
-func check(c config.Config) error { return checkWith(&c, nil) }
+// start would try again later. It replaces the globs in c.
+func check(c *config.Config) error { return checkWith(c, nil) }
 
 // checkWith is check for a daemon that has ports already; see findPorts.
 func checkWith(c *config.Config, have []string) error {

@@ -25,6 +25,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/version"
+	"github.com/rocast/rocast/dataplane/afxdp"
 	"github.com/rocast/rocast/packaging/manual"
 )
 
@@ -52,8 +53,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (exit int
 		exit = exitConfig
 		c, err := config.Load(file)
 		if err == nil && onlyCheck {
-			if err = check(c); err == nil {
+			if err = check(&c); err == nil {
 				fmt.Fprintf(stdout, "%s: rocastd can start with this config\n", file)
+				for _, note := range afxdp.Notes(c.Ports) {
+					fmt.Fprintf(stdout, "%s: %s\n", file, note)
+				}
 			}
 			return err
 		}

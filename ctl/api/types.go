@@ -403,6 +403,7 @@ type Port struct {
 	MultiBuffer bool   `json:"multiBuffer"`
 	Queues      int    `json:"queues"`
 	NoKernel    string `json:"noKernelEngine,omitempty"` // why the kernel engine cannot send by the port
+	TagsTaken   string `json:"tagsTaken,omitempty"`      // whose VLAN tags the port's device takes out of frames, and what mends that
 	RxFrames    uint64 `json:"rxFrames"`
 	RxBytes     uint64 `json:"rxBytes"`
 	TxFrames    uint64 `json:"txFrames"`

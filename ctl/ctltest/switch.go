@@ -360,6 +360,14 @@ func (s *Switch) SetNoFanOut(id int, why string) {
 	s.infos[id].NoFanOut = why
 }
 
+// SetTakesTags makes a port's device one that takes tags out of frames. under is the VLAN device
+// above it.
+func (s *Switch) SetTakesTags(id int, under string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.infos[id].TakesTags, s.infos[id].UnderVLAN = true, under
+}
+
 // SetPort sets the state of a port that Refresh finds from now on.
 func (s *Switch) SetPort(id int, state dataplane.PortState, ifIndex int) {
 	s.mu.Lock()

@@ -92,7 +92,7 @@ var reasons = map[dataplane.Reason]Row{
 	}},
 	dataplane.WrongVLAN: {Whose: Member, Says: func(c *Case) string {
 		return fmt.Sprintf("its frames come in another VLAN than the one in which frames to it leave, or without their tag; compare its VLAN with its route, "+
-			"and let the port leave tags where they are: ethtool -K %s rxvlan off", c.Port)
+			"and let the port leave tags where they are: ethtool -K %s rxvlan off txvlan off", c.Port)
 	}},
 	dataplane.WrongQPN: {Whose: Member, Says: func(c *Case) string {
 		return fmt.Sprintf("its frames are for QPN %d, and the peer of its QP is QPN %d; connect its QP to that one", c.Frame.QPN, c.PeerQPN)

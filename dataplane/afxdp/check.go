@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -60,6 +61,21 @@ func Check(c Config) error {
 		}
 	}
 	return nil
+}
+
+// Notes returns sentences about interfaces that can be ports, and do not do all that a port should.
+func Notes(ports []string) (notes []string) {
+	list, err := netlink.LinkList()
+	if err != nil {
+		return nil
+	}
+	for _, l := range list {
+		a := l.Attrs()
+		if vlan := underVLAN(a.Index, list); slices.Contains(ports, a.Name) && vlan != "" && takesTags(a.Name, l.Type()) {
+			notes = append(notes, dataplane.TagsTaken(a.Name, vlan))
+		}
+	}
+	return notes
 }
 
 // Numbers of the generic netlink family netdev of the kernel.

@@ -22,28 +22,50 @@ type ifreq struct {
 	_    [16]byte
 }
 
+// ethtool asks a driver. A structure of the kernel's, which begins with the question, gets the
+// answer.
+func ethtool(name string, question unsafe.Pointer) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	req := ifreq{data: question}
+	copy(req.name[:unix.IFNAMSIZ-1], name)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
 // queues are the numbers of queues of an interface.
 type queues struct{ rx, tx int }
 
 // countQueues asks the driver. An interface whose driver does not answer, such as tap, has one
 // queue.
 func countQueues(name string) (queues, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return queues{}, err
-	}
-	defer unix.Close(fd)
 	channels := ethtoolChannels{cmd: unix.ETHTOOL_GCHANNELS}
-	req := ifreq{data: unsafe.Pointer(&channels)}
-	copy(req.name[:unix.IFNAMSIZ-1], name)
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
-	if errors.Is(errno, unix.EOPNOTSUPP) {
+	if err := ethtool(name, unsafe.Pointer(&channels)); errors.Is(err, unix.EOPNOTSUPP) {
 		return queues{1, 1}, nil
-	} else if errno != 0 {
-		return queues{}, fmt.Errorf("read the number of queues: %w", errno)
+	} else if err != nil {
+		return queues{}, fmt.Errorf("read the number of queues: %w", err)
 	}
 	return queues{
 		rx: max(1, int(channels.rxCount+channels.combinedNow)),
 		tx: max(1, int(channels.txCount+channels.combinedNow)),
 	}, nil
+}
+
+// ethtoolValue is struct ethtool_value (include/uapi/linux/ethtool.h).
+type ethtoolValue struct{ cmd, data uint32 }
+
+// flagRxVLAN is ETH_FLAG_RXVLAN of the same file.
+const flagRxVLAN = 1 << 8
+
+// takesTags reports whether a device takes VLAN tags out of the frames that it receives. The kernel
+// has them beside the frame then, where no XDP program sees them. Of a veth this says nothing:
+// there the other end leaves a tag beside a frame that it sends, or does not.
+func takesTags(name, kind string) bool {
+	flags := ethtoolValue{cmd: unix.ETHTOOL_GFLAGS}
+	return kind != "veth" && ethtool(name, unsafe.Pointer(&flags)) == nil && flags.data&flagRxVLAN != 0
 }

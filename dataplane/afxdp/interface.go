@@ -44,6 +44,7 @@ type seen struct {
 	mac     roce.MAC
 	mtu     int
 	up      bool
+	tags    bool // the device takes VLAN tags out of the frames that it receives
 	queues  queues
 }
 
@@ -74,7 +75,7 @@ func look(name string) (seen, error) {
 	if len(a.HardwareAddr) != len(roce.MAC{}) {
 		return seen{}, misfit{errors.New("it is not an Ethernet interface; name an interface towards hosts")}
 	}
-	now := seen{ifIndex: a.Index, mac: roce.MAC(a.HardwareAddr), mtu: a.MTU}
+	now := seen{ifIndex: a.Index, mac: roce.MAC(a.HardwareAddr), mtu: a.MTU, tags: takesTags(name, link.Type())}
 	// The state is "unknown" if the driver does not report it.
 	now.up = a.Flags&net.FlagUp != 0 && (a.OperState == netlink.OperUp || a.OperState == netlink.OperUnknown)
 	if now.queues, err = countQueues(name); errors.Is(err, unix.ENODEV) {
@@ -101,7 +102,7 @@ func (now seen) check(name string, workers int) error {
 
 // note copies the part of the state that may change while the port stays open.
 func (f *iface) note(now seen) {
-	f.info.IfIndex, f.info.MAC, f.info.MTU, f.info.Queues = now.ifIndex, now.mac, now.mtu, now.queues.rx
+	f.info.IfIndex, f.info.MAC, f.info.MTU, f.info.Queues, f.info.TakesTags = now.ifIndex, now.mac, now.mtu, now.queues.rx, now.tags
 }
 
 // obtained copies the modes that were obtained. All sockets of an interface have the same.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/bpf"
@@ -319,7 +320,22 @@ func (s *Switch) Ports() []dataplane.PortInfo {
 		info.Kernel = d.counters()
 		infos = append(infos, info)
 	}
+	addVLANs(infos)
 	return infos
+}
+
+// addVLANs looks above the ports whose devices take tags out. The kernel is asked only if there are
+// some.
+func addVLANs(infos []dataplane.PortInfo) {
+	var list []netlink.Link
+	for i := range infos {
+		if infos[i].TakesTags {
+			if list == nil {
+				list, _ = netlink.LinkList() // nothing is above a port after an error
+			}
+			infos[i].UnderVLAN = underVLAN(infos[i].IfIndex, list)
+		}
+	}
 }
 
 // carried is what the kernel's fan-out carried from and to a port.

@@ -207,7 +207,7 @@ func (s *Switch) shut(f *iface, state dataplane.PortState, why error) {
 	if why != nil {
 		f.info.Reason = why.Error()
 	}
-	f.info.IfIndex, f.info.MTU, f.info.Queues, f.info.MAC = 0, 0, 0, [6]byte{}
+	f.info.IfIndex, f.info.MTU, f.info.Queues, f.info.MAC, f.info.TakesTags = 0, 0, 0, [6]byte{}, false
 	f.failure = failure{}
 }
 

@@ -50,3 +50,22 @@ func refuseUpper(l netlink.Link) error {
 	u = UpperOf(l, list)
 	return misfit{errors.New(u.Refusal())}
 }
+
+// underVLAN returns a VLAN device of list that is above the interface, its bridge or its bond; "":
+// there is none.
+func underVLAN(ifIndex int, list []netlink.Link) string {
+	for ifIndex != 0 {
+		master := 0
+		for _, l := range list {
+			a := l.Attrs()
+			switch {
+			case l.Type() == "vlan" && a.ParentIndex == ifIndex && a.NetNsID < 0:
+				return a.Name
+			case a.Index == ifIndex:
+				master = a.MasterIndex
+			}
+		}
+		ifIndex = master
+	}
+	return ""
+}

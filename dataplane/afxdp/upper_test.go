@@ -2,8 +2,11 @@ package afxdp
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/internal/testlab/netns"
@@ -65,6 +68,50 @@ func TestTheRefusalOfAnUpperDevice(t *testing.T) {
 	} {
 		if got := c.upper.Refusal(); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%+v: %s, want %s", c.upper, got, c.want)
+		}
+	}
+}
+
+// Of a veth the flag says nothing, so here the veth is taken for another device.
+func TestADeviceThatTakesTagsIsFound(t *testing.T) {
+	w := newWorld(t)
+	w.plug(1, netns.VethOptions{})
+	takes := func(name, kind string) (is bool) {
+		err := w.box.Do(func() error { is = takesTags(name, kind); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return is
+	}
+	for _, flags := range []struct {
+		rx, tx string
+		want   bool
+	}{{"on", "on", true}, {"off", "on", false}, {"on", "off", true}, {"off", "off", false}} {
+		w.run(w.box, "ethtool", "-K", "p1", "rxvlan", flags.rx, "txvlan", flags.tx)
+		if got := takes("p1", ""); got != flags.want {
+			t.Errorf("rxvlan %s txvlan %s: %t", flags.rx, flags.tx, got)
+		}
+		if takes("p1", "veth") || takes("p9", "") {
+			t.Error("a veth, or nothing, takes tags")
+		}
+	}
+}
+
+func TestAVLANDeviceAboveAPortIsFound(t *testing.T) {
+	link := func(index, master, parent int) netlink.LinkAttrs {
+		return netlink.LinkAttrs{Index: index, Name: fmt.Sprint("eth", index), MasterIndex: master, ParentIndex: parent, NetNsID: -1}
+	}
+	elsewhere := link(9, 0, 3)
+	elsewhere.NetNsID = 0
+	list := []netlink.Link{
+		&netlink.Vlan{LinkAttrs: link(7, 0, 1)}, &netlink.Device{LinkAttrs: link(1, 0, 0)},
+		&netlink.Device{LinkAttrs: link(2, 4, 0)}, &netlink.Bond{LinkAttrs: link(4, 5, 0)}, &netlink.Bridge{LinkAttrs: link(5, 0, 0)},
+		&netlink.Vlan{LinkAttrs: link(8, 0, 5)},
+		&netlink.Device{LinkAttrs: link(3, 0, 0)}, &netlink.Vlan{LinkAttrs: elsewhere}, &netlink.Macvlan{LinkAttrs: link(10, 0, 3)},
+	}
+	for ifIndex, want := range map[int]string{1: "eth7", 2: "eth8", 4: "eth8", 5: "eth8", 3: "", 7: ""} {
+		if got := underVLAN(ifIndex, list); got != want {
+			t.Errorf("above eth%d: %q, want %q", ifIndex, got, want)
 		}
 	}
 }

@@ -30,10 +30,11 @@ type BoxGuest struct {
 
 	bondMode string     // of the bond towards guest 1, of whose NICs the last is the second; "": none
 	cable    *bondCable // of the bond
+	tags     []Tag      // of the guests
 }
 
 func newBoxGuest(i image.Image, accel string, c Config) *BoxGuest {
-	return &BoxGuest{computer: &computer{name: "the box"}, image: i, accel: accel, nics: c.BoxNICs, bondMode: c.BondMode}
+	return &BoxGuest{computer: &computer{name: "the box"}, image: i, accel: accel, nics: c.BoxNICs, bondMode: c.BondMode, tags: c.Tags}
 }
 
 func (b *BoxGuest) build(ctx context.Context, guests, mtu int) (ports []io.ReadWriteCloser, err error) {
@@ -93,6 +94,7 @@ ip link set %[2]s mtu %[3]d master %[4]s up
 ip address add %[3]s/24 dev %[1]s
 ip address add %[4]s/64 dev %[1]s nodad
 `, bridgeName, mtu, boxAddr, boxAddr6)
+	s.WriteString(vlanDevices(bridgeName, b.tags))
 	_, err := b.Run(ctx, "dash", "-c", s.String())
 	return err
 }

@@ -28,11 +28,13 @@ const guestMemoryMiB = 256
 
 func guestAddr(number int) netip.Addr { return netip.AddrFrom4([4]byte{10, 77, 0, byte(number)}) }
 
+func guestAddr6(number int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("fd77::%d", number)) }
+
 func newGuest(l *Lab, n int, w *wire.Wire) *Guest {
 	return &Guest{
 		Number: n,
 		Addr:   guestAddr(n),
-		Addr6:  netip.MustParseAddr(fmt.Sprintf("fd77::%d", n)),
+		Addr6:  guestAddr6(n),
 		MAC:    net.HardwareAddr{0x52, 0x54, 0x00, 0x77, 0x00, byte(n)},
 		Wire:   w,
 
@@ -66,19 +68,21 @@ func (g *Guest) boot(ctx context.Context) error {
 	return err
 }
 
-// configure gives the guest its addresses and its RDMA device. It waits until both addresses have a
-// GID: a kernel worker adds the GIDs later.
+// configure gives the guest its addresses and its RDMA device. rxe refuses a VLAN device below it,
+// but its device on eth0 has the GIDs of the VLAN devices above eth0, and sends by them. It waits
+// until both addresses have a GID: a kernel worker adds the GIDs later.
 func (g *Guest) configure(ctx context.Context) error {
+	device, tagged := tagOf(g.lab.tags, g.Number).device()
 	script := fmt.Sprintf(`set -e
 ip link set lo up
-ip link set eth0 mtu %d up
-ip address add %s/24 dev eth0
-ip address add %s/64 dev eth0 nodad
-ip route add default via %s
+ip link set eth0 mtu %[1]d up
+%[2]sip address add %[4]s/24 dev %[3]s
+ip address add %[5]s/64 dev %[3]s nodad
+ip route add default via %[6]s
 rdma link add rxe0 type rxe netdev eth0
 gids=/sys/class/infiniband/rxe0/ports/1/gids
-until grep -q %s $gids/* && grep -q %s $gids/*; do sleep 0.02; done
-`, g.lab.mtu, g.Addr, g.Addr6, boxAddr, gidText(g.Addr), gidText(g.Addr6))
+until grep -q %[7]s $gids/* && grep -q %[8]s $gids/*; do sleep 0.02; done
+`, g.lab.mtu, tagged, device, g.Addr, g.Addr6, boxAddr, gidText(g.Addr), gidText(g.Addr6))
 	_, err := g.Run(ctx, "dash", "-c", script)
 	return err
 }

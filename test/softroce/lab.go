@@ -36,6 +36,8 @@ type Config struct {
 	// BondMode joins two of the NICs by a bond in this mode: that of guest 1 and one more, which is
 	// the last of BoxNICs. "": there is no bond.
 	BondMode string
+	// Tags say in which VLAN each guest is, if the box is a guest. nil: no frame has a tag.
+	Tags []Tag
 
 	// System is the release of Debian of a box that is a whole Debian with systemd, "bookworm". "":
 	// the box is one of the others.
@@ -52,6 +54,7 @@ type Lab struct {
 	accel     string
 	mtu       int
 	memoryMiB int
+	tags      []Tag
 }
 
 // Open builds the image and boots the guests. A bridge in the box joins their ports. An error that
@@ -64,7 +67,7 @@ func Open(ctx context.Context, c Config) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{image: guestImage, mtu: c.MTU, memoryMiB: max(c.MemoryMiB, guestMemoryMiB)}
+	l := &Lab{image: guestImage, mtu: c.MTU, memoryMiB: max(c.MemoryMiB, guestMemoryMiB), tags: c.Tags}
 	var why string
 	l.accel, why = accelerator(ctx, l.image)
 	l.Accel = l.accel + ": " + why
