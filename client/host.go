@@ -23,6 +23,10 @@ type Host struct{ client *Client }
 // one.
 const SecretVariable = "ROCAST_SECRET"
 
+// PolicyVariable is the variable of the environment with the policy of groups, for requests without
+// one.
+const PolicyVariable = "ROCAST_POLICY"
+
 // NewHost returns a Host for the address hosts: listen of the box's config. local is the IP of the
 // RDMA device, for which the program speaks.
 func NewHost(box netip.AddrPort, local netip.Addr) *Host {
@@ -80,6 +84,9 @@ const askAgain = 100 * time.Millisecond
 func (h *Host) ask(ctx context.Context, group string, own HostRequest, enough func(*HostGroup) bool) (g HostGroup, err error) {
 	if own.Secret == "" {
 		own.Secret = os.Getenv(SecretVariable)
+	}
+	if own.Policy == "" {
+		own.Policy = os.Getenv(PolicyVariable)
 	}
 	for {
 		wait := api.MaxEventWait

@@ -254,6 +254,9 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*ap
 	if err == nil {
 		err = h.refuseLateSender(&g, host)
 	}
+	if err == nil {
+		err = host.Agrees(name, file.Policy)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/rocast/rocast/ctl/gather"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab"
 )
 
@@ -1144,6 +1145,56 @@ func TestAGroupBeginsAtTheBoxOfASender(t *testing.T) {
 	for _, c := range []chan joining{first, second} {
 		if j := <-c; j.err == nil || j.err.Error() != none {
 			t.Errorf("\ngot  %v\nwant %s", j.err, none)
+		}
+	}
+}
+
+// The hosts of a group say its policy, with the keys of a group file. Who says another one is no
+// member, when the group begins, later and after a restart; who says nothing takes what there is.
+func TestThePolicyOfAGroup(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	saying := func(ip, role, policy string) api.HostRequest {
+		r := asks(ip, role, 3)
+		r.Policy = policy
+		return r
+	}
+	refused := func(policy, want string) {
+		t.Helper()
+		_, err := h.Join(t.Context(), addr("10.77.0.4"), "g1", saying("10.77.0.4", "receiver", policy), "")
+		if err == nil || err.Error() != want || kindOf(err) != api.BadRequest {
+			t.Errorf("%s: %v", policy, err)
+		}
+	}
+	first := h.join(t, "g1", "10.77.0.1", saying("10.77.0.1", "source", ""))
+	h.came(t, "g1", "10.77.0.1")
+	const policy = "ack=quorum 1,nak=lower,evict=true,silent-after=200ms,repair=local,repair-window=64"
+	second := h.join(t, "g1", "10.77.0.2", saying("10.77.0.2", "receiver", policy))
+	h.came(t, "g1", "10.77.0.2")
+	refused("nak=lower", "10.77.0.4 says policy nak=lower, and 10.77.0.2 says "+policy+"; write the same policy at all hosts of group g1, or at one alone")
+	refused("repair=of", `policy repair=of: repair policy "of" is not one of ["off" "local"]`)
+	refused("mtu=9", `policy mtu=9: key "mtu" is unknown here; the known keys are ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, `+
+		"repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap, source-switch")
+	refused("evict=true", "policy evict=true: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict")
+	// The order of the keys, and those that say what is so without them, make no difference.
+	third := h.join(t, "g1", "10.77.0.3", saying("10.77.0.3", "receiver", "repair-window=64,silent-after=200ms,evict=true,nak=lower,ack=quorum 1,cnp=filter"))
+	for _, c := range []chan joining{first, second, third} {
+		if g := outcome(t, c); g.Ack != "quorum 1" || !g.Evicts {
+			t.Errorf("%+v", g)
+		}
+	}
+	for range 2 {
+		p := w.groups["g1"].file.Policy
+		if p.Ack != 1 || p.Nak != feedback.NakLower || !p.Evict || p.SilentAfter != 200*time.Millisecond || p.RepairWindow != 64 {
+			t.Errorf("%+v", p)
+		}
+		refused("nak=lower,repair=off", "10.77.0.4 says policy nak=lower,repair=off, and group g1 runs with another one; write what rocast group show g1 shows, or no policy")
+		w = w.restart(t, false)
+		h = NewHosts(w.Controller, hostsConfig)
+	}
+	for ip, policy := range map[string]string{"10.77.0.4": "nak=lower,repair-window=64", "10.77.0.5": ""} {
+		if _, err := h.Join(t.Context(), addr(ip), "g1", saying(ip, "receiver", policy), ""); err != nil {
+			t.Errorf("%s: %v", policy, err)
 		}
 	}
 }

@@ -136,6 +136,20 @@ int rocast_set_secret(struct rocast *host, const char *secret)
 	return ROCAST_OK;
 }
 
+int rocast_set_policy(struct rocast *host, const char *policy)
+{
+	static const char may[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-=,. ";
+
+	if (!policy)
+		policy = "";
+	if (strlen(policy) >= POLICY_BYTES || policy[strspn(policy, may)])
+		return fail(ROCAST_EARGUMENT, "a policy is KEY=VALUE,... of up to %d letters, digits, spaces and characters of -=,. with the keys of a group file; "
+			    "write such a one, also into ROCAST_POLICY", POLICY_BYTES - 1);
+	memset(host->policy, 0, sizeof(host->policy));
+	memcpy(host->policy, policy, strlen(policy));
+	return ROCAST_OK;
+}
+
 int rocast_set_traffic_class(struct rocast *host, unsigned traffic_class)
 {
 	if (traffic_class > UINT8_MAX)
@@ -172,7 +186,7 @@ int rocast_open(const struct rocast_settings *settings, struct rocast **opened)
 		settings = &none;
 	(void)ibv_fork_init(); /* where it fails, memory was registered before, and the program has decided */
 	if ((error = configure(host, settings)) || (error = rocast_set_secret(host, getenv("ROCAST_SECRET"))) ||
-	    (error = read_traffic_class(host)) || (error = open_device(host, settings->device))) {
+	    (error = rocast_set_policy(host, getenv("ROCAST_POLICY"))) || (error = read_traffic_class(host)) || (error = open_device(host, settings->device))) {
 		rocast_close(host);
 		return error;
 	}

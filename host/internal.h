@@ -31,6 +31,7 @@ enum {
 	MAX_REGIONS = 4,
 	NAME_BYTES = 64, /* of a group, with the 0 at its end */
 	SECRET_BYTES = 65,
+	POLICY_BYTES = 512,
 	MAX_PSN = (1 << 24) - 1,
 	DEFAULT_DEPTH = 128,
 	MAX_DEPTH = 4096,
@@ -54,6 +55,7 @@ struct rocast {
 	union address box, local;
 	unsigned patience_ms;
 	char secret[SECRET_BYTES]; /* "": none */
+	char policy[POLICY_BYTES]; /* "": what the others say */
 	uint8_t traffic_class;
 	struct rocast_memory *memories;
 	struct rocast_group *groups;
@@ -140,6 +142,7 @@ struct rocast_group {
 	unsigned patience_ms, give_up_ms;
 	bool without_fallback;
 	char secret[SECRET_BYTES];
+	char policy[POLICY_BYTES];
 
 	struct rocast_memory *regions[MAX_REGIONS];
 	unsigned region_count;

@@ -66,7 +66,7 @@ static char *request(const struct rocast_group *group, bool ready)
 	size_t length = 0;
 	char *text;
 	unsigned members = group->members;
-	bool secret = group->secret[0]; /* a box of an older version knows none */
+	bool secret = group->secret[0], policy = group->policy[0]; /* a box of an older version knows none */
 
 	for (unsigned i = 0; i < group->region_count && group->regions[i]; i++) {
 		const struct ibv_mr *mr = group->regions[i]->mr;
@@ -74,10 +74,11 @@ static char *request(const struct rocast_group *group, bool ready)
 		length += (size_t)snprintf(regions + length, sizeof(regions) - length, "%s{\"va\":\"0x%" PRIxPTR "\",\"length\":%zu,\"rkey\":\"0x%x\"}",
 					   i ? "," : "", (uintptr_t)mr->addr, mr->length, mr->rkey);
 	}
-	if (asprintf(&text, "{\"role\":\"%s\",\"qpn\":%u,\"psn\":%u,\"sendPSN\":%u,\"members\":%u,\"mtu\":%u,\"port\":%u,%s%s%s\"ready\":%s,\"regions\":[%s]}",
+	if (asprintf(&text, "{\"role\":\"%s\",\"qpn\":%u,\"psn\":%u,\"sendPSN\":%u,\"members\":%u,\"mtu\":%u,\"port\":%u,%s%s%s%s%s%s\"ready\":%s,\"regions\":[%s]}",
 		     roles[group->role], group->qp ? group->qp->qp_num : 0,
 		     group->role == ROCAST_SOURCE ? group->send_psn : group->psn, group->role == ROCAST_BOTH ? group->send_psn : 0, members,
-		     group->mtu, group->listen_port, secret ? "\"secret\":\"" : "", group->secret, secret ? "\"," : "", ready ? "true" : "false", regions) < 0)
+		     group->mtu, group->listen_port, secret ? "\"secret\":\"" : "", group->secret, secret ? "\"," : "",
+		     policy ? "\"policy\":\"" : "", group->policy, policy ? "\"," : "", ready ? "true" : "false", regions) < 0)
 		return NULL;
 	return text;
 }
@@ -236,7 +237,7 @@ static int check_policy(const struct rocast_group *group)
 {
 	if (group->without_fallback || group->role == ROCAST_RECEIVER || (!group->quorum && !group->evicts))
 		return ROCAST_OK;
-	return fail(ROCAST_EREFUSED, "group %s goes on without some of its receivers (ack, evict or on-fatal in its group file), and single connections wait for all; "
+	return fail(ROCAST_EREFUSED, "group %s goes on without some of its receivers (ack, evict or on-fatal in its policy), and single connections wait for all; "
 		    "join it with without_fallback", group->name);
 }
 
@@ -423,6 +424,7 @@ int rocast_join(struct rocast *host, const struct rocast_membership *wanted, str
 	group->host = host;
 	strcpy(group->name, wanted->name);
 	strcpy(group->secret, host->secret);
+	strcpy(group->policy, host->policy);
 	group->role = wanted->role;
 	group->members = wanted->members;
 	group->mtu = wanted->mtu;

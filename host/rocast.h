@@ -103,6 +103,15 @@ int rocast_open(const struct rocast_settings *settings, struct rocast **host);
 int rocast_set_secret(struct rocast *host, const char *secret);
 
 /*
+ * The policy of the groups that are joined afterwards: KEY=VALUE,..., with the keys of a group
+ * file's policy (docs/reference.md of rocast), such as "repair=off,nak=lower". At first it is
+ * $ROCAST_POLICY, or none. The members of a group that say something of it say the same, and the
+ * box refuses who says something else; NULL or "": whatever the others say. With ack=quorum N,
+ * evict or on-fatal=evict members that send join with without_fallback.
+ */
+int rocast_set_policy(struct rocast *host, const char *policy);
+
+/*
  * The traffic class of the packets of all connections that are made afterwards: four times the
  * DSCP, by which switches map packets to priorities. At first it is $ROCAST_TRAFFIC_CLASS, or 0.
  */
@@ -292,8 +301,8 @@ enum rocast_way {
 enum rocast_way rocast_way(const struct rocast_group *group);
 
 /*
- * How many receivers have an operation that is ROCAST_DONE. 0: all, as in every group that hosts
- * have made. The group file of an operator may say otherwise (ack: quorum N), and may let the group
+ * How many receivers have an operation that is ROCAST_DONE. 0: all. The policy of the group, of its
+ * members or in an operator's group file, may say otherwise (ack: quorum N), and may let the group
  * go on without a receiver (evict, on-fatal): such a receiver is no longer counted. Single
  * connections wait for all receivers, so a member that sends joins such a group only with
  * without_fallback (else ROCAST_EREFUSED).

@@ -17,6 +17,10 @@ type HostRequest struct {
 	// Secret keeps other hosts out: all members show the one that the group's first member gave. It
 	// has up to 64 letters, digits and characters of -_.+/=.
 	Secret string `json:"secret,omitempty"`
+	// Policy is the policy of the group, KEY=VALUE,..., with the keys that a group file has:
+	// repair=off,nak=lower. Hosts that say something of it say the same. Absent: whatever the
+	// others say.
+	Policy string `json:"policy,omitempty"`
 	// Ready says that the host is a member, and that its QP is in state RTS. Such a request asks
 	// only how the group is.
 	Ready bool `json:"ready,omitempty"`

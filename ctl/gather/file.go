@@ -71,6 +71,9 @@ func (p *Party) File(first *Host, ip netip.Addr, qpn roce.QPN, rkey uint32) ([]b
 	if err != nil {
 		return nil, fmt.Errorf("write the group file: %w", err)
 	}
+	if at := slices.IndexFunc(p.Hosts, func(h *Host) bool { return len(h.policy) > 0 }); at >= 0 {
+		text = fmt.Appendf(text[:len(text)-1], "%s}", p.Hosts[at].policy.Fields())
+	}
 	return text, nil
 }
 

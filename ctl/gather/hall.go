@@ -133,6 +133,9 @@ func (p *Party) fits(h *Host, at int) error {
 				o.IP, p.Name)
 		case o.role != groupfile.Source && h.role != groupfile.Source && len(o.Regions) != len(h.Regions):
 			return api.Errorf(api.BadRequest, "%v has %d regions, and %v has %d; all receivers have equally many", h.IP, len(h.Regions), o.IP, len(o.Regions))
+		case !o.policy.Same(h.policy):
+			return api.Errorf(api.BadRequest, "%v says policy %s, and %v says %s; write the same policy at all hosts of group %s, or at one alone",
+				h.IP, h.Policy, o.IP, o.Policy, p.Name)
 		case o.IP.Is4() != h.IP.Is4():
 			return api.Errorf(api.BadRequest, "%v and %v are addresses of two families; a group has one", h.IP, o.IP)
 		}

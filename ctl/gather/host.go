@@ -9,6 +9,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -26,17 +27,18 @@ var secretForm = regexp.MustCompile(`^[A-Za-z0-9_.+/=-]{0,64}$`)
 type Host struct {
 	IP netip.Addr
 	api.HostRequest
-	role groupfile.Role
-	last time.Time // of its last question
-	asks int       // questions of the host that wait for an answer
-	over chan struct{}
+	role   groupfile.Role
+	policy groupfile.HostPolicy
+	last   time.Time // of its last question
+	asks   int       // questions of the host that wait for an answer
+	over   chan struct{}
 	// refusal says why the host waits no more, if it has no group.
 	refusal error
 }
 
 // Anew returns the host as it has not waited yet. What has come to the hall stays the hall's.
 func (h *Host) Anew() *Host {
-	return &Host{IP: h.IP, HostRequest: h.HostRequest, role: h.role, over: make(chan struct{})}
+	return &Host{IP: h.IP, HostRequest: h.HostRequest, role: h.role, policy: h.policy, over: make(chan struct{})}
 }
 
 // Over is closed when the host waits no more: its group was created or refused, it has left, or
@@ -63,6 +65,14 @@ func (h *Host) Shows(group string, secret groupfile.Secret) error {
 	}
 	return api.Errorf(api.Forbidden, "%v does not show the secret of group %s, which is that of its first member; set ROCAST_SECRET to the same at all its hosts",
 		h.IP, group)
+}
+
+// Agrees refuses a host that says another policy than the group has, which runs.
+func (h *Host) Agrees(group string, policy feedback.Policy) error {
+	if h.policy.IsOf(policy) {
+		return nil
+	}
+	return api.Errorf(api.BadRequest, "%v says policy %s, and group %s runs with another one; write what rocast group show %[3]s shows, or no policy", h.IP, h.Policy, group)
 }
 
 // NewHost refuses what no group can have.
@@ -96,6 +106,11 @@ func NewHost(ip netip.Addr, r api.HostRequest) (*Host, error) {
 	if !secretForm.MatchString(r.Secret) {
 		return nil, api.Errorf(api.BadRequest, "the secret may have up to 64 letters, digits and characters of -_.+/=")
 	}
+	policy, err := groupfile.ReadHostPolicy(r.Policy, r.MTU)
+	if err != nil {
+		return nil, api.Errorf(api.BadRequest, "%v", err)
+	}
+	h.policy = policy
 	if r.SendPSN != 0 && h.role != groupfile.Both {
 		return nil, api.Errorf(api.BadRequest, "sendPSN is only for role both; the psn of a source is the first that it sends")
 	}

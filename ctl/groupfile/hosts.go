@@ -3,8 +3,13 @@ package groupfile
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
 
 	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/feedback"
 )
 
 // Hosts says what programs on hosts may do with a group.
@@ -62,4 +67,82 @@ func readSecret(v yamldoc.Value) (s Secret, err error) {
 		err = v.Errorf("is not a SHA-256 in hex; printf %%s SECRET | sha256sum prints it")
 	}
 	return s, err
+}
+
+// HostPolicy is what the program of a host says of its group's policy: KEY=VALUE,..., with the keys
+// of a group file. The zero value says nothing.
+type HostPolicy []string
+
+// policyPair has no character that means something in YAML.
+var policyPair = regexp.MustCompile(`^([a-z-]+)=([A-Za-z0-9. ]+)$`)
+
+// ReadHostPolicy reads a policy, for a group of this path MTU.
+func ReadHostPolicy(text string, pathMTU int) (p HostPolicy, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	p = strings.Split(text, ",")
+	for _, pair := range p {
+		if !policyPair.MatchString(pair) {
+			return nil, fmt.Errorf("policy %q is not KEY=VALUE; write one such as repair=off,nak=lower, with the keys of a group file", pair)
+		}
+	}
+	if _, err := p.whole(pathMTU); err != nil {
+		return nil, fmt.Errorf("policy %s: %w", text, err)
+	}
+	return p, nil
+}
+
+// Fields returns the keys as they stand in a group file between braces, each behind a comma.
+func (p HostPolicy) Fields() (text string) {
+	for _, pair := range p {
+		text += policyPair.ReplaceAllString(pair, `, "$1": $2`)
+	}
+	return text
+}
+
+// on sets the keys in a policy.
+func (p HostPolicy) on(policy *feedback.Policy) (lines map[string]int, err error) {
+	if len(p) == 0 {
+		return nil, nil
+	}
+	lines = map[string]int{}
+	document, err := yamldoc.Parse([]byte("{"+p.Fields()[1:]+"}"), "the policy")
+	if err == nil {
+		err = document.Fields(PolicyFields(policy, lines)...)
+	}
+	return lines, unlined(err)
+}
+
+// unlined is an error without its line: the keys come from a program.
+func unlined(err error) error {
+	if e := (*yamldoc.Error)(nil); errors.As(err, &e) {
+		return errors.New(e.Message)
+	}
+	return err
+}
+
+// whole returns the policy of a group file with these keys alone.
+func (p HostPolicy) whole(pathMTU int) (policy feedback.Policy, err error) {
+	policy.Repair = feedback.RepairLocal
+	lines, err := p.on(&policy)
+	if err == nil {
+		err = unlined(CheckPolicy(&policy, lines, pathMTU))
+	}
+	return policy, err
+}
+
+// Same says whether two hosts say the same of a group, if both say something.
+func (p HostPolicy) Same(o HostPolicy) bool {
+	const largest = 4096 // the path MTU is that of the group, which is not known yet
+	one, _ := p.whole(largest)
+	other, _ := o.whole(largest) // both were read
+	return len(p) == 0 || len(o) == 0 || one == other
+}
+
+// IsOf says whether a group with this policy has what the host says.
+func (p HostPolicy) IsOf(policy feedback.Policy) bool {
+	as := policy
+	_, err := p.on(&as)
+	return err == nil && as == policy
 }

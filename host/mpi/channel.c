@@ -163,6 +163,21 @@ static bool packs_as_is(struct channel *c)
 }
 
 /*
+ * spares_ranks says whether the policy in the environment lets a group go on without some of its
+ * members. Such a group is no broadcast: a rank would wait for ever.
+ */
+static bool spares_ranks(void)
+{
+	static const char *const keys[] = { "ack=quorum", "evict=", "on-fatal=evict" };
+	const char *policy = getenv("ROCAST_POLICY");
+
+	for (size_t i = 0; policy && i < sizeof(keys) / sizeof(keys[0]); i++)
+		if (strstr(policy, keys[i]))
+			return true;
+	return false;
+}
+
+/*
  * prepare does what a leader can do without the others. The ring is shared memory because a child
  * of the program must not get a copy of it in place of the program: the RDMA device would go on
  * writing into the original.
@@ -264,6 +279,8 @@ static bool may_try(struct channel *c)
 		set_reason(c, "the groups before this one were not made either");
 	else if (!packs_as_is(c))
 		set_reason(c, "the MPI library packs data in a form of its own");
+	else if (spares_ranks())
+		set_reason(c, "ROCAST_POLICY lets a group go on without some ranks; leave ack, evict and on-fatal out of it");
 	else if (!take_place(c))
 		set_reason(c, "the program has 64 communicators with groups already");
 	else if (!(c->spare = malloc(PIECE_BYTES)))

@@ -27,6 +27,7 @@ func (b *fixedHosts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Port   int     `json:"port"`
 		Ready  bool    `json:"ready"`
 		Secret *string `json:"secret"`
+		Policy *string `json:"policy"`
 	}
 	_ = json.NewDecoder(r.Body).Decode(&own)
 	ip, _, _ := net.SplitHostPort(r.RemoteAddr)
@@ -35,10 +36,12 @@ func (b *fixedHosts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		b.remove(w, ip, name, r.URL.RawQuery)
 		return
 	}
-	if name == "secret" {
+	if name == "secret" || name == "says" {
 		shown := "nothing"
-		if own.Secret != nil {
-			shown = *own.Secret
+		for _, text := range []*string{own.Secret, own.Policy} {
+			if text != nil {
+				shown = *text
+			}
 		}
 		http.Error(w, fmt.Sprintf(`{"error":{"kind":"forbidden","message":"it was shown %s"}}`, shown), http.StatusForbidden)
 		return
@@ -201,10 +204,26 @@ secret: the box refuses group secret: it was shown nothing
 `, "127.0.0.1 secret, 127.0.0.1 secret, 127.0.0.1 secret")
 }
 
+// The box is told the policy that the program has set. Without one nothing is
+// said of policies, which a box of an older version does not know.
+func TestThePolicyThatIsSaid(t *testing.T) {
+	const bad = "a policy is KEY=VALUE,... of up to 511 letters, digits, spaces and characters of -=,. with the keys of a group file; write such a one, also into ROCAST_POLICY"
+	playGroups(t, "policies", `
+says: the box refuses group says: it was shown nothing
+set: ok
+says: the box refuses group says: it was shown ack=quorum 2,repair=off
+bad: `+bad+`
+long: `+bad+`
+none: ok
+says: the box refuses group says: it was shown nothing
+environment: `+bad+`
+`, "127.0.0.1 says, 127.0.0.1 says, 127.0.0.1 says")
+}
+
 // An operator's group may be complete before all receivers have an operation. The program hears so,
 // and cannot have the fallback, which waits for all.
 func TestAGroupThatWaitsForSomeReceivers(t *testing.T) {
-	const refused = "goes on without some of its receivers (ack, evict or on-fatal in its group file), and single connections wait for all; join it with without_fallback"
+	const refused = "goes on without some of its receivers (ack, evict or on-fatal in its policy), and single connections wait for all; join it with without_fallback"
 	playGroups(t, "policy", `
 quorum: group quorum `+refused+`
 quorum: done at 1, class 0

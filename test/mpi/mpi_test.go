@@ -86,6 +86,8 @@ var runs = []run{
 	{"an attribute is not deleted", 4, []string{"check", "loop", "2", "100000"}, []string{"FAKE_DELETE=1"}, map[string]int{byGroup: 1}},
 	{"no device at one rank", 4, []string{"check", "types"}, []string{"FAKE_OPEN=2"}, map[string]int{noGroup + "no device": 1}},
 	{"refused at one rank", 4, []string{"check", "types"}, []string{"FAKE_JOIN=0"}, map[string]int{noGroup + "refused": 1}},
+	{"a policy that spares ranks", 4, []string{"check", "types"}, []string{"ROCAST_POLICY=nak=lower,evict=true"}, map[string]int{noGroup + "ROCAST_POLICY lets a group go on without some ranks": 1}},
+	{"a policy", 4, []string{"check", "types"}, []string{"ROCAST_POLICY=nak=lower,repair=off"}, map[string]int{byGroup: 1}},
 	{"no device each time", 4, []string{"check", "splits", "5"}, []string{"FAKE_OPEN=0"}, map[string]int{noGroup + "no device": 3}},
 	{"a write fails", 4, []string{"check", "loop", "8", "3000000"}, []string{"FAKE_WRITE=1,4"}, map[string]int{byGroup: 1, byMPI: 1}},
 	{"the first write fails", 4, []string{"check", "loop", "8", "3000000"}, []string{"FAKE_WRITE=0,1"}, map[string]int{byGroup: 1, byMPI: 1}},

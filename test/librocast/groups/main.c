@@ -11,6 +11,7 @@
  *   groups refused   is in a group that the box lets nobody end; prints what it hears
  *   groups policy    joins groups with policies of operators, and sets a traffic class
  *   groups secrets   shows secrets to a box that refuses it and says what it was shown
+ *   groups policies  says policies to a box that refuses it and says what it was told
  *   groups outside   joins groups that the box refuses for several reasons; prints what it hears
  */
 #include <poll.h>
@@ -266,6 +267,14 @@ static void end_by_receiver(const char *name, int others)
 		end_following(&third);
 }
 
+static const char *long_policy(void)
+{
+	static char text[513];
+
+	memset(text, 'a', sizeof(text) - 1);
+	return text;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2)
@@ -300,6 +309,16 @@ int main(int argc, char **argv)
 		say("long", rocast_set_secret(hosts[0], "12345678901234567890123456789012345678901234567890123456789012345"));
 		say("none", rocast_set_secret(hosts[0], NULL));
 		be_refused("secret");
+	} else if (strcmp(argv[1], "policies") == 0) {
+		be_refused("says");
+		say("set", rocast_set_policy(hosts[0], "ack=quorum 2,repair=off"));
+		be_refused("says");
+		say("bad", rocast_set_policy(hosts[0], "a\"b"));
+		say("long", rocast_set_policy(hosts[0], long_policy()));
+		say("none", rocast_set_policy(hosts[0], NULL));
+		be_refused("says");
+		setenv("ROCAST_POLICY", "a\"b", 1);
+		say("environment", rocast_open(NULL, &(struct rocast *){ NULL }));
 	} else {
 		say("end", rocast_end(join(0, "operators", ROCAST_SOURCE)));
 	}
