@@ -146,7 +146,8 @@ func (g *Group) settleAt() {
 		}
 	}
 	g.begin(at.Next(), messages)
-	g.merged.known = false // nobody knows what the source has heard an ACK of
+	g.source.counted = at.Prev() // it may be inside a message
+	g.merged.known = false       // nobody knows what the source has heard an ACK of
 	g.claim = claim{true, at, since}
 	g.doubts.doubtRestart(at.Next())
 	g.recount()

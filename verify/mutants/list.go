@@ -258,6 +258,7 @@ var rules = []rule{
 	{"13", "with a quorum who does not answer has its time again", "asked.go", "g.asking.from+onItsWay\n", "g.asking.at\n"},
 	{"13", "a box's answer to the question is taken for its place", "asked.go", "g.source.first.Add(-2)", "g.source.first.Add(-1)"},
 	{"13", "a receiver that lacks something is not waited for", "asked.go", "need == 0 && have < counted || have < need", "have < need"},
+	{"13", "what the receivers stand at counts as the end of a message", "asked.go", "	g.source.counted = at.Prev() ", "	_ = at.Prev() "},
 	{"13", "a question is asked for each packet", "asked.go", " || now-a.at < AskPeriod:", ":"},
 	{"13", "a restored turn has the PSNs of the first one", "dataplane/turn.go", "awayPSN: m.Expects, ", "awayPSN: st.group.Paths[i].FirstPSN, "},
 
