@@ -323,20 +323,30 @@ func (c *Core) question(now feedback.Tick, st *state, leg *mft.Leg, sender int, 
 // payload.
 func isQuestion(v *roce.View) bool { return v.Opcode == roce.OpWriteMiddle && v.PayloadBytes == 0 }
 
-// replay handles the packets with which turns begin.
-func (w *Worker) replay() {
-	for len(w.core.replays) > 0 {
-		r := w.core.replays[0]
-		w.core.replays = slices.Delete(w.core.replays, 0, 1)
-		for now := w.now(); now-r.since <= keptLife; {
-			n := r.kept.take(w.pool, w.frames)
-			if n == 0 {
-				break
+// Kept moves packets with which a turn begins into frames, and returns how many.
+func (c *Core) Kept(now feedback.Tick, pool Pool, frames []Frame) int {
+	for len(c.replays) > 0 {
+		r := c.replays[0]
+		if now-r.since <= keptLife {
+			if n := r.kept.take(pool, frames); n > 0 {
+				return n
 			}
-			w.handle(now, w.frames[:n])
 		}
 		r.kept.drop()
-		w.core.spare = r.kept
+		c.spare, c.replays = r.kept, slices.Delete(c.replays, 0, 1)
+	}
+	return 0
+}
+
+// replay handles the packets with which turns begin.
+func (w *Worker) replay() {
+	for {
+		now := w.now()
+		n := w.core.Kept(now, w.pool, w.frames)
+		if n == 0 {
+			return
+		}
+		w.handle(now, w.frames[:n])
 	}
 }
 

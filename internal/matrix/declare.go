@@ -114,8 +114,6 @@ var Void = []Rule{
 // cannot express them.
 var Left = []Rule{
 	{"regions=table event=join", Namespaces, "a member joins a group with a table only while that has no regions, which the refusal says"},
-	{"source-switch=guard event=restart", Simulation, "the simulated switch does not store whose turn it was"},
-	{"source-switch=guard event=kill", Simulation, "the simulated switch does not store whose turn it was"},
 	{"shape=tree ack=quorum", Simulation, "simulated trees wait for all"},
 	{"shape=tree evict=yes", Simulation, "the members of simulated trees stay the same"},
 	{"shape=tree source-switch=guard", Simulation, "the members of simulated trees stay the same"},
@@ -131,6 +129,5 @@ var Left = []Rule{
 var Missing = []Rule{
 	{"shape=tree tag=vlan", Everywhere, "simulated trees stay the same, and the lab in namespaces has no tags"},
 	{"regions=table event=join", Everywhere, "on a real box the member is refused while the group has regions, and the sentence says so"},
-	{"source-switch=guard tag=vlan", Everywhere, "the simulated switch does not store whose turn it was, and the lab in namespaces has no tags"},
 	{"shape=tree event=route-moved", Everywhere, "simulated trees wait for all; test/branches/roam_test.go moves hosts between real boxes"},
 }

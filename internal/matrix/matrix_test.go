@@ -197,7 +197,7 @@ func TestSameSeedSameCells(t *testing.T) {
 func TestRuns(t *testing.T) {
 	for line, want := range map[string]string{
 		"shape=etcd":                        "shape=etcd is not run there",
-		"source-switch=guard event=kill":    "source-switch=guard event=kill: the simulated switch does not store whose turn it was",
+		"shape=tree evict=yes":              "shape=tree evict=yes: the members of simulated trees stay the same",
 		"source-switch=none event=switch":   "source-switch=none event=switch: no member but the source may send",
 		"addressing=virtual-qpn shape=tree": "addressing=virtual-qpn shape=tree: " + Refused[2].Why,
 		"family=ipv6":                       "",

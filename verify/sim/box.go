@@ -22,6 +22,9 @@ type forwarder interface {
 	Retains(id mft.GroupID, psn roce.PSN) bool
 	RetainedBytes(id mft.GroupID) int
 	GivenUp(id mft.GroupID) uint64
+	NextTurn(now feedback.Tick, id mft.GroupID, out *dataplane.Outputs) (t mft.Turn, ok bool)
+	BeginTurn(id mft.GroupID, granted bool, out *dataplane.Outputs) (begun bool)
+	Kept(now feedback.Tick, pool dataplane.Pool, frames []dataplane.Frame) int
 }
 
 // box is the switch, which has no shorter name that Go allows: the core and the table that run on
@@ -34,10 +37,11 @@ type box struct {
 	ticksAt time.Duration // when the next tick event is; 0: none is scheduled
 	known   bool          // the core has seen a frame of the group, or a change of its members
 
-	pass                     // the core's
-	again    pass            // of a retained frame
-	edited   dataplane.Frame // the copy that is being written
-	received uint64          // frames
+	pass                        // the core's
+	again    pass               // of a retained frame
+	edited   dataplane.Frame    // the copy that is being written
+	kept     [1]dataplane.Frame // a packet with which a turn begins
+	received uint64             // frames
 }
 
 // pass is what becomes of one frame at the switch.
@@ -59,6 +63,7 @@ func (w *world) forward(h *host, i int32) {
 		w.loseAtSwitch(h, i)
 	case w.classify(&w.box.frame, h, w.pool.frames[i]):
 		w.decide(h, i)
+		w.replay()
 		w.arm()
 	default:
 		w.box.received++
@@ -90,6 +95,9 @@ func (w *world) decide(h *host, i int32) {
 	w.checkVerdict(h, f, reason)
 	w.checkOutputs(f)
 	w.deliver(&b.pass, f)
+	if reason == dataplane.SourceWaits {
+		w.pool.copied.note(f)
+	}
 	if b.frame.Kept {
 		w.pool.keep(i)
 	} else {
@@ -135,6 +143,7 @@ func (w *world) ticked() {
 	w.checkOutputs(nil)
 	w.deliver(&b.pass, nil)
 	b.core.PutBack()
+	w.replay()
 	w.keepTime()
 }
 

@@ -130,6 +130,7 @@ func (d drawer) cell(s *Scenario, c matrix.Cell) {
 		s.Policy.Repair, s.RepairChunks = feedback.RepairLocal, 1<<12
 	}
 	d.engine(s)
+	d.turns(s)
 	if c.Is("event", "restart") {
 		s.StoreAfter = 1
 	} else if c.Is("event", "kill") && d.oneIn(2) {

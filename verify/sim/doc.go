@@ -2,7 +2,8 @@
 // merging and the tables that run on the wire, endpoints that behave as rdma_rxe (internal/rnic),
 // and links with bandwidth, delay and queues that lose, double, delay, reorder and damage frames
 // and mark them as having met congestion. Receivers die, join and leave, hosts slow down, the
-// switch crashes and comes back, another member becomes the source.
+// switch crashes and comes back, another member becomes the source. Control stores each turn before
+// it begins, and a switch that comes back begins with the one that was stored last (turn.go).
 //
 // One seed is one run: [Draw] makes the [Scenario] of a seed, or [DrawReceivers] one with many
 // receivers, and [Runner.Run] plays the scenario. A run reads no clock, starts no goroutine and

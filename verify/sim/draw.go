@@ -80,9 +80,21 @@ func (d drawer) scenario(seed uint64, receivers, packets int) Scenario {
 	if s.has(SwitchCrash) && d.oneIn(2) {
 		s.StoreAfter = d.between(time.Microsecond, s.ackTimeout())
 	}
+	d.turns(&s)
 	d.uplinks(&s, packets)
 	s.Tagged = d.oneIn(8)
 	return s
+}
+
+// turns draws how control stores turns, if there are any.
+func (d drawer) turns(s *Scenario) {
+	if !s.has(SourceChange) || !s.has(SwitchCrash) && d.oneIn(4) {
+		return
+	}
+	s.Turns = Turns{Stored: true, Lag: pick[time.Duration](d, 0, d.between(time.Microsecond, s.ackTimeout()))}
+	if d.oneIn(2) {
+		s.Turns.LostNotes, s.Turns.Unstored = d.IntN(5), d.IntN(5)
+	}
 }
 
 // uplinks draws which hosts have routes of equal cost to two ports, and when their frames come by
@@ -259,10 +271,13 @@ func (d drawer) members(s *Scenario, packets int) {
 		h := &s.Hosts[i]
 		h.SendPSN, h.RecvPSN, h.Receiver = d.psn(), d.psn(), i > 0
 	}
+	receivers := len(s.Hosts) - 1
 	if s.has(SwitchCrash) {
+		if receivers > 1 && s.Addressing != mft.ByVirtualQPN && d.oneIn(2) {
+			d.otherSource(s, packets)
+		}
 		return
 	}
-	receivers := len(s.Hosts) - 1
 	if receivers > 1 && d.oneIn(6) {
 		f := d.moment(Join, packets)
 		f.Host = 1 + d.IntN(receivers)
@@ -292,7 +307,7 @@ func (d drawer) otherSource(s *Scenario, packets int) {
 		}
 	}
 	s.Timed = append(s.Timed, f)
-	if d.oneIn(3) && s.staysWithout(f.Host) {
+	if !s.has(SwitchCrash) && d.oneIn(3) && s.staysWithout(f.Host) {
 		leave := d.moment(SourceLeave, 1+packets/4)
 		leave.Host = f.Host
 		s.Timed = append(s.Timed, leave)

@@ -18,6 +18,9 @@ const (
 	look                         // the core looks at the frames that wait for it
 	arm                          // the core has done with what it looked at
 	adopt                        // control tells the core of a change of the group
+	takesTurn                    // control asks for the turn that a member waits for
+	turnStored                   // control has stored it
+	turnBegins                   // control lets it begin
 	flowBegins                   // the program of flow index begins
 	flowSends                    // the link of end index of a flow is idle, so the next packet may go out
 	flowExpires                  // a deadline of end index of a flow, which may have moved since

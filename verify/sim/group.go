@@ -89,6 +89,7 @@ func (w *world) makeGroup(was *mft.Group) *mft.Group {
 		Name: "g", Addressing: s.Addressing, IP: w.legOf(0).Src, QPN: groupQPN, PathMTU: s.MTUBytes, Policy: s.Policy,
 		Source: mft.Source{Leg: w.legOf(0), FirstPSN: s.Hosts[0].SendPSN},
 	}
+	g.KeepsTurns, g.Turn = s.Turns.Stored, w.turns.stored
 	g.Memory = w.makeMemory(was.Memory)
 	for i := range w.hosts {
 		if w.s.Hosts[i].Multipath {

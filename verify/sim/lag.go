@@ -167,7 +167,7 @@ func (w *world) carry(h *host, f *frame) bool {
 	}
 	w.record(&h.toSwitch, f, "carried")
 	if w.s.Policy.Repair != feedback.RepairOff {
-		w.pool.noteCarried(f)
+		w.pool.copied.note(f)
 	}
 	w.checkCopies(f, p.outputs.Copies)
 	w.deliver(p, f)
@@ -255,6 +255,7 @@ func (w *world) look() {
 		w.decide(h, at.frame)
 		e.inCore, e.since = false, 0
 	}
+	w.replay()
 	switch {
 	case w.s.Engine.Lag == 0:
 		w.arm()

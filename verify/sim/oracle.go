@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rocast/rocast/dataplane"
@@ -29,14 +30,14 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 		w.fail(Damaged, "the switch took a damaged frame of %v: %v", h, reason)
 	case dropped && !f.touched && !w.mayDrop(h, f, reason):
 		w.fail(Damaged, "the switch dropped an undamaged frame of %v: %v", h, reason)
-	case dropped && !w.membersChanged && !w.learns() && len(out.Copies)+len(out.Replies)+len(out.Notes) > 0:
+	case dropped && !w.membersChanged && !w.learns() && !waitsForTurn(reason) && len(out.Copies)+len(out.Replies)+len(out.Notes) > 0:
 		w.fail(Conserved, "a dropped frame of %v (%v) had consequences", h, reason)
 	}
 	w.membersChanged = false
 	switch {
-	case reason == dataplane.SourceBlocked || reason == dataplane.SourceOutOfStep:
+	case waitsForTurn(reason):
 		h.blocked++
-		w.checkBlocked(h, f)
+		w.checkBlocked(h, f, reason)
 	case dropped:
 	case f.stream != noStream:
 		h.place.arrive(int(f.packet))
@@ -52,12 +53,18 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 	w.noteCarried()
 }
 
+// waitsForTurn reports whether a packet was dropped because its member is not the source yet, or
+// because the source must not go on while the next turn is stored.
+func waitsForTurn(r dataplane.Reason) bool {
+	return r == dataplane.SourceBlocked || r == dataplane.SourceOutOfStep || r == dataplane.SourceWaits
+}
+
 // mayDrop reports whether the core may drop an undamaged frame: data, when another source is
 // active; feedback, when the switch cannot attribute it because it has lost its state, or when the
 // receiver does not take part.
 func (w *world) mayDrop(h *host, f *frame, reason dataplane.Reason) bool {
 	switch reason {
-	case dataplane.SourceBlocked, dataplane.SourceOutOfStep:
+	case dataplane.SourceBlocked, dataplane.SourceOutOfStep, dataplane.SourceWaits:
 		return f.stream != noStream && w.tally[SourceChange].Times > 0
 	case dataplane.NotReceiver, dataplane.NotMember:
 		return h.membership == left
@@ -87,28 +94,31 @@ func (w *world) noteProgress(h *host, d *dataplane.Frame) {
 // time has passed.
 func (w *world) checkOutputs(f *frame) {
 	out, active, claimedAt := &w.box.outputs, w.active, time.Duration(0)
-	if f != nil && f.stream != noStream {
-		// The time of the receivers begins when the first member wants to be the next source.
-		for i := range w.hosts {
-			if at := w.hosts[i].claimedAt; at > 0 && (claimedAt == 0 || at < claimedAt) {
-				claimedAt = at
-			}
-		}
+	taking := w.turns.next != nil
+	if f != nil && f.stream != noStream || taking {
+		claimedAt = w.claimedAt()
 	}
 	for k := range out.Notes {
 		w.checkNote(&out.Notes[k], f)
 	}
 	for k := range out.Replies {
-		if r := &out.Replies[k]; !r.CNP {
+		r := &out.Replies[k]
+		if r.Question {
+			w.checkQuestion(r)
+			continue
+		}
+		if !r.CNP {
 			w.checkHearer(r, f)
 		}
-		w.checkReply(&out.Replies[k])
+		w.checkReply(r)
 	}
 	for k := range out.Notes {
 		switch n := &out.Notes[k]; {
 		case n.What != feedback.NoteBehind:
 		case w.active != active:
-			w.checkLeftBehind(n, claimedAt)
+			w.checkLeftBehind(n, &w.hosts[w.active], claimedAt)
+		case taking && f == nil: // control stores with the turn who is left behind
+			w.checkLeftBehind(n, &w.hosts[w.turns.taker], claimedAt)
 		default:
 			w.checkBehind(n) // after the replies: an ACK may be what leaves the receiver behind
 		}
@@ -119,6 +129,33 @@ func (w *world) checkOutputs(f *frame) {
 	}
 	if n, most := w.box.core.RetainedBytes(w.group.ID), w.s.Policy.RepairBytes; most > 0 && n > most {
 		w.fail(Repair, "%d bytes are retained for the group, of %d", n, most)
+	}
+}
+
+// claimedAt is when the first member wanted to be the next source: the time of the receivers begins
+// there. 0: none does.
+func (w *world) claimedAt() (first time.Duration) {
+	for i := range w.hosts {
+		if at := w.hosts[i].claimedAt; at > 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// claimedFor is how long a member has wanted to be the next source.
+func (w *world) claimedFor() time.Duration {
+	if at := w.claimedAt(); at > 0 {
+		return w.now - at
+	}
+	return 0
+}
+
+// checkQuestion fails if a receiver is asked what it has though no source has sent before a crash,
+// or if the question could be a packet that the receiver expects.
+func (w *world) checkQuestion(r *dataplane.Reply) {
+	if h := &w.hosts[r.Leg.Port]; w.tally[SwitchCrash].Times == 0 || !h.counts() {
+		w.fail(Membership, "%v is asked what it has without a cause", h)
 	}
 }
 
@@ -316,11 +353,23 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 		h.membership, h.outAt = evicted, w.now
 	case feedback.NoteBehind:
 		h.behind, h.outAt = true, w.now // checkBehind looks at it when the source has been told what is due
+		if p.Ack == feedback.AckAll {
+			h.membership = evicted
+		}
 	case feedback.NoteSource:
-		w.endTurn(&w.hosts[w.active])
+		before := &w.hosts[w.active]
+		w.endTurn(before)
+		w.cut = w.cut || w.tally[SwitchCrash].Times > 0 && w.insideMessage(before)
 		w.active = h.number
 		for i := range w.hosts {
 			w.hosts[i].claimedAt, w.hosts[i].owedAt = 0, 0
+		}
+	case feedback.NoteWaits:
+		for i := range w.hosts {
+			w.hosts[i].owedAt = 0 // from now on control is to blame
+		}
+		if ok = w.s.Turns.Stored && h.number != w.active; !w.chanceOf8(w.s.Turns.LostNotes) {
+			w.step(takesTurn)
 		}
 	case feedback.NoteJoined:
 		ok = h.membership == joining && f != nil && w.joined(h, f)
@@ -330,11 +379,26 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 	}
 }
 
+// insideMessage reports whether some receiver expects a packet of source h that does not begin a
+// message. Nobody can see that after a crash: a source that is silent for longer than the box waits
+// loses its turn, and the queue pairs of the receivers refuse the next one's first packet.
+func (w *world) insideMessage(h *host) bool {
+	for i := range w.hosts {
+		r := &w.hosts[i]
+		if next := r.next[h.number]; r != h && r.counts() && next < len(h.plan.packets) && h.plan.packets[next].offset > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // checkBehind fails unless the receiver of report n, which the core calls behind, lacks a packet
 // that it cannot get any more.
 func (w *world) checkBehind(n *dataplane.Note) {
 	h, p := w.hostAt(n), &w.s.Policy
 	switch {
+	case p.Ack == feedback.AckAll && p.Evict && w.tally[SwitchCrash].Times > 0 && w.claimedFor() >= w.settleWithin():
+		// It has told nothing since the crash, and the next source can do without it.
 	case p.Ack == feedback.AckAll:
 		w.fail(Membership, "%v is called behind without a quorum", h)
 	case h.crashed || h.qp.State() != rnic.StateReady || h.ToHost.Reorder > 0 || h.ToHost.Late > 0:
@@ -356,10 +420,19 @@ func (w *world) settleWithin() time.Duration {
 	return settleWithin
 }
 
+// askWithin is how much longer it may take after a crash: the receivers are asked what they have,
+// and questions and answers may be lost, or come late.
+func (w *world) askWithin() time.Duration {
+	if w.tally[SwitchCrash].Times == 0 {
+		return 0
+	}
+	return 100*time.Millisecond + 8*w.s.ackTimeout()
+}
+
 // checkBlocked fails if host h has to wait for its turn for too long, though the source before it
 // has heard that everything is acknowledged. That source receives from then on, so as many
 // receivers are left as there were for it, unless one has left the group.
-func (w *world) checkBlocked(h *host, f *frame) {
+func (w *world) checkBlocked(h *host, f *frame, reason dataplane.Reason) {
 	before := &w.hosts[w.active]
 	if int(f.packet) != h.seen {
 		return
@@ -367,25 +440,28 @@ func (w *world) checkBlocked(h *host, f *frame) {
 	if h.claimedAt == 0 {
 		h.claimedAt = w.now
 	}
+	if reason == dataplane.SourceWaits || slices.ContainsFunc(w.box.outputs.Notes, func(n dataplane.Note) bool { return n.What == feedback.NoteWaits }) {
+		return // its turn comes as soon as control has stored it
+	}
 	receives := before.membership == member && !before.behind && before.weight() >= h.weight()
 	spares := w.s.Policy.Ack == feedback.AckAll || receives && w.tally[Leave].Times == 0
-	if !spares || !before.started || !before.over() || before.status != rnic.Success {
+	if !spares || w.waitsInVain(h) || w.turns.next != nil || !before.started || !before.over() || before.status != rnic.Success {
 		h.owedAt = 0
 		return
 	}
 	if h.owedAt == 0 {
 		h.owedAt = w.now
 	}
-	if w.now-h.owedAt >= w.settleWithin() {
+	if w.now-h.owedAt >= w.settleWithin()+w.askWithin() {
 		w.fail(Ends, "%v waits for its turn since %v, and %v has ended its own", h, h.owedAt, before)
 	}
 }
 
-// checkLeftBehind fails unless the source that begins may do so without the receiver of report n:
+// checkLeftBehind fails unless a source may begin without the receiver of report n:
 // the policy can do without it, and the receiver had its time to show that it has everything of the
 // source before.
-func (w *world) checkLeftBehind(n *dataplane.Note, claimedAt time.Duration) {
-	h, p, source, left := w.hostAt(n), &w.s.Policy, &w.hosts[w.active], 0
+func (w *world) checkLeftBehind(n *dataplane.Note, source *host, claimedAt time.Duration) {
+	h, p, left := w.hostAt(n), &w.s.Policy, 0
 	for i := range w.hosts {
 		if r := &w.hosts[i]; r != source && r.counts() && !r.behind {
 			left += r.weight()

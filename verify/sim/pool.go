@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/rocast/rocast/dataplane"
@@ -61,14 +62,14 @@ func (f *frame) inherit(other *frame) {
 type pool struct {
 	frames   []*frame
 	free     []int32
-	retained int                // frames
-	carried  map[roce.PSN]known // by the engine, which may retain them
+	retained int    // frames
+	copied   copied // packets of which the switch may have copied the bytes
 }
 
 func (p *pool) reset() {
 	p.free = p.free[:0]
 	p.retained = 0
-	clear(p.carried)
+	p.copied = copied{}
 	for i := range p.frames {
 		p.frames[i].retained = false
 		p.free = append(p.free, int32(i))
@@ -111,14 +112,27 @@ func (p *pool) takeBack(i int32) {
 	p.giveBack(i)
 }
 
-// noteCarried notes what the oracle knows of a frame that the engine retains.
-func (p *pool) noteCarried(f *frame) {
-	if p.carried == nil {
-		p.carried = map[roce.PSN]known{}
-	}
+// copied is what the oracle knows of packets of which the switch keeps the bytes: the engine
+// retains them, or a member waits for its turn with them.
+type copied map[packetKey]known
+
+// packetKey names a packet by what its bytes say.
+type packetKey struct {
+	from netip.Addr
+	psn  roce.PSN
+}
+
+func keyOfPacket(b []byte) (k packetKey, ok bool) {
 	var v roce.View
-	if v.Decode(f.data(), f.bytes) == nil {
-		p.carried[v.PSN(f.data())] = f.known
+	if v.Decode(b, len(b)) != nil {
+		return k, false
+	}
+	return packetKey{v.SrcIP(b), v.PSN(b)}, true
+}
+
+func (c copied) note(f *frame) {
+	if k, ok := keyOfPacket(f.data()); ok {
+		c[k] = f.known
 	}
 }
 
@@ -133,15 +147,14 @@ func (p *pool) Put(f *dataplane.Frame) {
 // Get is part of dataplane.Pool.
 func (p *pool) Get(*dataplane.Frame) bool { return false }
 
-// Load makes f a frame that the core retains, of what the engine retained.
+// Load makes f a frame that the core retains, of the bytes that the switch has kept.
 func (p *pool) Load(f *dataplane.Frame, b []byte) bool {
 	i := p.lend()
 	p.keep(i)
 	to := p.frames[i]
 	to.bytes = copy(to.buf[headroom:], b)
-	var v roce.View
-	if v.Decode(b, len(b)) == nil {
-		to.known = p.carried[v.PSN(b)]
+	if k, ok := keyOfPacket(b); ok {
+		to.known = p.copied[k]
 	}
 	f.Buf, f.Start, f.Chunks[0] = to.buf[:], headroom, uint64(i)
 	fragment(f, to.data())

@@ -24,7 +24,7 @@ func (w *world) checkEnd(h *host, n int, s roce.Syndrome) {
 	i, ok := h.plan.messagesBefore(max(n, 0)), false
 	switch s {
 	case roce.NAKInvalidRequest:
-		ok = n >= 0 && h.plan.reads(n)
+		ok = n >= 0 && (h.plan.reads(n) || w.cut)
 	case roce.NAKRemoteAccess:
 		ok = w.refusedBySome(h, i)
 	case roce.NAKRemoteOperational:
@@ -145,6 +145,32 @@ func (w *world) living(h *host) (n int) {
 	return n
 }
 
+// waitsInVain reports whether a crash keeps source h from its turn for ever: it was left out of the
+// group, or too few receivers live that have everything of the source before. The source before may
+// also have ended without the switch knowing that: an old packet of it came last.
+func (w *world) waitsInVain(h *host) bool {
+	before, able, all := &w.hosts[w.active], 0, 0
+	if h == before || w.tally[SwitchCrash].Times == 0 {
+		return false
+	}
+	for i := range w.hosts {
+		r := &w.hosts[i]
+		if r == h || !r.counts() {
+			continue
+		}
+		all += r.weight()
+		if !r.crashed && r.qp.State() == rnic.StateReady && (r == before || r.next[before.number] > before.merged.acked) {
+			able += r.weight()
+		}
+	}
+	need := all
+	if w.s.Policy.Ack != feedback.AckAll {
+		need = int(w.s.Policy.Ack)
+	}
+	ended := before.over() && before.place != unplaced && before.place.last < before.merged.acked
+	return h.membership == left || able < need || ended
+}
+
 // lacksForGood reports whether a source is past what receiver r of a quorum lacks, whether the
 // switch knows that or not yet, and the switch has not retained it.
 func (w *world) lacksForGood(r, h *host) bool {
@@ -158,6 +184,21 @@ func (w *world) lacksForGood(r, h *host) bool {
 func (w *world) hangs(h *host) bool {
 	unknown := w.tally[SwitchCrash].Times+w.tally[ReceiverCrash].Times > 0
 	return w.box.core != nil && w.s.RetryCount == retryForEver && unknown && w.living(h) < max(1, int(w.s.Policy.Ack))
+}
+
+// allHang reports whether all sources that have not ended may retry for ever. One that waits for
+// its turn does if the source does, or if its turn can never come.
+func (w *world) allHang() bool {
+	active := &w.hosts[w.active]
+	stands := !active.over() && w.hangs(active)
+	for i := range w.hosts {
+		h := &w.hosts[i]
+		waits := h != active && stands || w.waitsInVain(h)
+		if !h.over() && !waits && !w.hangs(h) {
+			return false
+		}
+	}
+	return true
 }
 
 // checkHanging fails unless the switch has reported each receiver that has asked for what source h,
@@ -186,7 +227,7 @@ func (w *world) finish() {
 	for i := range w.hosts {
 		h := &w.hosts[i]
 		w.checkMemory(h)
-		if h.qp.State() == rnic.StateError && !h.keyLost && h.status == rnic.Success {
+		if h.qp.State() == rnic.StateError && !h.keyLost && !w.cut && h.status == rnic.Success {
 			w.fail(Ends, "%v: its queue pair is in error without a reason", h)
 		}
 	}

@@ -38,6 +38,7 @@ type Scenario struct {
 	// of the switch after that leaves the receiver out; after any other one it counts again. 0:
 	// control stores nothing.
 	StoreAfter time.Duration
+	Turns      Turns
 
 	// CNPInterval is the least time between two congestion notifications of one host; 0: no host
 	// sends any, and no queue marks packets.

@@ -1,5 +1,7 @@
 package sim
 
+import "time"
+
 // beginFault begins timed fault number k.
 func (w *world) beginFault(k int) {
 	f := &w.s.Timed[k]
@@ -13,8 +15,8 @@ func (w *world) beginFault(k int) {
 	}
 	switch f.Kind {
 	case SwitchCrash:
-		if w.box.down++; w.box.down == 1 {
-			w.storeOut()
+		if w.box.down++; w.box.down == 1 && w.s.StoreAfter > 0 {
+			w.storeOut(w.s.StoreAfter)
 		}
 		w.stopEngine()
 	case ReceiverCrash:
@@ -65,16 +67,18 @@ func (w *world) endFault(f *Timed) {
 		w.hosts[i].place, w.hosts[i].grant, w.hosts[i].asked = unplaced, noGrant, nowhere
 	}
 	w.recall()
+	w.recallTurn()
 	if err := w.openSwitch(true); err != nil {
 		panic("sim: restart the switch: " + err.Error()) // it was opened before
 	}
 }
 
-// storeOut notes at a crash which receivers control has stored as out of the group.
-func (w *world) storeOut() {
+// storeOut notes which receivers control has stored as out of the group: those that have been so
+// for some time.
+func (w *world) storeOut(after time.Duration) {
 	for i := range w.hosts {
 		h := &w.hosts[i]
-		if isOut := h.membership == evicted || h.behind; isOut && w.s.StoreAfter > 0 && w.now-h.outAt >= w.s.StoreAfter {
+		if isOut := h.membership == evicted || h.behind; isOut && w.now-h.outAt >= after {
 			h.storedOut = true
 		}
 	}

@@ -96,8 +96,8 @@ type treeBox struct {
 // boxPool is a pool with the frames that one box retains.
 type boxPool struct {
 	*pool
-	kept    map[int32]bool
-	carried map[roce.PSN]known
+	kept   map[int32]bool
+	copied copied
 }
 
 func (p *boxPool) keep(i int32) {
@@ -113,9 +113,9 @@ func (p *boxPool) Put(f *dataplane.Frame) {
 }
 
 func (p *boxPool) Load(f *dataplane.Frame, b []byte) bool {
-	p.pool.carried, p.carried = p.carried, p.pool.carried
+	p.pool.copied, p.copied = p.copied, p.pool.copied
 	ok := p.pool.Load(f, b)
-	p.pool.carried, p.carried = p.carried, p.pool.carried
+	p.pool.copied, p.copied = p.copied, p.pool.copied
 	p.kept[int32(f.Chunks[0])] = true
 	return ok
 }
@@ -128,7 +128,7 @@ func (p *boxPool) crash() {
 		}
 	}
 	clear(p.kept)
-	clear(p.carried)
+	clear(p.copied)
 }
 
 // RunTree plays s. The error says why a scenario cannot be set up.
@@ -174,7 +174,7 @@ func (t *treeRun) open() error {
 		b.toParent.reset(&b.Up, t.linkNumber(i), true)
 		b.toBox.reset(&b.Down, t.linkNumber(i), false)
 		b.copied = make([]int, len(w.hosts[0].plan.packets))
-		b.pool = boxPool{pool: &w.pool, kept: map[int32]bool{}, carried: map[roce.PSN]known{}}
+		b.pool = boxPool{pool: &w.pool, kept: map[int32]bool{}, copied: copied{}}
 	}
 	for h := 1; h < len(s.At); h++ {
 		t.boxes[s.At[h]].hosts = append(t.boxes[s.At[h]].hosts, h)
@@ -389,10 +389,7 @@ func (t *treeRun) carried(b *treeBox, f *frame) {
 	w.carried.Carried++
 	t.note(b, f, "carried")
 	if b.Policy.Repair != feedback.RepairOff {
-		var v roce.View
-		if v.Decode(f.data(), f.bytes) == nil {
-			b.pool.carried[v.PSN(f.data())] = f.known
-		}
+		b.pool.copied.note(f)
 	}
 	t.took(b, f, dataplane.Reason(feedback.Forwarded))
 	w.checkCopies(f, b.outputs.Copies)

@@ -26,6 +26,8 @@ type world struct {
 	active         int   // the host that the switch takes for the source
 	notifying      *host // the switch is handling a notification of this host
 	box            box
+	turns          turns
+	cut            bool // a turn began inside a message of the source before
 
 	failure  *Failure
 	tally    Tally
@@ -50,6 +52,7 @@ func (w *world) begin(s *Scenario) {
 func (w *world) open(s *Scenario) error {
 	w.begin(s)
 	w.box.reset()
+	w.turns, w.cut = turns{old: w.turns.old}, false
 	w.longestSend, w.membersChanged, w.active, w.notifying, w.hops, w.memories = longestSend(s), false, 0, nil, 0, 0
 	for len(w.hosts) < len(s.Hosts) {
 		w.hosts = append(w.hosts, host{})
@@ -91,8 +94,10 @@ func (w *world) play(handle func(*event), finish func()) {
 			return
 		}
 		if e.at > w.s.Limit {
-			if h := &w.hosts[w.active]; w.hangs(h) {
-				w.checkHanging(h)
+			if w.allHang() {
+				if h := &w.hosts[w.active]; !h.over() {
+					w.checkHanging(h)
+				}
 			} else {
 				w.fail(Ends, "not over in time: %s", w.progress())
 			}
@@ -131,6 +136,8 @@ func (w *world) handle(e *event) {
 		w.beginFault(int(e.index))
 	case faultEnds:
 		w.endFault(&w.s.Timed[e.index])
+	case takesTurn, turnStored, turnBegins:
+		w.atControl(e)
 	default:
 		w.atEngine(e)
 	}
