@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,20 +13,13 @@ import (
 	"github.com/rocast/rocast/internal/testlab/boxes"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	boxes.RemoveProgram()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { boxes.Main(m) }
 
 // testSite returns a site for a test.
 func testSite(t *testing.T, memory int) *site {
 	t.Helper()
 	testlab.NeedRoot(t)
-	program, err := boxes.Program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := boxes.MustProgram(t)
 	s, err := open(context.Background(), filepath.Dir(program), 100_000_000, calmTimeout, memory)
 	testlab.Permitted(t, err)
 	t.Cleanup(func() {
@@ -180,10 +172,7 @@ func TestMarks(t *testing.T) {
 // there is not is refused.
 func TestTheShortFormRuns(t *testing.T) {
 	testlab.NeedRoot(t)
-	program, err := boxes.Program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := boxes.MustProgram(t)
 	tiny := plan{rounds: 1, span: 20 * time.Millisecond, latency: time.Millisecond, latencySizes: []int{64}, broadcast: time.Millisecond,
 		broadcastSize: []int{64, 4096}, rates: []int{0, 3906}, loss: 20 * time.Millisecond}
 	b := &bench{plan: tiny, bin: filepath.Dir(program), rate: 100_000_000}

@@ -3,13 +3,10 @@ package cm
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/internal/testlab/boxes"
 	"github.com/rocast/rocast/internal/testlab/netns"
@@ -21,12 +18,8 @@ import (
 // daemon, and how long to one of them directly. The hosts are sockets that answer at once, so the
 // difference is the box's.
 func BenchmarkConnect(b *testing.B) {
-	program, err := boxes.Program()
-	if err != nil {
-		b.Fatal(err)
-	}
 	defer boxes.RemoveProgram()
-	l := newBed(b, program)
+	l := newBed(b)
 	for _, way := range []struct {
 		name string
 		to   netip.Addr
@@ -52,7 +45,7 @@ type benchBed struct {
 	next      uint32
 }
 
-func newBed(b *testing.B, program string) *benchBed {
+func newBed(b *testing.B) *benchBed {
 	box := netns.New(b)
 	for _, args := range [][]string{{"link", "add", "br0", "type", "bridge"}, {"addr", "add", "10.77.0.254/24", "dev", "br0"}, {"link", "set", "br0", "up"}} {
 		if _, err := box.Exec("ip", args...); err != nil {
@@ -84,31 +77,18 @@ func newBed(b *testing.B, program string) *benchBed {
 	for _, r := range l.receivers {
 		go answer(r)
 	}
-	l.up(b, box, program)
+	l.up(b, box)
 	return l
 }
 
 // up starts the daemon, and brings the group IP up.
-func (l *benchBed) up(b *testing.B, box *netns.NS, program string) {
-	dir, err := os.MkdirTemp("", "rcx") // short: the path of a socket has its limit
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { os.RemoveAll(dir) })
-	d := &boxes.Daemon{Program: program, Config: filepath.Join(dir, "rocastd.yaml"), Socket: filepath.Join(dir, "s")}
-	config := fmt.Sprintf("ports: ['eth*']\nsocket: %s\nstateDir: %s\n", d.Socket, filepath.Join(dir, "state"))
-	if err := os.WriteFile(d.Config, []byte(config), 0o600); err != nil {
-		b.Fatal(err)
-	}
-	if err := d.Start(b.Context(), box); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { d.Kill() })
+func (l *benchBed) up(b *testing.B, box *netns.NS) {
+	d := boxes.Launch(b, box, boxes.Ports("eth*"))
 	request := api.CMRequest{GroupIP: groupIP.String(), Port: 7174}
 	for _, r := range l.receivers {
 		request.Receivers = append(request.Receivers, r.ip.String())
 	}
-	if _, err := client.New(d.Socket).CMUp(b.Context(), request); err != nil {
+	if _, err := d.Client().CMUp(b.Context(), request); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -35,6 +35,14 @@ func Long(t testing.TB) {
 	}
 }
 
+// Must fails the test if there is an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Permitted skips the test if err says that root lacks a capability, as in a container, and fails
 // it if there is another error.
 func Permitted(t testing.TB, err error) {

@@ -3,7 +3,6 @@ package branches
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -48,11 +47,7 @@ type receiver struct {
 	memory []byte
 }
 
-func TestMain(m *testing.M) {
-	status := m.Run()
-	boxes.RemoveProgram()
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { boxes.Main(m) }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
@@ -64,8 +59,6 @@ func newSiteOf(t *testing.T, between fabric.Between, ipv6 bool, spare int, prepa
 	t.Helper()
 	testlab.NeedRoot(t)
 	s := &site{t: t, lab: &fabric.Fabric{}}
-	program, err := boxes.Program()
-	s.check(err)
 	t.Cleanup(func() { s.check(s.lab.Close()) })
 	for _, hosts := range []int{2, 1, 2} {
 		_, err := s.lab.AddBox(bed.Options{Hosts: hosts + spare, IPv6: ipv6})
@@ -78,7 +71,8 @@ func newSiteOf(t *testing.T, between fabric.Between, ipv6 bool, spare int, prepa
 	if prepare != nil {
 		prepare(s)
 	}
-	s.set, err = boxes.New(s.lab, filepath.Dir(program), "leaf1", "spine", "leaf2")
+	var err error
+	s.set, err = boxes.New(s.lab, filepath.Dir(boxes.MustProgram(t)), "leaf1", "spine", "leaf2")
 	s.check(err)
 	t.Cleanup(func() { s.check(s.set.Close()) })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -60,26 +58,19 @@ func newTwoWays(t *testing.T) *twoWays {
 	w.switchLastHost()
 	ca, err := certs.NewAuthority(t.TempDir())
 	w.check(err)
-	program, err := boxes.Program()
-	w.check(err)
 	for i, b := range w.lab.Boxes {
 		w.prepare(i)
 		for _, h := range b.Hosts[:2] {
 			w.run(h.NS, "ip route add default via %v", b.IP())
 		}
-		dir, err := os.MkdirTemp("", "rco") // short: the path of a socket has its limit
+		cert, key, err := ca.Issue(t.TempDir(), time.Now().Add(certs.Lifetime), fmt.Sprintf("leaf%d", i+1))
 		w.check(err)
-		t.Cleanup(func() { w.check(os.RemoveAll(dir)) })
-		cert, key, err := ca.Issue(dir, time.Now().Add(certs.Lifetime), fmt.Sprintf("leaf%d", i+1))
+		w.daemons[i], err = boxes.NewDaemon(boxes.MustProgram(t), boxes.Ports(b.Ports()...)+fmt.Sprintf(
+			"api: {listen: 0.0.0.0:7471, cert: %s, key: %s, ca: %s}\n"+
+				"neighbours: [{name: leaf%d, address: %v, local: %v, url: \"https://%v:7471\", behind: [%v]}]\n",
+			cert, key, ca.Path, 2-i, loopback(1-i), loopback(i), loopback(1-i), netip.PrefixFrom(w.lab.Boxes[1-i].IP(), 22).Masked()))
 		w.check(err)
-		text := fmt.Sprintf("ports: [%s]\nsocket: %s/s\nstateDir: %s/state\napi: {listen: 0.0.0.0:7471, cert: %s, key: %s, ca: %s}\n"+
-			"neighbours: [{name: leaf%d, address: %v, local: %v, url: \"https://%v:7471\", behind: [%v]}]\n",
-			strings.Join(b.Ports(), ", "), dir, dir, cert, key, ca.Path,
-			2-i, loopback(1-i), loopback(i), loopback(1-i), netip.PrefixFrom(w.lab.Boxes[1-i].IP(), 22).Masked())
-		config := filepath.Join(dir, "rocastd.yaml")
-		w.check(os.WriteFile(config, []byte(text), 0o600))
-		w.daemons[i] = &boxes.Daemon{Program: program, Config: config, Socket: filepath.Join(dir, "s")}
-		t.Cleanup(func() { _ = w.daemons[i].Kill() }) // it may have ended
+		t.Cleanup(func() { w.check(w.daemons[i].Remove()) })
 	}
 	w.routes("primary")
 	for i := range w.daemons {

@@ -37,9 +37,7 @@ var knownFailures = []matrix.Rule{}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	status := m.Run()
-	boxes.RemoveProgram()
-	os.Exit(status)
+	boxes.Main(m)
 }
 
 // chosen returns the cells to run.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -127,9 +126,7 @@ func (l *lab) buildTree(o bed.Options) {
 	}
 	_, err := f.Join(f.Boxes[0], f.Boxes[1], fabric.Router, 1, 0)
 	l.check(err)
-	program, err := boxes.Program()
-	l.check(err)
-	set, err := boxes.New(f, filepath.Dir(program), "root", "leaf")
+	set, err := boxes.New(f, filepath.Dir(boxes.MustProgram(l.t)), "root", "leaf")
 	l.check(err)
 	l.t.Cleanup(func() { l.check(set.Close()) })
 	for i, b := range set.Boxes {
@@ -157,21 +154,12 @@ func (l *lab) add(b *bed.Bed, h *bed.Host, p port) {
 
 // daemon starts a daemon with these ports, and more lines of config.
 func (l *lab) daemon(ns *netns.NS, ports []string, lines string) *box {
-	program, err := boxes.Program()
-	l.check(err)
-	dir, err := os.MkdirTemp("", "rcm") // short: the path of a socket has its limit
-	l.check(err)
-	l.t.Cleanup(func() { l.check(os.RemoveAll(dir)) })
-	d := &boxes.Daemon{Program: program, Config: filepath.Join(dir, "rocastd.yaml"), Socket: filepath.Join(dir, "s")}
+	d := boxes.Launch(l.t, ns, boxes.Ports(ports...)+lines)
 	b := &box{
-		ns: ns, client: d.Client(), stop: d.Stop, kill: d.Kill, log: d.Log, stateDir: filepath.Join(dir, "state"),
+		ns: ns, client: d.Client(), stop: d.Stop, kill: d.Kill, log: d.Log, stateDir: d.StateDir(),
 		start: func(ctx context.Context) error { return d.Start(ctx, ns) },
 	}
-	config := fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\n%s", strings.Join(ports, ", "), d.Socket, b.stateDir, lines)
-	l.check(os.WriteFile(d.Config, []byte(config), 0o600))
-	l.t.Cleanup(func() { _ = d.Kill() }) // it may have ended
 	l.boxes = append(l.boxes, b)
-	l.begin(b)
 	return b
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -31,11 +29,7 @@ const (
 	patience   = 60 * time.Second
 )
 
-func TestMain(m *testing.M) {
-	status := m.Run()
-	boxes.RemoveProgram()
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { boxes.Main(m) }
 
 // lab is a switch with hosts and boxes. The switch is a bed whose box runs no daemon.
 //
@@ -55,8 +49,7 @@ type box struct {
 	t      *testing.T
 	ns     *netns.NS
 	port   netns.Link // eth1
-	dir    string
-	daemon boxes.Daemon
+	daemon *boxes.Daemon
 }
 
 type receiver struct {
@@ -72,17 +65,14 @@ func newLab(t *testing.T, boxes int) *lab {
 	var err error
 	l.Bed, err = bed.New(bed.Options{Hosts: 4})
 	testlab.Permitted(t, err)
-	t.Cleanup(func() { check(t, l.Bed.Close()) })
+	t.Cleanup(func() { testlab.Must(t, l.Bed.Close()) })
 	for i := range boxes {
 		b := &box{t: t, ns: netns.New(t)}
 		end := fmt.Sprintf("box%d", i+1)
 		b.port, _ = netns.Veth(t, b.ns, "eth1", l.Box, end, netns.VethOptions{})
-		check(t, b.port.AddAddress(fmt.Sprintf("10.77.3.%d/22", 10+i)))
+		testlab.Must(t, b.port.AddAddress(fmt.Sprintf("10.77.3.%d/22", 10+i)))
 		run(t, l.Box, "ip", "link", "set", end, "master", bed.Bridge)
 		run(t, l.Box, "ethtool", "-K", end, "gro", "on") // so that it takes what XDP redirects to it
-		b.dir, err = os.MkdirTemp("", "rcs")             // short: the path of a socket has its limit
-		check(t, err)
-		t.Cleanup(func() { check(t, os.RemoveAll(b.dir)) })
 		l.boxes = append(l.boxes, b)
 	}
 	return l
@@ -91,25 +81,15 @@ func newLab(t *testing.T, boxes int) *lab {
 func run(t *testing.T, in *netns.NS, name string, args ...string) string {
 	t.Helper()
 	out, err := in.Exec(name, args...)
-	check(t, err)
+	testlab.Must(t, err)
 	return out
 }
 
-// start starts the box's daemon with more lines of config, and waits until it answers.
+// start starts the box's daemon with more lines of config.
 func (b *box) start(lines string) {
 	b.t.Helper()
-	program, err := boxes.Program()
-	check(b.t, err)
-	config := fmt.Sprintf("ports: [eth1]\nsocket: %s\nstateDir: %s\n%s", b.path("s"), b.path("state"), lines)
-	check(b.t, os.WriteFile(b.path("rocastd.yaml"), []byte(config), 0o600))
-	b.daemon = boxes.Daemon{Program: program, Config: b.path("rocastd.yaml"), Socket: b.path("s")}
-	b.t.Cleanup(func() { _ = b.daemon.Kill() }) // it may have ended
-	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
-	defer cancel()
-	check(b.t, b.daemon.Start(ctx, b.ns))
+	b.daemon = boxes.Launch(b.t, b.ns, boxes.Ports("eth1")+lines)
 }
-
-func (b *box) path(name string) string { return filepath.Join(b.dir, name) }
 
 func (b *box) client() *client.Client { return b.daemon.Client() }
 
@@ -125,14 +105,11 @@ func (l *lab) create(at *box, ip netip.Addr, memory int, keys string) {
 	for i, h := range l.Hosts[1:] {
 		fmt.Fprintf(&text, "  - {ip: %v, qpn: %d, psn: %d, regions: {va: 0, length: %d, rkey: 7}}\n", h.IP, 100+i, 1000*i, memory)
 	}
-	if _, err := at.client().CreateGroup(t.Context(), []byte(text.String())); err != nil {
-		t.Fatalf("%v\n%s\n%s", err, &text, at.daemon.Log())
-	}
-	testlab.Eventually(t, patience, "all members are reached", func() bool { return at.group().State == api.Ready }, at.daemon.Log)
+	at.daemon.Create(t, groupName, text.String())
 	for i, h := range l.Hosts[1:] {
 		r := &receiver{Host: h, memory: make([]byte, memory)}
 		l.receivers = append(l.receivers, r)
-		check(t, h.RNIC.Register(rnic.Region{VA: 0, RKey: 7, Access: rnic.RemoteWrite, Bytes: r.memory}))
+		testlab.Must(t, h.RNIC.Register(rnic.Region{VA: 0, RKey: 7, Access: rnic.RemoteWrite, Bytes: r.memory}))
 		l.connect(h, roce.QPN(100+i), 0, roce.PSN(1000*i))
 	}
 	l.source = l.connect(l.Hosts[0], 17, 16777200, 0)
@@ -144,19 +121,14 @@ func (l *lab) connect(h *bed.Host, qpn roce.QPN, sends, expects roce.PSN) *endpo
 	c := bed.QP(qpn, sends, pathMTU)
 	c.Timeout, c.RetryCount = 16, 6
 	qp, err := h.RNIC.NewQP(c)
-	check(l.t, err)
+	testlab.Must(l.t, err)
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
-	check(l.t, qp.Connect(ctx, endpoint.Peer{IP: l.ip, QPN: groupQPN, PSN: expects}))
+	testlab.Must(l.t, qp.Connect(ctx, endpoint.Peer{IP: l.ip, QPN: groupQPN, PSN: expects}))
 	return qp
 }
 
-func (b *box) group() api.Group {
-	b.t.Helper()
-	g, err := b.client().Group(b.t.Context(), groupName)
-	check(b.t, err)
-	return g
-}
+func (b *box) group() api.Group { return b.daemon.Group(b.t, groupName) }
 
 // write fills the group's memory with new data and returns the longest time between two
 // completions. It calls midway when half of the WRITEs are complete, if midway is not nil. All
@@ -186,11 +158,4 @@ func (l *lab) text() (all string) {
 		all += fmt.Sprintf("box %d:\n%s\n", i+1, b.daemon.Log())
 	}
 	return all
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -50,9 +50,9 @@ var virtualIP = netip.MustParseAddr("10.77.3.200")
 // routeVirtually makes the interface of the virtual router, which is down.
 func (b *box) routeVirtually() {
 	b.t.Helper()
-	check(b.t, b.ns.Sysctl("net.ipv4.conf.eth1.arp_ignore", "1")) // the address has the virtual MAC only
+	testlab.Must(b.t, b.ns.Sysctl("net.ipv4.conf.eth1.arp_ignore", "1")) // the address has the virtual MAC only
 	run(b.t, b.ns, "ip", "link", "add", "link", "eth1", "name", virtualName, "address", virtualMAC, "type", "macvlan", "mode", "private")
-	check(b.t, b.ns.Sysctl("net.ipv4.conf."+virtualName+".arp_notify", "1")) // say so to the switch when it comes up
+	testlab.Must(b.t, b.ns.Sysctl("net.ipv4.conf."+virtualName+".arp_notify", "1")) // say so to the switch when it comes up
 }
 
 // hold gives the address and the MAC to the box.
@@ -78,12 +78,12 @@ func TestAnotherBoxTakesOverWithAddressAndMAC(t *testing.T) {
 			cluster := etcd.Start(t, 1)
 			l := newLab(t, 2)
 			ca, err := certs.NewAuthority(t.TempDir())
-			check(t, err)
+			testlab.Must(t, err)
 			config := make([]string, 2)
 			for i, b := range l.boxes {
 				b.routeVirtually()
-				cert, key, err := ca.Issue(b.dir, time.Now().Add(certs.Lifetime), fmt.Sprintf("box%d", i+1))
-				check(t, err)
+				cert, key, err := ca.Issue(t.TempDir(), time.Now().Add(certs.Lifetime), fmt.Sprintf("box%d", i+1))
+				testlab.Must(t, err)
 				config[i] = fmt.Sprintf("engine: %s\nstore: etcd\netcd: {endpoints: [\"%s\"], lease: 60s}\n"+
 					"api: {listen: 0.0.0.0:7471, cert: %s, key: %s, ca: %s}\n", engine, cluster.Reach(t, b.ns), cert, key, ca.Path)
 			}
@@ -95,12 +95,12 @@ func TestAnotherBoxTakesOverWithAddressAndMAC(t *testing.T) {
 			l.create(first, virtualIP, 8<<20, "addressing: switch-ip\nrepair: local")
 			l.write(1, nil)
 			outage := l.write(2, func() {
-				check(t, first.daemon.Kill())
+				testlab.Must(t, first.daemon.Kill())
 				first.drop()
 				second.hold()
 			})
 			t.Logf("killed: no progress for %v", outage.Round(time.Millisecond))
-			first.start(config[0])
+			first.daemon.StartFor(t, first.ns)
 			outage = l.write(3, func() {
 				second.drop()
 				first.hold()

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -30,11 +28,7 @@ const (
 	patience  = 60 * time.Second
 )
 
-func TestMain(m *testing.M) {
-	status := m.Run()
-	boxes.RemoveProgram()
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { boxes.Main(m) }
 
 // options say what a tree is like.
 type options struct {
@@ -61,8 +55,7 @@ type tree struct {
 type box struct {
 	*fabric.Box
 	tree    *tree
-	dir     string
-	daemon  boxes.Daemon
+	daemon  *boxes.Daemon
 	members []string // lines of the group file
 }
 
@@ -85,7 +78,7 @@ func newTree(t *testing.T, o options, hosts, parents []int) *tree {
 	t.Helper()
 	testlab.NeedRoot(t)
 	tr := &tree{t: t, o: o, lab: &fabric.Fabric{}}
-	t.Cleanup(func() { check(t, tr.lab.Close()) })
+	t.Cleanup(func() { testlab.Must(t, tr.lab.Close()) })
 	for i, n := range hosts {
 		add := tr.lab.AddBox
 		if o.between == fabric.Flat {
@@ -93,20 +86,15 @@ func newTree(t *testing.T, o options, hosts, parents []int) *tree {
 		}
 		b, err := add(bed.Options{Hosts: n, IPv6: o.ipv6, LossPerMillion: o.loss, Seed: uint32(100 * (i + 1))})
 		testlab.Permitted(t, err)
-		dir, err := os.MkdirTemp("", "rct") // short: the path of a socket has its limit
-		check(t, err)
-		t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
-		added := &box{Box: b, tree: tr, dir: dir}
-		t.Cleanup(func() { _ = added.daemon.Kill() }) // it may have ended
-		tr.boxes = append(tr.boxes, added)
+		tr.boxes = append(tr.boxes, &box{Box: b, tree: tr})
 	}
 	for i, parent := range parents {
 		_, err := tr.lab.Join(tr.boxes[parent].Box, tr.boxes[i+1].Box, o.between, uint32(i+1), o.loss)
-		check(t, err)
+		testlab.Must(t, err)
 	}
 	tr.cast(parents)
 	for _, b := range tr.boxes {
-		b.start()
+		b.daemon = boxes.Launch(t, b.Box.Box, boxes.Ports(b.Ports()...)+"engine: "+o.engine+"\n")
 		b.create()
 	}
 	tr.connect()
@@ -167,23 +155,6 @@ func (tr *tree) linkLine(far, near linkEnd, source bool) string {
 	return fmt.Sprintf("{%s, psn: %d, %s}", link, near.sends, regions)
 }
 
-// start starts the box's daemon and waits until it answers.
-func (b *box) start() {
-	t := b.tree.t
-	t.Helper()
-	program, err := boxes.Program()
-	check(t, err)
-	config := fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\nengine: %s\n", strings.Join(b.Ports(), ", "),
-		b.path("rocast.sock"), b.path("state"), b.tree.o.engine)
-	check(t, os.WriteFile(b.path("rocastd.yaml"), []byte(config), 0o600))
-	b.daemon = boxes.Daemon{Program: program, Config: b.path("rocastd.yaml"), Socket: b.path("rocast.sock")}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	check(t, b.daemon.Start(ctx, b.Box.Box))
-}
-
-func (b *box) path(name string) string { return filepath.Join(b.dir, name) }
-
 func (b *box) client() *client.Client { return b.daemon.Client() }
 
 // create makes the box's part of the group and waits until its members are reached.
@@ -192,32 +163,23 @@ func (b *box) create() {
 	t.Helper()
 	text := fmt.Sprintf("name: %s\nip: %v\nqpn: %d\nmtu: %d\nmemory: {va: %#x, length: %d, rkey: %#x}\n%s\nmembers:\n  - %s\n",
 		groupName, b.GroupIP(), groupQPN, pathMTU, memoryVA, b.tree.o.memory, memoryKey, b.tree.o.keys, strings.Join(b.members, "\n  - "))
-	if _, err := b.client().CreateGroup(t.Context(), []byte(text)); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	testlab.Eventually(t, patience, "all members are reached", func() bool { return b.group().State == api.Ready },
-		func() string { return fmt.Sprintf("%+v", b.group().Members) })
+	b.daemon.Create(t, groupName, text)
 }
 
-func (b *box) group() api.Group {
-	b.tree.t.Helper()
-	g, err := b.client().Group(b.tree.t.Context(), groupName)
-	check(b.tree.t, err)
-	return g
-}
+func (b *box) group() api.Group { return b.daemon.Group(b.tree.t, groupName) }
 
 // connect connects the queue pairs of all hosts to the group of their box.
 func (tr *tree) connect() {
 	t := tr.t
 	t.Helper()
 	for _, h := range tr.hosts {
-		check(t, h.RNIC.Register(rnic.Region{VA: h.va, RKey: h.rkey, Access: rnic.RemoteWrite, Bytes: h.memory}))
+		testlab.Must(t, h.RNIC.Register(rnic.Region{VA: h.va, RKey: h.rkey, Access: rnic.RemoteWrite, Bytes: h.memory}))
 		var err error
 		h.qp, err = h.RNIC.NewQP(bed.QP(h.qpn, h.sends, pathMTU))
-		check(t, err)
+		testlab.Must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		check(t, h.qp.Connect(ctx, endpoint.Peer{IP: h.at.GroupIP(), QPN: groupQPN, PSN: h.expects}))
+		testlab.Must(t, h.qp.Connect(ctx, endpoint.Peer{IP: h.at.GroupIP(), QPN: groupQPN, PSN: h.expects}))
 	}
 }
 
@@ -261,11 +223,4 @@ func (tr *tree) state() string {
 		fmt.Fprintf(&s, "box %d: %v, %+v, counters %v, members %+v\n", i, err, g.Engine, g.Counters, g.Members)
 	}
 	return s.String()
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -70,7 +70,7 @@ func (tr *tree) counts(packets uint64) {
 	}
 	for i, l := range tr.lab.Links {
 		down, up, err := l.Wire.Passed()
-		check(tr.t, err)
+		testlab.Must(tr.t, err)
 		if down < packets || down > most || up == 0 || up > most {
 			tr.t.Errorf("link %d carried %d packets down and %d answers up, and the source sent %d packets, %d of them again\n%s",
 				i, down, up, packets, again, tr.state())
@@ -123,7 +123,7 @@ func TestLossOnEveryLink(t *testing.T) {
 				tr.hold(tr.hosts[0], tr.write(tr.hosts[0], 2, nil))
 				for i, l := range tr.lab.Links {
 					down, up, err := l.Wire.Lost()
-					check(t, err)
+					testlab.Must(t, err)
 					if down == 0 {
 						t.Errorf("link %d lost no packet on the way down, and %d on the way up", i, up)
 					}
@@ -148,8 +148,8 @@ func TestABoxIsKilled(t *testing.T) {
 						between: fabric.Router, engine: engine, keys: "repair: " + repair, memory: 8 << 20, loss: 500,
 					}, spine[0], spine[1])
 					data := tr.write(tr.hosts[0], 3, func() {
-						check(t, tr.boxes[which].daemon.Kill())
-						tr.boxes[which].start()
+						testlab.Must(t, tr.boxes[which].daemon.Kill())
+						tr.boxes[which].daemon.StartFor(t, tr.boxes[which].Box.Box)
 					})
 					tr.hold(tr.hosts[0], data)
 					if g := tr.boxes[which].group(); !g.Restored || g.State != api.Ready {
@@ -180,8 +180,8 @@ func TestTurnsInATreeOutliveCrashes(t *testing.T) {
 	for turn, h := range []int{0, 2, 1, 4, 0, 3, 2} {
 		tr.hold(tr.hosts[h], tr.write(tr.hosts[h], byte(10+turn), nil))
 		b := tr.boxes[turn%len(tr.boxes)]
-		check(t, b.daemon.Kill())
-		b.start()
+		testlab.Must(t, b.daemon.Kill())
+		b.daemon.StartFor(t, b.Box.Box)
 	}
 }
 
@@ -204,9 +204,9 @@ func (tr *tree) resolves() {
 	tr.t.Helper()
 	ip6 := func(i int) string { return fmt.Sprintf("fd81::%d", i+1) }
 	for i, h := range tr.hosts {
-		check(tr.t, h.NS.Sysctl("net.ipv6.conf."+h.End.Name+".disable_ipv6", "0"))
+		testlab.Must(tr.t, h.NS.Sysctl("net.ipv6.conf."+h.End.Name+".disable_ipv6", "0"))
 		_, err := h.NS.Exec("ip", "address", "add", ip6(i)+"/64", "dev", h.End.Name, "nodad")
-		check(tr.t, err)
+		testlab.Must(tr.t, err)
 	}
 	for _, from := range tr.hosts {
 		for i, to := range tr.hosts {
@@ -214,7 +214,7 @@ func (tr *tree) resolves() {
 				continue
 			}
 			_, err := from.NS.Exec("ip", "neighbour", "flush", "all")
-			check(tr.t, err)
+			testlab.Must(tr.t, err)
 			for _, address := range []string{to.IP.String(), ip6(i)} {
 				if _, err := from.NS.Exec("ping", "-c", "1", "-W", "2", address); err != nil {
 					tr.t.Errorf("%v does not find %s: %v", from.IP, address, err)

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -28,18 +26,13 @@ const (
 	patience   = 60 * time.Second
 )
 
-func TestMain(m *testing.M) {
-	status := m.Run()
-	boxes.RemoveProgram()
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { boxes.Main(m) }
 
 // lab is a box that runs rocastd, and three hosts that may all be the source.
 type lab struct {
 	*bed.Bed
 	t       *testing.T
-	dir     string
-	daemon  boxes.Daemon
+	daemon  *boxes.Daemon
 	members []*member
 }
 
@@ -53,31 +46,14 @@ type member struct {
 func newLab(t *testing.T, keys string) *lab {
 	t.Helper()
 	testlab.NeedRoot(t)
-	dir, err := os.MkdirTemp("", "rcx") // short: the path of a socket has its limit
-	check(t, err)
-	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
-	l := &lab{t: t, dir: dir}
+	l := &lab{t: t}
+	var err error
 	l.Bed, err = bed.New(bed.Options{Hosts: 3})
 	testlab.Permitted(t, err)
-	t.Cleanup(func() { check(t, l.Close()) })
-	program, err := boxes.Program()
-	check(t, err)
-	config := fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\n", strings.Join(l.Ports(), ", "), l.path("s"), l.path("state"))
-	check(t, os.WriteFile(l.path("rocastd.yaml"), []byte(config), 0o600))
-	l.daemon = boxes.Daemon{Program: program, Config: l.path("rocastd.yaml"), Socket: l.path("s")}
-	t.Cleanup(func() { check(t, l.daemon.Kill()) })
-	l.start()
+	t.Cleanup(func() { testlab.Must(t, l.Close()) })
+	l.daemon = boxes.Launch(t, l.Box, boxes.Ports(l.Ports()...))
 	l.create(keys)
 	return l
-}
-
-func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
-
-func (l *lab) start() {
-	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
-	defer cancel()
-	check(l.t, l.daemon.Start(ctx, l.Box))
 }
 
 // create makes a group of all hosts and connects their queue pairs to it. PSNs wrap soon.
@@ -93,16 +69,16 @@ func (l *lab) create(keys string) {
 			h.IP, 100+i, expects(i), sends(i), memory)
 	}
 	_, err := l.daemon.Client().CreateGroup(t.Context(), []byte(text))
-	check(t, err)
+	testlab.Must(t, err)
 	l.ready()
 	for i, h := range l.Hosts {
 		m := &member{Host: h, memory: make([]byte, memory)}
-		check(t, h.RNIC.Register(rnic.Region{VA: 0, RKey: 7, Access: rnic.RemoteWrite, Bytes: m.memory}))
+		testlab.Must(t, h.RNIC.Register(rnic.Region{VA: 0, RKey: 7, Access: rnic.RemoteWrite, Bytes: m.memory}))
 		m.qp, err = h.RNIC.NewQP(bed.QP(roce.QPN(100+i), sends(i), 1024))
-		check(t, err)
+		testlab.Must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		check(t, m.qp.Connect(ctx, endpoint.Peer{IP: l.GroupIP(), QPN: 1, PSN: expects(i)}))
+		testlab.Must(t, m.qp.Connect(ctx, endpoint.Peer{IP: l.GroupIP(), QPN: 1, PSN: expects(i)}))
 		l.members = append(l.members, m)
 	}
 }
@@ -115,7 +91,7 @@ func (l *lab) ready() {
 func (l *lab) group() api.Group {
 	l.t.Helper()
 	g, err := l.daemon.Client().Group(l.t.Context(), "g1")
-	check(l.t, err)
+	testlab.Must(l.t, err)
 	return g
 }
 
@@ -128,7 +104,7 @@ func (l *lab) write(from *member, times int) (data []byte, took []time.Duration)
 		from.seed++
 		data = bed.Random(writeBytes, from.seed)
 		begun := time.Now()
-		check(l.t, from.qp.PostWrite(uint64(n), data, rnic.Remote{VA: memoryVA, RKey: memoryKey}))
+		testlab.Must(l.t, from.qp.PostWrite(uint64(n), data, rnic.Remote{VA: memoryVA, RKey: memoryKey}))
 		c, err := from.qp.Wait(ctx)
 		if err != nil || c.Status != rnic.Success {
 			g, _ := l.daemon.Client().Group(l.t.Context(), "g1")
@@ -156,7 +132,7 @@ func TestNothingIsLostWhenTheBoxIsKilledBehindATurn(t *testing.T) {
 	if text := os.Getenv("ROCAST_CRASHES"); text != "" {
 		var err error
 		crashes, err = strconv.Atoi(text)
-		check(t, err)
+		testlab.Must(t, err)
 	}
 	for _, engine := range []string{"auto", "afxdp"} {
 		t.Run(engine, func(t *testing.T) {
@@ -167,9 +143,9 @@ func TestNothingIsLostWhenTheBoxIsKilledBehindATurn(t *testing.T) {
 				data, _ := l.write(a, 10)
 				lost += l.lost(a, data)
 				data, _ = l.write(b, 5)
-				check(t, l.daemon.Kill())
+				testlab.Must(t, l.daemon.Kill())
 				lost += l.lost(b, data)
-				l.start()
+				l.daemon.StartFor(t, l.Box)
 				data, _ = l.write(a, 1)
 				lost += l.lost(a, data)
 			}
@@ -178,7 +154,7 @@ func TestNothingIsLostWhenTheBoxIsKilledBehindATurn(t *testing.T) {
 				t.Errorf("%d of %d crashes lost data\n%s", lost, crashes, l.daemon.Log())
 			}
 			for _, m := range l.members {
-				check(t, bed.CheckResponses(m.qp))
+				testlab.Must(t, bed.CheckResponses(m.qp))
 			}
 		})
 	}
@@ -199,12 +175,5 @@ func TestTheFirstWriteOfATurnWaitsForTheDiskAlone(t *testing.T) {
 	t.Logf("first WRITE of a turn: median %v, longest %v; others: median %v", first[len(first)/2], first[len(first)-1], later[len(later)/2])
 	if first[len(first)/2] > 50*time.Millisecond { // the source's timeout is longer
 		t.Error("the source sent the first packet of its turn again")
-	}
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

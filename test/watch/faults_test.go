@@ -15,6 +15,7 @@ import (
 
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/rnic/endpoint"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/internal/testlab/lossy"
 	"github.com/rocast/rocast/roce"
@@ -59,7 +60,7 @@ var faults = []fault{
 				{command: "rocast events", wants: []string{"member-stalled", "member-returned", third},
 					before: func(l *faulty) {
 						l.waitFor("it stalls", func() bool { return strings.Contains(l.rocast("rocast events"), "member-stalled") })
-						check(l.t, l.loss.Lose(0))
+						testlab.Must(l.t, l.loss.Lose(0))
 					}},
 			},
 			{{keep: "stands still|gets on again", wants: []string{`"member": "` + third + `"`, "lacksPSN", "a group gets on again"}}},
@@ -120,7 +121,7 @@ var faults = []fault{
 		heading: "### Another host takes the group's IP",
 		happens: func(l *faulty) {
 			_, err := l.Hosts[3].NS.Exec("ip", "address", "add", l.GroupIP().String()+"/32", "dev", "eth0")
-			check(l.t, err)
+			testlab.Must(l.t, err)
 			_, _ = l.Hosts[3].NS.Exec("ping", "-c", "1", "-W", "1", "-I", l.GroupIP().String(), third) // nothing answers
 		},
 		blocks: [][]look{{{command: "rocast events", wants: []string{"address-taken", "another host uses its IP"}}}},
@@ -149,7 +150,7 @@ func TestFaults(t *testing.T) {
 	}
 	program := rocast(t)
 	page, err := os.ReadFile(faultsPage)
-	check(t, err)
+	testlab.Must(t, err)
 	text := string(page)
 	blocks := map[string]int{}
 	for _, f := range faults {
@@ -166,7 +167,7 @@ func TestFaults(t *testing.T) {
 		})
 	}
 	if *update && !t.Failed() {
-		check(t, os.WriteFile(faultsPage, []byte(text), 0o644))
+		testlab.Must(t, os.WriteFile(faultsPage, []byte(text), 0o644))
 	}
 }
 
@@ -186,8 +187,8 @@ func newFaulty(t *testing.T, program string, f *fault) *faulty {
 	if f.loss > 0 {
 		var err error
 		l.loss, err = lossy.Attach(l.Hosts[2].End, 7, 0)
-		check(t, err)
-		t.Cleanup(func() { check(t, l.loss.Close()) })
+		testlab.Must(t, err)
+		t.Cleanup(func() { testlab.Must(t, l.loss.Close()) })
 	}
 	peerQPN, mtu := roce.QPN(1), 1024
 	l.source = source{psn: sourcePSN, va: 0x10000}
@@ -215,13 +216,13 @@ func newFaulty(t *testing.T, program string, f *fault) *faulty {
 		peerQPN = 2
 	}
 	_, err := l.daemon.Client().CreateGroup(t.Context(), []byte(file))
-	check(t, err)
+	testlab.Must(t, err)
 	l.writeOn(peerQPN)
 	if f.wrong == "" {
 		l.waitFor("packets get through", func() bool { return l.traffic().Packets > 20_000 })
 	}
 	if l.loss != nil {
-		check(t, l.loss.Lose(f.loss))
+		testlab.Must(t, l.loss.Lose(f.loss))
 	}
 	if f.happens != nil {
 		f.happens(l)
@@ -244,14 +245,14 @@ func (l *faulty) writeOn(peer roce.QPN) {
 		c.RetryCount = 7
 		c.Timeout = 18 // 1 s: the fault is to be seen, and not the end of the QP
 		q, err := l.Hosts[host].RNIC.NewQP(c)
-		check(t, err)
+		testlab.Must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		check(t, q.Connect(ctx, peer))
+		testlab.Must(t, q.Connect(ctx, peer))
 		return q
 	}
 	for i, h := range l.Hosts[1:] {
-		check(t, h.RNIC.Register(rnic.Region{VA: 0x7f0000000000, RKey: uint32(0x101 + i), Access: rnic.RemoteWrite, Bytes: make([]byte, memoryBytes)}))
+		testlab.Must(t, h.RNIC.Register(rnic.Region{VA: 0x7f0000000000, RKey: uint32(0x101 + i), Access: rnic.RemoteWrite, Bytes: make([]byte, memoryBytes)}))
 		qp(i+1, roce.QPN(18+i), 0, endpoint.Peer{IP: l.GroupIP(), QPN: 1, PSN: roce.PSN(1000*i + 5)})
 	}
 	source := qp(0, 17, l.source.psn, endpoint.Peer{IP: l.GroupIP(), QPN: peer})
@@ -361,7 +362,7 @@ func replaceBlock(t *testing.T, page, heading string, n int, text string) string
 // The page has the commands of each fault, and outputs that have what they must have.
 func TestThePageShowsTheFaults(t *testing.T) {
 	page, err := os.ReadFile(faultsPage)
-	check(t, err)
+	testlab.Must(t, err)
 	blocks := map[string]int{}
 	for _, f := range faults {
 		places := codeBlocks(t, string(page), f.heading)

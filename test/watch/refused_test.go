@@ -15,6 +15,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -169,10 +170,10 @@ func (r *refusal) isTold(l *faulty, name string) {
 		file += fmt.Sprintf("  - {ip: 10.77.0.%d, qpn: %d, psn: %d, %sregions: [{va: 0x7f0000000000, length: 65536, rkey: 0x%d}]}\n", i, 16+i, receiversPSN, more, 100+i)
 	}
 	_, err := l.daemon.Client().CreateGroup(t.Context(), []byte(file))
-	check(t, err)
+	testlab.Must(t, err)
 	defer func() {
 		_, err := l.daemon.Client().RemoveGroup(t.Context(), name)
-		check(t, err)
+		testlab.Must(t, err)
 	}()
 	for _, f := range r.first {
 		l.send(f)
@@ -233,7 +234,7 @@ func (l *faulty) status() (text string, code int) {
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		code = exit.ExitCode()
 	} else {
-		check(l.lab.t, err)
+		testlab.Must(l.lab.t, err)
 	}
 	return unbroken(string(output)), code
 }
@@ -242,10 +243,10 @@ func unbroken(output string) string { return goesOn.ReplaceAllString(output, " "
 
 func (l *faulty) metrics() string {
 	answer, err := l.web.Get(box + "/metrics")
-	check(l.lab.t, err)
+	testlab.Must(l.lab.t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	check(l.lab.t, err)
+	testlab.Must(l.lab.t, err)
 	return string(text)
 }
 
@@ -254,7 +255,7 @@ func (l *faulty) send(r raw) {
 	t := l.lab.t
 	t.Helper()
 	from := l.Hosts[r.host-1].End
-	check(t, from.NS.Do(func() error {
+	testlab.Must(t, from.NS.Do(func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -292,7 +293,7 @@ func (r *raw) bytes(t *testing.T, from, to roce.MAC) []byte {
 	frame = ip.Append(frame, len(transport))
 	at := len(frame)
 	frame, err := roce.AppendICRC(append(frame, transport...))
-	check(t, err)
+	testlab.Must(t, err)
 	if r.as > 0 {
 		frame[at] = byte(r.as)
 	}

@@ -40,22 +40,18 @@ func needs(t *testing.T, name string) string {
 		t.Skipf("needs %s, which is large, and many seconds; make watch runs it", name)
 	}
 	path, err := exec.LookPath(name)
-	check(t, err)
+	testlab.Must(t, err)
 	return path
 }
 
-func TestMain(m *testing.M) {
-	status := m.Run()
-	boxes.RemoveProgram()
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { boxes.Main(m) }
 
 // lab is a box that runs rocastd, with a source and three receivers.
 type lab struct {
 	*bed.Bed
 	t      *testing.T
 	dir    string
-	daemon boxes.Daemon
+	daemon *boxes.Daemon
 	web    *http.Client // from the box
 }
 
@@ -71,7 +67,7 @@ func newLab(t *testing.T) *lab {
 		file += fmt.Sprintf("  - {ip: %v, qpn: %d, psn: 7, role: %s}\n", h.IP, 17+i, role)
 	}
 	_, err := l.daemon.Client().CreateGroup(t.Context(), []byte(file))
-	check(t, err)
+	testlab.Must(t, err)
 	l.waitFor("all members are reached", func() bool { return l.receiver(cut).State == api.Ready && l.state() == api.Ready })
 	return l
 }
@@ -80,22 +76,13 @@ func newLab(t *testing.T) *lab {
 func newBareLab(t *testing.T) *lab {
 	t.Helper()
 	testlab.NeedRoot(t)
-	dir, err := os.MkdirTemp("", "rcw") // short: the path of a socket has its limit
-	check(t, err)
-	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
-	l := &lab{t: t, dir: dir}
+	l := &lab{t: t, dir: t.TempDir()}
+	var err error
 	l.Bed, err = bed.New(bed.Options{Hosts: 4})
 	testlab.Permitted(t, err)
-	t.Cleanup(func() { check(t, l.Close()) })
+	t.Cleanup(func() { testlab.Must(t, l.Close()) })
 	l.web = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: l.dial}, Timeout: patience}
-	program, err := boxes.Program()
-	check(t, err)
-	l.write("rocastd.yaml", fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\n", strings.Join(l.Ports(), ", "), l.path("s"), l.path("state")))
-	l.daemon = boxes.Daemon{Program: program, Config: l.path("rocastd.yaml"), Socket: l.path("s")}
-	t.Cleanup(func() { check(t, l.daemon.Kill()) })
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	check(t, l.daemon.Start(ctx, l.Box))
+	l.daemon = boxes.Launch(t, l.Box, boxes.Ports(l.Ports()...))
 	return l
 }
 
@@ -109,7 +96,9 @@ func (l *lab) dial(ctx context.Context, network, address string) (conn net.Conn,
 
 func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
 
-func (l *lab) write(name, text string) { check(l.t, os.WriteFile(l.path(name), []byte(text), 0o644)) }
+func (l *lab) write(name, text string) {
+	testlab.Must(l.t, os.WriteFile(l.path(name), []byte(text), 0o644))
+}
 
 func (l *lab) waitFor(what string, done func() bool) {
 	l.t.Helper()
@@ -119,7 +108,7 @@ func (l *lab) waitFor(what string, done func() bool) {
 func (l *lab) traffic() api.GroupTraffic {
 	l.t.Helper()
 	t, err := l.daemon.Client().Traffic(l.t.Context(), "g1")
-	check(l.t, err)
+	testlab.Must(l.t, err)
 	return t.Groups[0]
 }
 
@@ -132,7 +121,7 @@ func (l *lab) receiver(host int) api.ReceiverTraffic { return l.traffic().Receiv
 func (l *lab) cable(state string) {
 	l.t.Helper()
 	_, err := l.Hosts[cut].NS.Exec("ip", "link", "set", "eth0", state)
-	check(l.t, err)
+	testlab.Must(l.t, err)
 }
 
 // The alert for a receiver in trouble fires when the cable of one is cut, names the group and the
@@ -166,7 +155,7 @@ func (l *lab) prometheus(program string) {
 	t := l.t
 	t.Helper()
 	rules, err := os.ReadFile("../../packaging/alerts.yaml")
-	check(t, err)
+	testlab.Must(t, err)
 	l.write("alerts.yaml", regexp.MustCompile(`(?m)^(\s+for:) \d+[mhs]$`).ReplaceAllString(string(rules), "$1 2s"))
 	l.write("prometheus.yml", "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\nrule_files: [alerts.yaml]\n"+
 		"scrape_configs:\n  - job_name: rocast\n    static_configs: [{targets: [\"127.0.0.1:7470\"]}]\n")
@@ -174,7 +163,7 @@ func (l *lab) prometheus(program string) {
 	log := &text{}
 	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	check(t, l.Box.Do(command.Start))
+	testlab.Must(t, l.Box.Do(command.Start))
 	t.Cleanup(func() {
 		_ = command.Process.Kill()
 		_ = command.Wait() // it was killed
@@ -299,11 +288,4 @@ func (x *text) String() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.b.String()
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

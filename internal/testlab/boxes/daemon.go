@@ -3,9 +3,11 @@ package boxes
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -22,6 +24,36 @@ type Daemon struct {
 	process *os.Process
 	ended   chan struct{} // closed when the process has ended
 	log     logged
+	dir     string // that Remove removes
+}
+
+// NewDaemon writes a config of these lines into a new directory, where the daemon has its socket and
+// its state too. Remove removes it.
+func NewDaemon(program, lines string) (*Daemon, error) {
+	dir, err := os.MkdirTemp("", "rcd") // short: the path of a socket has its limit
+	if err != nil {
+		return nil, err
+	}
+	d := &Daemon{Program: program, Config: filepath.Join(dir, "rocastd.yaml"), Socket: filepath.Join(dir, "s"), dir: dir}
+	if err := d.Configure(lines); err != nil {
+		return nil, errors.Join(err, d.Remove())
+	}
+	return d, nil
+}
+
+// Configure writes another config, for the next start.
+func (d *Daemon) Configure(lines string) error {
+	text := fmt.Sprintf("socket: %s\nstateDir: %s\n%s", d.Socket, d.StateDir(), lines)
+	return os.WriteFile(d.Config, []byte(text), 0o600)
+}
+
+// StateDir is where a daemon of NewDaemon keeps its state.
+func (d *Daemon) StateDir() string { return filepath.Join(d.dir, "state") }
+
+// Remove ends a daemon of NewDaemon and removes its files.
+func (d *Daemon) Remove() error {
+	_ = d.Kill() // it may have ended
+	return os.RemoveAll(d.dir)
 }
 
 // Client talks to the daemon.
