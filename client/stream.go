@@ -38,7 +38,7 @@ type GroupSender[T any] interface {
 // newer than the last. A receiver needs one completion queue for both ways, or puts the items of
 // two queues in order.
 //
-// examples/replicate is a whole program.
+// examples/replicate has both ways.
 type Stream[T any] struct {
 	Client    *Client // where the group's events come from
 	Group     string

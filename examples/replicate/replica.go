@@ -1,4 +1,4 @@
-package main
+package replicate
 
 import (
 	"context"
@@ -7,9 +7,6 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/rocast/rocast/internal/rnic"
-	"github.com/rocast/rocast/internal/rnic/endpoint"
-	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -31,9 +28,9 @@ func message(n uint64) []byte {
 	return text
 }
 
-// replica is a receiver. It applies each item of the stream once, in order.
-type replica struct {
-	host *bed.Host
+// Replica is a receiver. It applies each item of the stream once, in order.
+type Replica struct {
+	device Device
 
 	mu      sync.Mutex
 	applied uint64            // the number of the last item
@@ -42,7 +39,10 @@ type replica struct {
 	wrong   error
 }
 
-func (r *replica) take(text []byte) {
+// NewReplica returns a replica that has applied nothing.
+func NewReplica(d Device) *Replica { return &Replica{device: d, early: map[uint64][]byte{}} }
+
+func (r *Replica) take(text []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := binary.BigEndian.Uint64(text)
@@ -61,24 +61,24 @@ func (r *replica) take(text []byte) {
 		delete(r.early, r.applied+1)
 		r.applied++
 		if string(next) != string(message(r.applied)) && r.wrong == nil {
-			r.wrong = fmt.Errorf("item %d has other bytes at %v", r.applied, r.host.IP)
+			r.wrong = fmt.Errorf("item %d has other bytes at %v", r.applied, r.device.IP())
 		}
 	}
 }
 
 // check returns an error unless the replica has applied all items.
-func (r *replica) check(all uint64) error {
+func (r *Replica) check(all uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.wrong == nil && (r.applied != all || len(r.early) > 0) {
-		r.wrong = fmt.Errorf("%v has applied %d of %d items, and %d wait for their turn", r.host.IP, r.applied, all, len(r.early))
+		r.wrong = fmt.Errorf("%v has applied %d of %d items, and %d wait for their turn", r.device.IP(), r.applied, all, len(r.early))
 	}
 	return r.wrong
 }
 
 // port is one queue pair of a replica, and the goroutine that takes what it receives.
 type port struct {
-	qp   *endpoint.QP
+	qp   QueuePair
 	qpn  roce.QPN
 	psn  roce.PSN // that it expects first
 	stop context.CancelFunc
@@ -86,10 +86,8 @@ type port struct {
 }
 
 // listen creates a queue pair. connect connects it.
-func (r *replica) listen(qpn roce.QPN, psn roce.PSN) (*port, error) {
-	settings := bed.QP(qpn, 0, pathMTU)
-	settings.RecvDepth = receives
-	qp, err := r.host.RNIC.NewQP(settings)
+func (r *Replica) listen(qpn roce.QPN, psn roce.PSN) (*port, error) {
+	qp, err := r.device.Open(Settings{QPN: qpn, MTU: pathMTU, Depth: receives})
 	if err != nil {
 		return nil, err
 	}
@@ -103,26 +101,26 @@ func (r *replica) listen(qpn roce.QPN, psn roce.PSN) (*port, error) {
 }
 
 func (p *port) connect(ctx context.Context, ip netip.Addr, qpn roce.QPN) error {
-	return p.qp.Connect(ctx, endpoint.Peer{IP: ip, QPN: qpn, PSN: p.psn})
+	return p.qp.Connect(ctx, Peer{IP: ip, QPN: qpn, PSN: p.psn})
 }
 
 // receive hands what arrives to the replica, until the queue pair is closed and empty.
-func (p *port) receive(ctx context.Context, r *replica) {
+func (p *port) receive(ctx context.Context, r *Replica) {
 	buffers := make([][]byte, receives)
 	for i := range buffers {
 		buffers[i] = make([]byte, itemBytes)
-		if err := p.qp.PostRecv(uint64(i), buffers[i]); err != nil {
+		if err := p.qp.Post(uint64(i), buffers[i]); err != nil {
 			return
 		}
 	}
 	for {
-		c, err := p.qp.Wait(ctx)
-		if err != nil || c.Status != rnic.Success {
+		id, bytes, err := p.qp.Receive(ctx)
+		if err != nil {
 			return
 		}
-		r.take(buffers[c.WRID][:c.Bytes])
-		buffers[c.WRID] = make([]byte, itemBytes)
-		if err := p.qp.PostRecv(c.WRID, buffers[c.WRID]); err != nil {
+		r.take(buffers[id][:bytes])
+		buffers[id] = make([]byte, itemBytes)
+		if err := p.qp.Post(id, buffers[id]); err != nil {
 			return
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"os"
 )
 
-// nic is how a host makes queue pairs: by verbs (verbs.go), or in software (soft.go).
+// nic is how a host makes queue pairs: by verbs (verbs.go), or, in tests, in software.
 type nic interface {
 	// open makes a queue pair with memory of so many bytes.
 	open(ctx context.Context, bytes int64) (endpoint, error)

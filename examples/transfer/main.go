@@ -18,19 +18,20 @@
 //	receiver  transfer receive -coordinator 10.77.0.254:4792 -ip 10.77.0.2 -verbs PROGRAM FILE
 //	sender    transfer send -coordinator 10.77.0.254:4792 -ip 10.77.0.1 -verbs PROGRAM -to 10.77.0.2,10.77.0.3 FILE
 //
-// PROGRAM is that of test/softroce/verbs, which is 500 lines of C over libibverbs. Without a word
-// the command makes a lab of its own, with soft NICs in network namespaces.
+// PROGRAM is that of test/softroce/verbs, which is 500 lines of C over libibverbs. The test has
+// soft NICs in network namespaces.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -42,9 +43,8 @@ import (
 
 // options are the flags of all words.
 type options struct {
-	bin, socket, listen, groupIP, coordinator, ip, verbs, to string
+	socket, listen, groupIP, coordinator, ip, verbs, to string
 
-	bytes  int64
 	within time.Duration
 }
 
@@ -55,8 +55,6 @@ func main() {
 	}
 	var o options
 	flags := flag.NewFlagSet("transfer", flag.ExitOnError)
-	flags.StringVar(&o.bin, "bin", "build", "`directory` of rocastd, for the lab")
-	flags.Int64Var(&o.bytes, "bytes", 128<<20, "size of the file in the lab")
 	flags.StringVar(&o.socket, "socket", api.DefaultSocket, "rocastd's `socket`")
 	flags.StringVar(&o.listen, "listen", ":4792", "`address` of the coordinator")
 	flags.StringVar(&o.groupIP, "group-ip", "", "`IP` of the groups")
@@ -76,8 +74,6 @@ func main() {
 
 func (o *options) run(ctx context.Context, word, file string) error {
 	switch word {
-	case "":
-		return demonstrate(ctx, os.Stdout, filepath.Join(o.bin, "rocastd"), o.bytes)
 	case "coordinate":
 		groupIP, err := netip.ParseAddr(o.groupIP)
 		if err != nil {
@@ -119,4 +115,20 @@ func (o *options) host(ctx context.Context, word, file string) error {
 	began := time.Now()
 	result, err := sendFile(ctx, n, l, file, to)
 	return report(os.Stdout, result, err, began)
+}
+
+// report prints who has the file. Its error says that not all have.
+func report(out io.Writer, r *result, err error, began time.Time) error {
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "after %.1f s %d receivers have the file: %v\n", time.Since(began).Seconds(), len(r.Delivered), r.Delivered)
+	var without []string
+	for ip, reason := range r.Failed {
+		without = append(without, fmt.Sprintf("%v lacks the file: %s", ip, reason))
+	}
+	if without != nil {
+		return errors.New(strings.Join(without, "; "))
+	}
+	return nil
 }

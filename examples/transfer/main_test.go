@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rocast/rocast/examples/lab"
+	"github.com/rocast/rocast/internal/testlab/boxes"
 )
 
-func TestMain(m *testing.M) { lab.Main(m) }
+func TestMain(m *testing.M) { boxes.Main(m) }
 
 const (
 	chunks   = 8
@@ -135,7 +135,7 @@ func halfway(do func() error) func(int) error {
 const patient = 20 * time.Second
 
 func TestTransfer(t *testing.T) {
-	s, err := openSite(t.Context(), lab.Program(t))
+	s, err := openSite(t.Context(), boxes.NeedProgram(t))
 	if err != nil {
 		t.Fatal(err)
 	}

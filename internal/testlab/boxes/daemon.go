@@ -27,8 +27,8 @@ type Daemon struct {
 	dir     string // that Remove removes
 }
 
-// NewDaemon writes a config of these lines into a new directory, where the daemon has its socket and
-// its state too. Remove removes it.
+// NewDaemon writes a config of these lines into a new directory, where the daemon has its socket
+// and its state too. Remove removes it.
 func NewDaemon(program, lines string) (*Daemon, error) {
 	dir, err := os.MkdirTemp("", "rcd") // short: the path of a socket has its limit
 	if err != nil {

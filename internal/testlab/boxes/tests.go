@@ -63,3 +63,14 @@ func (d *Daemon) Group(t testing.TB, name string) api.Group {
 	testlab.Must(t, err)
 	return g
 }
+
+// NeedProgram is MustProgram for a story whose hosts are soft NICs. It skips the test where such a
+// story cannot be played.
+func NeedProgram(t testing.TB) string {
+	t.Helper()
+	testlab.NeedRoot(t)
+	if testing.Short() {
+		t.Skip("under the race detector the soft NICs are so slow that the story takes a minute")
+	}
+	return MustProgram(t)
+}

@@ -1,4 +1,4 @@
-package main
+package replicate
 
 import (
 	"context"
@@ -6,15 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rocast/rocast/examples/lab"
+	"github.com/rocast/rocast/internal/testlab/boxes"
 )
 
-func TestMain(m *testing.M) { lab.Main(m) }
+func TestMain(m *testing.M) { boxes.Main(m) }
 
 // The box is killed and comes back, and a link is cut and mended. Each replica applies each item
 // once.
 func TestTheStreamSurvives(t *testing.T) {
-	program := lab.Program(t)
+	program := boxes.NeedProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var out strings.Builder
@@ -26,7 +26,7 @@ func TestTheStreamSurvives(t *testing.T) {
 
 // Items may come again and in another order, and are applied once and in order.
 func TestAReplicaAppliesEachItemOnce(t *testing.T) {
-	r := &replica{early: map[uint64][]byte{}}
+	r := NewReplica(nil)
 	for _, n := range []uint64{0, 1, 1, 3, 3, 2, 1, 3, 0, 4} {
 		r.take(message(n))
 	}

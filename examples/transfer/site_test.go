@@ -10,17 +10,15 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/rocast/rocast/examples/lab"
+	"github.com/rocast/rocast/internal/testlab/bed"
+	"github.com/rocast/rocast/internal/testlab/boxes"
 )
 
 // site is a lab whose box may have a coordinator. Host 0 is the sender.
 type site struct {
-	*lab.Lab
+	*boxes.Single
 	dir string // of the files
 	at  string // the coordinator's address
 }
@@ -29,7 +27,7 @@ const receivers = 3
 
 func openSite(ctx context.Context, program string) (_ *site, err error) {
 	s := &site{}
-	if s.Lab, err = lab.Open(ctx, 1+receivers, program); err != nil {
+	if s.Single, err = boxes.NewSingle(ctx, bed.Options{Hosts: 1 + receivers}, program); err != nil {
 		return nil, err
 	}
 	s.dir, err = os.MkdirTemp("", "rcx")
@@ -49,7 +47,7 @@ func (s *site) coordinate(ctx context.Context, out io.Writer, within time.Durati
 	})
 }
 
-func (s *site) Close() error { return errors.Join(s.Lab.Close(), os.RemoveAll(s.dir)) }
+func (s *site) Close() error { return errors.Join(s.Single.Close(), os.RemoveAll(s.dir)) }
 
 // copyOf is where host i has the file.
 func (s *site) copyOf(i int) string { return filepath.Join(s.dir, fmt.Sprintf("host%d", i)) }
@@ -97,41 +95,4 @@ func (s *site) send(ctx context.Context, bytes int64, wrote func(chunks int) err
 		to = append(to, h.IP)
 	}
 	return sendFile(ctx, softNIC{Endpoint: s.Hosts[0].RNIC, wrote: wrote}, l, s.copyOf(0), to)
-}
-
-// demonstrate sends one file in a lab of its own.
-func demonstrate(ctx context.Context, out io.Writer, program string, bytes int64) (err error) {
-	ctx, stop := context.WithTimeout(ctx, time.Minute)
-	defer stop()
-	s, err := openSite(ctx, program)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.coordinate(ctx, out, 10*time.Second); err != nil {
-		return err
-	}
-	tasks, ctx := errgroup.WithContext(ctx)
-	for i := range receivers {
-		tasks.Go(func() error { return s.receive(ctx, 1+i) })
-	}
-	began := time.Now()
-	result, err := s.send(ctx, bytes, nil)
-	return errors.Join(report(out, result, err, began), tasks.Wait())
-}
-
-// report prints who has the file. Its error says that not all have.
-func report(out io.Writer, r *result, err error, began time.Time) error {
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "after %.1f s %d receivers have the file: %v\n", time.Since(began).Seconds(), len(r.Delivered), r.Delivered)
-	var without []string
-	for ip, reason := range r.Failed {
-		without = append(without, fmt.Sprintf("%v lacks the file: %s", ip, reason))
-	}
-	if without != nil {
-		return errors.New(strings.Join(without, "; "))
-	}
-	return nil
 }

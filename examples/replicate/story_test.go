@@ -1,22 +1,12 @@
-// Command replicate is an example of a program that uses package client: it replicates a stream of
-// items to three receivers, by a group while that works and by a connection to each receiver while
-// it does not.
-//
-// It brings its own lab: hosts with soft RDMA NICs in network namespaces, and a box with rocastd
-// between them. In the middle it kills rocastd, and starts it again; then it cuts the link of a
-// receiver, and mends it. A program on real hosts has the same Open, Close and Send (senders.go) on
-// its verbs library, and the same numbers on its items (replica.go).
-package main
+package replicate
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"iter"
-	"os"
-	"path/filepath"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -24,32 +14,62 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/rocast/rocast/client"
-	"github.com/rocast/rocast/examples/lab"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/rnic/endpoint"
+	"github.com/rocast/rocast/internal/testlab/bed"
+	"github.com/rocast/rocast/internal/testlab/boxes"
 )
 
 const replicas = 3
 
-func main() {
-	bin := flag.String("bin", "build", "directory of rocastd")
-	flag.Parse()
-	ctx, stop := lab.UntilSignal()
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err := run(ctx, os.Stdout, filepath.Join(*bin, "rocastd")); err != nil {
-		fmt.Println("FAIL:", err)
-		os.Exit(1)
+// soft is a Device of the lab.
+type soft struct{ *bed.Host }
+
+func (s soft) IP() netip.Addr { return s.Host.IP }
+
+func (s soft) Open(o Settings) (QueuePair, error) {
+	settings := bed.QP(o.QPN, o.PSN, o.MTU)
+	settings.RetryCount = o.Retries
+	if o.Depth > 0 {
+		settings.RecvDepth = o.Depth
 	}
-	fmt.Println("PASS")
+	qp, err := s.RNIC.NewQP(settings)
+	return softPair{qp}, err
+}
+
+type softPair struct{ *endpoint.QP }
+
+func (p softPair) Connect(ctx context.Context, to Peer) error {
+	return p.QP.Connect(ctx, endpoint.Peer(to))
+}
+
+func (p softPair) State() string { return p.QP.State().String() }
+
+func (p softPair) Send(ctx context.Context, text []byte) error {
+	if err := p.PostSend(0, text); err != nil {
+		return err
+	}
+	_, _, err := p.Receive(ctx)
+	return err
+}
+
+func (p softPair) Post(id uint64, buffer []byte) error { return p.PostRecv(id, buffer) }
+
+func (p softPair) Receive(ctx context.Context) (id uint64, bytes int, err error) {
+	c, err := p.Wait(ctx)
+	if err == nil && c.Status != rnic.Success {
+		err = errors.New(c.Status.String())
+	}
+	return c.WRID, int(c.Bytes), err
 }
 
 // story is one run: the stream, and what happens to it.
 type story struct {
 	out      io.Writer
-	lab      *lab.Lab
+	lab      *boxes.Single
 	began    time.Time
-	replicas []*replica
-	group    *group
+	replicas []*Replica
+	group    *Group
 
 	mu      sync.Mutex
 	more    *sync.Cond // broadcast when one of these changes
@@ -63,7 +83,7 @@ type story struct {
 func run(ctx context.Context, out io.Writer, program string) (err error) {
 	s := &story{out: out, began: time.Now()}
 	s.more = sync.NewCond(&s.mu)
-	if s.lab, err = lab.Open(ctx, 1+replicas, program); err != nil {
+	if s.lab, err = boxes.NewSingle(ctx, bed.Options{Hosts: 1 + replicas}, program); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.lab.Close()) }()
@@ -76,17 +96,17 @@ func run(ctx context.Context, out io.Writer, program string) (err error) {
 // replicate runs the stream, and beside it what happens to it.
 func (s *story) replicate(ctx context.Context) error {
 	for _, host := range s.lab.Hosts[1:] {
-		s.replicas = append(s.replicas, &replica{host: host, early: map[uint64][]byte{}})
+		s.replicas = append(s.replicas, NewReplica(soft{host}))
 	}
 	api := s.lab.Daemon.Client()
-	s.group = &group{api: api, name: "replicas", ip: s.lab.GroupIP(), host: s.lab.Hosts[0], replicas: s.replicas}
-	each, err := connectEach(ctx, s.lab.Hosts[0], s.replicas)
+	s.group = &Group{API: api, Name: "replicas", IP: s.lab.GroupIP(), Source: soft{s.lab.Hosts[0]}, Replicas: s.replicas}
+	each, err := ConnectEach(ctx, soft{s.lab.Hosts[0]}, s.replicas)
 	if err != nil {
 		return err
 	}
-	defer each.close()
+	defer each.Close()
 	stream := &client.Stream[uint64]{
-		Client: api, Group: s.group.name, Multicast: s.group, Unicast: each, Changed: s.changed,
+		Client: api, Group: s.group.Name, Multicast: s.group, Unicast: each, Changed: s.changed,
 		Pace: client.Pace{First: 100 * time.Millisecond, Settled: 100 * time.Millisecond}, Within: 2 * time.Second,
 	}
 	tasks, ctx := errgroup.WithContext(ctx)
@@ -156,7 +176,7 @@ func (s *story) happen(ctx context.Context) error {
 		func() error { return s.goes(ctx, client.Multicast, true) },
 		s.lab.Daemon.Kill,
 		func() error { return s.goes(ctx, client.Unicast, true) },
-		func() error { s.group.patient.Store(true); return s.lab.Daemon.Start(ctx, s.lab.Box) },
+		func() error { s.group.Patient.Store(true); return s.lab.Daemon.Start(ctx, s.lab.Box) },
 		func() error { return s.goes(ctx, client.Multicast, true) },
 		func() error { return link("down") },
 		func() error { return s.goes(ctx, client.Unicast, false) }, // which has no way to the last receiver, either
@@ -178,7 +198,7 @@ func (s *story) report() error {
 	var errs []error
 	for _, r := range s.replicas {
 		errs = append(errs, r.check(s.through))
-		fmt.Fprintf(s.out, "%v has applied %d items, and dropped %d that came again\n", r.host.IP, r.applied, r.repeats)
+		fmt.Fprintf(s.out, "%v has applied %d items, and dropped %d that came again\n", r.device.IP(), r.applied, r.repeats)
 	}
 	if s.turns != 5 || len(s.causes) != 2 || !strings.Contains(s.causes[1].Error(), "is degraded") {
 		errs = append(errs, fmt.Errorf("the stream has changed its way %d times, because of %q; due were 5 changes, the last "+
