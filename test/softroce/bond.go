@@ -14,21 +14,30 @@ const (
 	secondLower = "rcq1"
 )
 
+// lowers are the lower devices of the bond.
+var lowers = [2]string{PortName(1), secondLower}
+
 // bondCable is what is between the two lower devices of a bond in the box and a guest: a switch
 // that sends a frame to the lower device from which it heard last, and to both before it has heard.
+// It sends nothing to a lower device that is unplugged, also where a frame of that one is late:
+// nothing would tell it of the other one if the guest waits for an answer.
 type bondCable struct {
-	lowers [2]io.ReadWriteCloser
-	frames chan []byte
-	err    chan error
-	heard  atomic.Int32 // 1 + the number of the lower device; 0: of none
-	ended  chan struct{}
-	close  sync.Once
+	lowers    [2]io.ReadWriteCloser
+	unplugged [2]atomic.Bool
+	frames    chan []byte
+	err       chan error
+	heard     atomic.Int32 // the number of the lower device, or none
+	ended     chan struct{}
+	close     sync.Once
 }
+
+const none = -1
 
 func newBondCable(a, b io.ReadWriteCloser) *bondCable {
 	c := &bondCable{lowers: [2]io.ReadWriteCloser{a, b}, frames: make(chan []byte), err: make(chan error, 2), ended: make(chan struct{})}
+	c.heard.Store(none)
 	for i, lower := range c.lowers {
-		go c.hear(int32(i+1), lower)
+		go c.hear(int32(i), lower)
 	}
 	return c
 }
@@ -50,8 +59,8 @@ func (c *bondCable) hear(number int32, lower io.Reader) {
 	}
 }
 
-// Forget makes the switch send to both lower devices, as one does whose port has gone down.
-func (c *bondCable) Forget() { c.heard.Store(0) }
+// Plug says whether the switch has a link to a lower device.
+func (c *bondCable) Plug(lower int, is bool) { c.unplugged[lower].Store(!is) }
 
 func (c *bondCable) Read(frame []byte) (int, error) {
 	select {
@@ -66,8 +75,11 @@ func (c *bondCable) Read(frame []byte) (int, error) {
 
 func (c *bondCable) Write(frame []byte) (n int, err error) {
 	heard := c.heard.Load()
+	if heard != none && c.unplugged[heard].Load() {
+		heard = none
+	}
 	for i, lower := range c.lowers {
-		if heard == 0 || heard == int32(i+1) {
+		if (heard == none || heard == int32(i)) && !c.unplugged[i].Load() {
 			if n, err = lower.Write(frame); err != nil {
 				return n, err
 			}
@@ -90,7 +102,7 @@ func (c *bondCable) Close() error {
 func (b *BoxGuest) bond(mtu int) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "ip link add %s type bond mode %s miimon 50\n", bondName, b.bondMode)
-	for _, name := range []string{PortName(1), secondLower} {
+	for _, name := range lowers {
 		fmt.Fprintf(&s, "ip link set %[1]s nomaster\nip link set %[1]s down\nip link set %[1]s master %[2]s\nip link set %[1]s up\n", name, bondName)
 	}
 	fmt.Fprintf(&s, "ip link set %s mtu %d master %s up\n", bondName, mtu, bridgeName)

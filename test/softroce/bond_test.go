@@ -46,27 +46,27 @@ func storyFailOver(t *testing.T, ctx context.Context, s *stage) string {
 	g := s.addGroup(t, ctx, spec)
 	s.locked(func() { g.unseenLoss = true }) // what is on its way by a lower device that goes down
 	box := s.Box.(*BoxGuest)
-	run := func(args ...string) {
+	set := func(lower int, what string) {
 		t.Helper()
-		_, err := box.Run(ctx, append([]string{"ip", "link", "set"}, args...)...)
+		_, err := box.Run(ctx, "ip", "link", "set", lowers[lower], what)
 		must(t, err)
-		box.cable.Forget()
+		box.cable.Plug(lower, what == "up")
 	}
 	s.awaitPorts(t, ctx, PortName(1), secondLower, PortName(2), PortName(3), PortName(4))
-	for i, lower := range []string{PortName(1), secondLower} {
+	for i, name := range lowers {
 		transfer := g.transfer("write", messageBytes, longMessages)
 		must(t, g.from.StartTransfer(transfer))
 		s.reaches(t, ctx, g, int32(i*longBytes/g.pathMTU)+200)
-		run(lower, "down")
+		set(i, "down")
 		if sent, _ := s.tally(g); sent == (i+1)*longBytes/g.pathMTU {
-			t.Errorf("the source was done before %s was down", lower)
+			t.Errorf("the source was done before %s was down", name)
 		}
 		g.await(t, ctx, transfer)
 		g.delivered(t, ctx, longBytes)
-		run(lower, "up")
-		s.awaitCarrying(t, ctx, lower)
+		set(i, "up")
+		s.awaitCarrying(t, ctx, name)
 	}
-	run(secondLower, "nomaster")
+	set(1, "nomaster")
 	s.awaitPorts(t, ctx, PortName(1), PortName(2), PortName(3), PortName(4))
 	g.run(t, ctx, g.transfer("write", messageBytes, longMessages))
 	g.delivered(t, ctx, longBytes)
