@@ -106,6 +106,7 @@ struct rocast_port {
 	__u32 number; /* the PortID */
 	__u32 first_socket; /* of the port's queue 0 in the map xsks */
 	__u32 room;
+	__u32 redirected; /* a frame was redirected to a socket since user space wrote 0 */
 };
 
 /* What user space and the programs of all objects share. */
@@ -440,7 +441,7 @@ static __always_inline void find_room(struct xdp_md *ctx, struct rocast_port *po
  * socket carries none, which would keep GRO from merging it. bpf_redirect_map returns its flag,
  * XDP_PASS, if there is no socket.
  */
-static __always_inline int redirect(struct xdp_md *ctx, const struct frame *f, const struct rocast_port *port)
+static __always_inline int redirect(struct xdp_md *ctx, const struct frame *f, struct rocast_port *port)
 {
 	__u32 queue = ctx->rx_queue_index;
 	struct rocast_meta *meta;
@@ -453,6 +454,8 @@ static __always_inline int redirect(struct xdp_md *ctx, const struct frame *f, c
 	if ((void *)(meta + 1) > (void *)(long)ctx->data)
 		return PASS_META_FAILED;
 	*meta = f->meta;
+	if (!port->redirected)
+		port->redirected = 1;
 	return FOUND;
 }
 
@@ -476,7 +479,7 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f, co
 }
 #endif
 
-static __always_inline int classify(struct xdp_md *ctx, const struct rocast_port *port)
+static __always_inline int classify(struct xdp_md *ctx, struct rocast_port *port)
 {
 	struct frame f = {
 		.cursor = (void *)(long)ctx->data,

@@ -22,6 +22,7 @@ type classifierRocastCommon struct {
 		Number      uint32
 		FirstSocket uint32
 		Room        uint32
+		Redirected  uint32
 	}
 }
 
@@ -60,6 +61,7 @@ type classifierRocastPort struct {
 	Number      uint32
 	FirstSocket uint32
 	Room        uint32
+	Redirected  uint32
 }
 
 type classifierRocastVerdict uint32

@@ -22,6 +22,7 @@ type fanoutRocastCommon struct {
 		Number      uint32
 		FirstSocket uint32
 		Room        uint32
+		Redirected  uint32
 	}
 }
 

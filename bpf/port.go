@@ -100,7 +100,7 @@ func (p *Port) register() error {
 			"remove one of the two interfaces and make it again", p.ifindex, e.Ifindex)
 	}
 	p.c.places[place], p.place = true, place
-	e.Number, e.FirstSocket, e.Room = p.number, uint32(place)*QueuesMax, 0
+	e.Number, e.FirstSocket, e.Room, e.Redirected = p.number, uint32(place)*QueuesMax, 0, 0
 	atomic.StoreUint32(&e.Ifindex, uint32(p.ifindex))
 	return nil
 }
@@ -182,6 +182,9 @@ func (p *Port) NoRoom() bool {
 func (p *Port) Seen() bool {
 	return p.room() != 0
 }
+
+// Redirected reports whether a frame was redirected to a socket of the port since the last call.
+func (p *Port) Redirected() bool { return atomic.SwapUint32(&p.entry().Redirected, 0) != 0 }
 
 func (p *Port) room() uint32 { return atomic.LoadUint32(&p.entry().Room) }
 

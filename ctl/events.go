@@ -77,6 +77,9 @@ func (c *Controller) addressTaken(ip netip.Addr, claim address.Claim) {
 func (c *Controller) portEvents(was ports.Set) {
 	for _, name := range slices.Sorted(maps.Keys(c.ports)) {
 		is, before := c.ports[name], was[name]
+		if is.Fallback != "" && is.Fallback != before.Fallback {
+			c.events.Add(api.Event{Kind: api.PortFellBack, Port: name, Cause: is.Fallback})
+		}
 		e := api.Event{Kind: api.PortWentDown, Port: name, Cause: is.Reason}
 		switch {
 		case is.State == before.State:

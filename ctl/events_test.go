@@ -155,6 +155,16 @@ func TestPortsAndWaysAreTold(t *testing.T) {
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": ctltest.Hop(42, "eth2", 1500, 9)}) // the host has another MAC
 	w.hopsChanged([]netip.Addr{addr("10.77.0.2")})
 	w.expectEvents(t, "route-changed g1 10.77.0.2: it is reached through eth2")
+	w.sw.SetFallback(1, "its driver is odd")
+	w.refreshPorts()
+	w.refreshPorts()
+	w.expectEvents(t, "port-generic eth2: its driver is odd")
+	if notes := w.Status().Notes; len(notes) != 1 || notes[0] != "eth2 works in generic mode: its driver is odd" {
+		t.Errorf("notes %q", notes)
+	}
+	w.sw.SetFallback(1, "")
+	w.refreshPorts()
+	w.expectEvents(t)
 	w.sw.SetPort(1, dataplane.PortDown, 42)
 	w.refreshPorts()
 	w.expectEvents(t, "port-down eth2: its link is down")

@@ -12,7 +12,7 @@ func (c *Controller) PortList() api.Ports {
 	for _, p := range c.Switch.Ports() {
 		list.Ports = append(list.Ports, api.Port{
 			Name: p.Name, State: string(p.State), Reason: p.Reason, IfIndex: p.IfIndex, MAC: portMAC(p), MTU: p.MTU,
-			Attach: p.Attach, Mode: p.Mode, MultiBuffer: p.MultiBuffer, Queues: p.Queues, NoKernel: p.NoFanOut, TagsTaken: tagsTakenBy(&p),
+			Attach: p.Attach, Fallback: p.Fallback, Mode: p.Mode, MultiBuffer: p.MultiBuffer, Queues: p.Queues, NoKernel: p.NoFanOut, TagsTaken: tagsTakenBy(&p),
 			RxFrames: p.RxFrames, RxBytes: p.RxBytes, TxFrames: p.TxFrames, TxBytes: p.TxBytes, TxLost: p.TxLost,
 			Marked: p.Marked, QueueFull: p.QueueFull, RepairsPutOff: p.RepairsPutOff,
 			Kernel: counters(p.Kernel),

@@ -108,6 +108,9 @@ func addPorts(s *api.Status, set ports.Set) {
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		p := set[name]
 		s.Ports[string(p.State)]++
+		if p.Fallback != "" {
+			s.Notes = append(s.Notes, fmt.Sprintf("%s works in generic mode: %s", name, p.Fallback))
+		}
 		if p.State != dataplane.PortUp {
 			reason := p.Reason
 			if reason == "" {

@@ -96,6 +96,7 @@ type PortInfo struct {
 	MAC         roce.MAC
 	MTU         int    // bytes, as `ip link` shows it
 	Attach      string // where the classifier runs: native or generic; "": the port is not open
+	Fallback    string // why it was opened again in generic mode; "": it was not
 	Mode        string // how frames get to user space: zero-copy, copy or generic
 	MultiBuffer bool   // the port can carry frames longer than one buffer
 	Queues      int

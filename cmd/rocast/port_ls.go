@@ -32,6 +32,9 @@ rocastd.yaml and the kernel's counters.`,
 					if p.Reason != "" {
 						fmt.Fprintf(w, "%s is %s: %s\n", p.Name, p.State, p.Reason)
 					}
+					if p.Fallback != "" {
+						fmt.Fprintf(w, "%s works in generic mode: %s\n", p.Name, p.Fallback)
+					}
 					if p.TagsTaken != "" {
 						fmt.Fprintln(w, p.TagsTaken)
 					}

@@ -46,5 +46,13 @@ func TestPortListTellsWhoseTagsAPortTakesOut(t *testing.T) {
 	}
 }
 
+func TestPortListTellsWhyAPortHasFallenBack(t *testing.T) {
+	d := startDaemon(t)
+	d.sw.SetFallback(1, "its driver is odd")
+	if out := d.must(t, "port", "ls"); !strings.HasSuffix(out, "\neth2 works in generic mode: its driver is odd\n") {
+		t.Errorf("\n%s", out)
+	}
+}
+
 // oneLine is what a text says, without its lines.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

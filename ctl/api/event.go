@@ -43,6 +43,8 @@ const (
 
 	PortWentDown EventKind = "port-down" // no link, or no interface
 	PortCameUp   EventKind = "port-up"
+	// PortFellBack: it was opened again in generic mode, because it gave rocast no frames.
+	PortFellBack EventKind = "port-generic"
 
 	ConfigReloaded EventKind = "config-reloaded" // the daemon has taken over what changed in its config
 	ConfigRefused  EventKind = "config-refused"  // it has not, and runs as before
@@ -85,6 +87,7 @@ func EventMeanings() []EventMeaning {
 		{FramesRefused, "Frames are refused that no member has sent, or that the box is not set up for."},
 		{PortWentDown, "A port has no link, or its interface has gone."},
 		{PortCameUp, "A port works again."},
+		{PortFellBack, "A port gave rocast no frames in native mode, and works in generic mode."},
 		{ConfigReloaded, "The daemon has taken over what changed in its config."},
 		{ConfigRefused, "The daemon has not taken a changed config over, and runs as before."},
 		{NeighbourDown, "A box behind this one does not answer for a group, or refuses its part."},

@@ -398,8 +398,9 @@ type Port struct {
 	IfIndex     int    `json:"ifindex"` // 0: the interface does not exist
 	MAC         string `json:"mac"`
 	MTU         int    `json:"mtu"`
-	Attach      string `json:"attach"` // place of the classifier: native or generic; "": the port is not open
-	Mode        string `json:"mode"`   // how frames reach user space: copy, zero-copy or generic
+	Attach      string `json:"attach"`             // place of the classifier: native or generic; "": the port is not open
+	Fallback    string `json:"fallback,omitempty"` // why the port was opened again in generic mode
+	Mode        string `json:"mode"`               // how frames reach user space: copy, zero-copy or generic
 	MultiBuffer bool   `json:"multiBuffer"`
 	Queues      int    `json:"queues"`
 	NoKernel    string `json:"noKernelEngine,omitempty"` // why the kernel engine cannot send by the port

@@ -368,6 +368,13 @@ func (s *Switch) SetTakesTags(id int, under string) {
 	s.infos[id].TakesTags, s.infos[id].UnderVLAN = true, under
 }
 
+// SetFallback makes a port one that was opened again in generic mode.
+func (s *Switch) SetFallback(id int, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.infos[id].Fallback = why
+}
+
 // SetPort sets the state of a port that Refresh finds from now on.
 func (s *Switch) SetPort(id int, state dataplane.PortState, ifIndex int) {
 	s.mu.Lock()

@@ -18,7 +18,7 @@ var told = eventsOfGroups()
 func eventsOfGroups() (kinds []api.EventKind) {
 	for _, m := range api.EventMeanings() {
 		switch m.Kind {
-		case api.PortWentDown, api.PortCameUp, api.ConfigReloaded, api.ConfigRefused, api.FramesRefused, api.StoreAway, api.StoreBack: // they name none
+		case api.PortWentDown, api.PortCameUp, api.PortFellBack, api.ConfigReloaded, api.ConfigRefused, api.FramesRefused, api.StoreAway, api.StoreBack: // they name none
 		default:
 			kinds = append(kinds, m.Kind)
 		}

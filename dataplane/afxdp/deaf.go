@@ -3,6 +3,8 @@ package afxdp
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -62,30 +64,85 @@ func (s *stackFrames) close() {
 	}
 }
 
-var errUnheard = errors.New("its driver takes rocast's XDP program and does not run it, so that no frame of a group gets to rocast; " +
-	"set mode: generic in the config")
+// The two ways in which a port that is open gives no frame to rocast.
+const (
+	notRun  = "its driver takes rocast's XDP program and does not run it"
+	notKept = "the kernel drops what the XDP program redirects to its sockets"
+)
 
-// isDeaf reports whether frames come by an open port, of which the classifier has seen none.
-func (s *Switch) isDeaf(f *iface) bool {
+// isDeaf says why frames that come by an open port do not get to the workers; "": they do, or none
+// comes.
+func (s *Switch) isDeaf(f *iface) string {
 	if f.stack != nil && s.sees(f.xdp) {
 		f.stack.close()
 		f.stack = nil
 	}
-	return f.stack.some()
+	if f.stack.some() {
+		return notRun
+	}
+	if f.loses(time.Now()) {
+		return notKept
+	}
+	return ""
 }
 
-// mendDeaf opens a port in generic mode, where the kernel runs the program and not the driver. A
-// port that is deaf there too, or has to be in native mode, fails until its interface is another
-// one.
-func (s *Switch) mendDeaf(f *iface, now seen) {
-	generic := s.attach == bpf.ModeAuto && f.xdp.Mode() == bpf.ModeNative
-	if !generic {
-		s.shut(f, dataplane.PortFailed, errUnheard)
-		f.failure = failure{as: now, again: time.Now().AddDate(100, 0, 0)}
+// hearing is what was seen of the sockets of a port.
+type hearing struct {
+	frames uint64    // the sum of xsk.Socket.Heard
+	since  time.Time // when the first look found that frames were redirected and not heard; zero: none did
+}
+
+// lostFor is how long frames have to be redirected, and none of them heard, until a port is deaf. A
+// frame that was redirected just now is with its socket long before.
+const lostFor = 100 * time.Millisecond
+
+// loses reports whether the classifier redirects frames to the sockets of a port, and the kernel
+// gives them none.
+func (f *iface) loses(now time.Time) bool {
+	var heard uint64
+	for _, socket := range slices.Concat(f.sockets...) {
+		n, err := socket.Heard()
+		if err != nil {
+			return false
+		}
+		heard += n
+	}
+	return f.hearing.look(f.xdp.Redirected(), heard, now)
+}
+
+// look is one look at a port: whether the classifier redirected a frame since the look before, and
+// what the sockets have heard.
+func (h *hearing) look(redirected bool, heard uint64, now time.Time) (deaf bool) {
+	switch {
+	case heard != h.frames:
+		*h = hearing{frames: heard}
+	case redirected && h.since.IsZero():
+		h.since = now
+	case redirected:
+		return now.Sub(h.since) >= lostFor
+	}
+	return false
+}
+
+// mendDeaf opens a port in generic mode, where the kernel runs the program and not the driver, and
+// keeps what it redirects. A port that is deaf there too, or has to be in native mode, fails until
+// its interface is another one.
+func (s *Switch) mendDeaf(f *iface, now seen, why string) {
+	if generic := s.attach == bpf.ModeAuto && f.xdp.Mode() == bpf.ModeNative; generic {
+		s.fallBack(f, now, why)
 		return
 	}
-	f.generic = now.ifIndex
+	mend := ""
+	if f.xdp.Mode() == bpf.ModeNative {
+		mend = "; set mode: generic in the config"
+	}
+	s.shut(f, dataplane.PortFailed, fmt.Errorf("%s, so that no frame of a group gets to rocast%s", why, mend))
+	f.failure = failure{as: now, again: time.Now().AddDate(100, 0, 0)}
+}
+
+// fallBack closes a port, which is then opened in generic mode.
+func (s *Switch) fallBack(f *iface, now seen, why string) {
+	f.generic, f.fallback = now.ifIndex, why
 	s.shut(f, dataplane.PortFailed, nil)
-	s.warnOnce(dataplane.Warning{Port: f.info.Name, Text: "the port works in generic mode, because its driver takes an XDP " +
-		"program and does not run it"})
+	s.warnOnce(dataplane.Warning{Port: f.info.Name, Text: "the port works in generic mode", Detail: why})
 }

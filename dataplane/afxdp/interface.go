@@ -23,13 +23,15 @@ type iface struct {
 	free bool               // no port has this PortID: RemovePorts was called for it
 	base bpf.Traffic        // what the kernel's fan-out had carried for this PortID before
 
-	xdp     *bpf.Port       // nil: not open
-	sockets [][]*xsk.Socket // by worker
-	as      seen            // the interface at the time it was opened
-	past    xsk.Stats       // counters of sockets that are closed
-	failure failure
-	generic int          // ifindex of the device whose driver does not do what rocast needs in native mode
-	stack   *stackFrames // nil: the classifier has seen a frame
+	xdp      *bpf.Port       // nil: not open
+	sockets  [][]*xsk.Socket // by worker
+	as       seen            // the interface at the time it was opened
+	past     xsk.Stats       // counters of sockets that are closed
+	failure  failure
+	generic  int          // ifindex of the device whose driver does not do what rocast needs in native mode
+	fallback string       // what that is
+	stack    *stackFrames // nil: the classifier has seen a frame
+	hearing  hearing
 
 	transmit transmit
 }

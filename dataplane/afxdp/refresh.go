@@ -48,12 +48,11 @@ func (s *Switch) Refresh() (ports []dataplane.PortInfo, warnings []dataplane.War
 		case errs[i] == nil && f.xdp != nil && f.outdated(now[i]):
 			s.shut(f, dataplane.PortFailed, nil)
 		case errs[i] == nil && f.xdp != nil && s.attach == bpf.ModeAuto && s.noRoom(f.xdp):
-			f.generic = now[i].ifIndex
-			s.shut(f, dataplane.PortFailed, nil)
-			s.warnOnce(dataplane.Warning{Port: f.info.Name, Text: "the port works in generic mode, because its driver leaves " +
-				"no room for metadata in front of a frame"})
-		case errs[i] == nil && f.xdp != nil && s.isDeaf(f):
-			s.mendDeaf(f, now[i])
+			s.fallBack(f, now[i], "its driver leaves no room for metadata in front of a frame")
+		case errs[i] == nil && f.xdp != nil:
+			if why := s.isDeaf(f); why != "" {
+				s.mendDeaf(f, now[i], why)
+			}
 		}
 	}
 	// Ports are closed before others are opened: a socket is bound by way of another socket of its
@@ -123,8 +122,9 @@ func (s *Switch) openPort(f *iface, now seen) (err error) {
 		return err
 	}
 	attach := s.attach
+	f.info.Fallback = ""
 	if f.generic == now.ifIndex {
-		attach = bpf.ModeGeneric
+		attach, f.info.Fallback = bpf.ModeGeneric, f.fallback
 	}
 	if f.xdp, err = s.classifier.OpenPort(now.ifIndex, uint32(f.info.ID), attach); err != nil {
 		f.xdp = nil
@@ -143,7 +143,7 @@ func (s *Switch) openPort(f *iface, now seen) (err error) {
 		return errors.Join(err, s.release(f))
 	}
 	f.as = now
-	f.stack = countStackFrames(now.ifIndex)
+	f.stack, f.hearing = countStackFrames(now.ifIndex), hearing{}
 	f.info.State, f.info.Reason = linkState(now), ""
 	f.info.Opened++
 	f.obtained(f.sockets[0][0])
@@ -227,7 +227,7 @@ func (s *Switch) release(f *iface) error {
 	}
 	f.stack.close()
 	f.xdp, f.sockets, f.stack = nil, nil, nil
-	f.info.Attach, f.info.Mode, f.info.MultiBuffer = "", "", false
+	f.info.Attach, f.info.Mode, f.info.MultiBuffer, f.info.Fallback = "", "", false, ""
 	return errors.Join(errs...)
 }
 

@@ -275,7 +275,7 @@ func TestAPortWithoutRoomForMetadataWorksInGenericMode(t *testing.T) {
 	if got := w.port(1).Attach; got != "native" {
 		t.Fatalf("opened in %s mode", got)
 	}
-	want := "p1: the port works in generic mode, because its driver leaves no room for metadata in front of a frame"
+	want := "p1: the port works in generic mode: its driver leaves no room for metadata in front of a frame"
 	if got := w.refresh(); len(got) != 1 || got[0] != want {
 		t.Errorf("told %q, want %q", got, want)
 	}

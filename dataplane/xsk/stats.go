@@ -37,3 +37,10 @@ func (s *Socket) Stats() (Stats, error) {
 		RxRingFull: k.Rx_ring_full, RxFillEmpty: k.Rx_fill_ring_empty_descs, TxEmpty: k.Tx_ring_empty_descs,
 	}, nil
 }
+
+// Heard is a number that changes with each frame that the kernel gives to the socket, and with each
+// one that it drops there. Any goroutine may call it while the socket is open.
+func (s *Socket) Heard() (uint64, error) {
+	st, err := s.Stats()
+	return uint64(s.rx.producer.Load()) + st.RxDropped + st.RxInvalidDescs + st.RxRingFull, err
+}
