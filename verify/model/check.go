@@ -18,6 +18,7 @@ type engine struct {
 	tape    *tape  // nil: nothing is recorded
 
 	succession state // that of checkSuccession
+	old        bool  // tests only: a switch that restarts begins with the turn before the newest
 }
 
 func (e *engine) fail(format string, args ...any) {

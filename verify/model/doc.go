@@ -24,7 +24,10 @@
 //   - the MSN that the source hears matches the messages that the counted receivers have;
 //   - the source's QP ends only with an error that a receiver sent, or that a refusal caused;
 //   - when the source has finished, another member can become the source, with every receiver that
-//     has everything or can still be repaired, and with no other (succession.go).
+//     has everything or can still be repaired, and with no other (succession.go);
+//   - when that member has sent some packets and the switch crashes, a restart with the turn that
+//     control has stored lets the first source have its turn again, and the first source hears an
+//     ACK of nothing that the receivers take for old (return.go).
 //
 // Every run must also end, with a result that the policy promises. The search checks two conditions
 // for this. First, no state is reachable from itself, so no run continues forever after the budget

@@ -43,6 +43,9 @@ func (e *engine) checkSuccession(before *state) {
 			e.fail("receiver %d takes part when another member is the source, and lacks packet %d", i, r.expected)
 		}
 	}
+	for sent := range 3 {
+		e.checkReturn(s, sent)
+	}
 }
 
 // deliver lets the receivers take what is on its way to them, and the switch hears their answers,
