@@ -397,7 +397,7 @@ func (c *Core) state(now feedback.Tick, g *mft.Group, out *Outputs) (st *state, 
 			c.letGo(now, st, h.next.Prev(), out)
 		}
 	default:
-		c.forget(g.ID)
+		c.Forget(g.ID)
 		for len(c.states) <= g.ID.Slot() {
 			c.states = append(c.states, nil)
 		}
@@ -422,8 +422,8 @@ func (c *Core) stateOf(id mft.GroupID) *state {
 	return nil
 }
 
-// forget drops the state of a group that was removed, or that had the slot before.
-func (c *Core) forget(id mft.GroupID) {
+// Forget drops the state of a group that was removed, or that had the slot before.
+func (c *Core) Forget(id mft.GroupID) {
 	slot := id.Slot()
 	if slot >= len(c.states) || c.states[slot] == nil {
 		return

@@ -394,7 +394,7 @@ func (w *Worker) adopt(g *mft.Group) {
 
 // forget drops the merging state of a group.
 func (w *Worker) forget(id mft.GroupID) {
-	w.core.forget(id)
+	w.core.Forget(id)
 	w.core.PutBack()
 }
 

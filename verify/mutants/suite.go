@@ -31,7 +31,7 @@ var (
 
 	mergingTests = room{dir: "feedback", suites: []suite{stories, otherFeedback, smallWorlds}}
 	nicTests     = room{dir: "internal/rnic", suites: []suite{{dir: "internal/rnic"}}}
-	engineTests  = room{dir: "dataplane", suites: []suite{{dir: "dataplane"}, {dir: "verify/sim", flags: []string{"-test.run=Seeds", "-test.short"}}}}
+	engineTests  = room{dir: "dataplane", suites: []suite{{dir: "dataplane"}, {dir: "verify/sim", flags: []string{"-test.run=Seeds|MadeAgain", "-test.short"}}}}
 )
 
 const (

@@ -16,6 +16,7 @@ type forwarder interface {
 	Tick(now feedback.Tick, out *dataplane.Outputs) (some bool)
 	Arm(now feedback.Tick, out *dataplane.Outputs)
 	Adopt(now feedback.Tick, g *mft.Group, out *dataplane.Outputs)
+	Forget(id mft.GroupID)
 	Pause(now feedback.Tick) feedback.Tick
 	PutBack()
 	Retained() (packets, chunks int)
@@ -83,8 +84,12 @@ func (w *world) loseAtSwitch(h *host, i int32) {
 func (w *world) decide(h *host, i int32) {
 	f, b := w.pool.frames[i], &w.box
 	b.received++
-	b.known = true
 	b.outputs.Reset()
+	if id := b.frame.Group; id != w.group.ID && id != mft.NoGroup {
+		w.decideGone(h, i)
+		return
+	}
+	b.known = true
 	w.notifying = nil
 	if b.frame.Kind == dataplane.KindCNP {
 		w.notifying = h
@@ -103,6 +108,18 @@ func (w *world) decide(h *host, i int32) {
 	} else {
 		w.pool.giveBack(i)
 	}
+	b.core.PutBack()
+}
+
+// decideGone lets the core handle frame i, which was classified before its group was removed.
+func (w *world) decideGone(h *host, i int32) {
+	b, out := &w.box, &w.box.outputs
+	reason := b.core.Handle(feedback.Tick(w.now), b.table, &b.frame, out)
+	w.record(&h.toSwitch, w.pool.frames[i], reason.String())
+	if reason != dataplane.GroupGone || len(out.Copies)+len(out.Replies)+len(out.Repairs)+len(out.Notes) > 0 {
+		w.fail(Conserved, "a frame of %v for a group that was removed: %v", h, reason)
+	}
+	w.pool.giveBack(i)
 	b.core.PutBack()
 }
 

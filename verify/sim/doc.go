@@ -30,6 +30,7 @@
 //	frame     one packet or answer on one link
 //	merged    acknowledged to the source by a reply of the switch
 //	place     the packet up to which a source has come, as the switch can know
+//	numbers   of a group: its addresses, QPNs and first PSNs
 //	target    where in the memory of a receiver a message goes
 //
 // [DrawTree] makes a scenario with several boxes: two or three levels, with every fault of a single

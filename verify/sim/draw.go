@@ -31,7 +31,11 @@ func Draw(seed uint64) Scenario {
 	if d.oneIn(10) {
 		receivers, packets = 1+d.IntN(8), 1+d.IntN(600)
 	}
-	return d.scenario(seed, receivers, packets)
+	s := d.scenario(seed, receivers, packets)
+	if d.oneIn(8) {
+		s.Removed = d.removed(&s)
+	}
+	return s
 }
 
 // MaxReceivers is the largest number for DrawReceivers: the first source may be a receiver too.

@@ -25,10 +25,16 @@ type Runner struct{ w world }
 // Run plays s. The error says why a scenario cannot be set up.
 func (r *Runner) Run(s Scenario) (Result, error) {
 	w := &r.w
-	if err := w.open(&s); err != nil {
+	begin := w.open
+	if s.Removed != nil {
+		begin = w.runRemoved
+	}
+	if err := begin(&s); err != nil {
 		return Result{}, err
 	}
-	w.run()
+	if w.failure == nil {
+		w.run()
+	}
 	behind := 0
 	for i := range w.hosts {
 		if w.hosts[i].behind {

@@ -50,6 +50,9 @@ type Scenario struct {
 	RetryCount uint8 // 7: no limit
 	RNRRetry   uint8 // 7: no limit
 
+	// Removed is a group that was there before; nil: the switch is new.
+	Removed *Removed
+
 	// Limit is the simulated time within which the run has to end.
 	Limit time.Duration
 }
@@ -186,6 +189,9 @@ func (s *Scenario) String() string {
 	}
 	if s.CNPInterval > 0 {
 		fmt.Fprintf(&b, "CNPs %v, %v apart at least; %v from each receiver\n", p.CNP, p.CNPInterval, s.CNPInterval)
+	}
+	if was := s.Removed; was != nil {
+		fmt.Fprintf(&b, "before it, removed after packet %d, a group with the same numbers:\n%vand then:\n", was.AfterPacket, &was.Scenario)
 	}
 	for i := range s.Hosts {
 		s.describe(&b, i)

@@ -51,9 +51,7 @@ func (w *world) begin(s *Scenario) {
 // open makes everything that a run of s needs.
 func (w *world) open(s *Scenario) error {
 	w.begin(s)
-	w.box.reset()
-	w.turns, w.cut = turns{old: w.turns.old}, false
-	w.longestSend, w.membersChanged, w.active, w.notifying, w.hops, w.memories = longestSend(s), false, 0, nil, 0, 0
+	w.reset(s)
 	for len(w.hosts) < len(s.Hosts) {
 		w.hosts = append(w.hosts, host{})
 	}
@@ -64,6 +62,13 @@ func (w *world) open(s *Scenario) error {
 		}
 	}
 	return w.openSwitch(false)
+}
+
+// reset forgets what the world knows of a group.
+func (w *world) reset(s *Scenario) {
+	w.box.reset()
+	w.turns, w.cut = turns{old: w.turns.old}, false
+	w.longestSend, w.membersChanged, w.active, w.notifying, w.hops, w.memories = longestSend(s), false, 0, nil, 0, 0
 }
 
 func longestSend(s *Scenario) (bytes int) {
@@ -78,10 +83,13 @@ func longestSend(s *Scenario) (bytes int) {
 }
 
 func (w *world) run() {
-	w.play(func(e *event) {
-		w.handle(e)
-		w.checkConserved()
-	}, w.finish)
+	w.play(w.judged, w.finish)
+}
+
+// judged handles an event, and counts all frames afterwards.
+func (w *world) judged(e *event) {
+	w.handle(e)
+	w.checkConserved()
 }
 
 // play lets events happen until there are none, or an invariant does not hold.
@@ -103,11 +111,15 @@ func (w *world) play(handle func(*event), finish func()) {
 			}
 			return
 		}
-		w.now = e.at
-		w.events++
-		w.mix(&e)
-		handle(&e)
+		w.happen(&e, handle)
 	}
+}
+
+func (w *world) happen(e *event, handle func(*event)) {
+	w.now = e.at
+	w.events++
+	w.mix(e)
+	handle(e)
 }
 
 func (w *world) handle(e *event) {
