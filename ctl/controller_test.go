@@ -116,9 +116,12 @@ func (w *world) String() string {
 		names = append(names, g.Name)
 	}
 	slices.Sort(names)
-	files, _ := filepath.Glob(filepath.Join(w.dir, "groups", "*"))
-	for i := range files {
-		files[i] = filepath.Base(files[i])
+	paths, _ := filepath.Glob(filepath.Join(w.dir, "groups", "*"))
+	files := []string{}
+	for _, path := range paths {
+		if text, _ := os.ReadFile(path); !strings.HasSuffix(path, ".state") || strings.Count(string(text), "\n") != 1 { // an empty state is none
+			files = append(files, filepath.Base(path))
+		}
 	}
 	return fmt.Sprintf("table %v, addresses [%v], tracking %d, files %v", names, w.addresses, w.hops.Tracked(), files)
 }

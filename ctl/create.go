@@ -68,9 +68,18 @@ func (c *Controller) setUp(ctx context.Context, file *groupfile.File, text []byt
 	return g, nil
 }
 
-func (c *Controller) parse(ctx context.Context, text []byte) (file *groupfile.File, err error) {
+func (c *Controller) parse(ctx context.Context, text []byte) (*groupfile.File, error) {
+	return c.parseBy(ctx, groupfile.Parse, text)
+}
+
+// parseStored parses a text that etcd has: another box has accepted it.
+func (c *Controller) parseStored(ctx context.Context, text []byte) (*groupfile.File, error) {
+	return c.parseBy(ctx, groupfile.ParseStored, text)
+}
+
+func (c *Controller) parseBy(ctx context.Context, parser func([]byte) (*groupfile.File, error), text []byte) (file *groupfile.File, err error) {
 	err = c.alone(ctx, func() (err error) {
-		file, err = groupfile.Parse(text)
+		file, err = parser(text)
 		return err
 	})
 	return file, err

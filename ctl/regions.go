@@ -62,7 +62,7 @@ func (c *Controller) running(ctx context.Context, name string) (*groupfile.File,
 		if !e.Wanted() {
 			return nil, nil, c.notShared(name)
 		}
-		f, err := c.parse(ctx, e.Text)
+		f, err := c.parseStored(ctx, e.Text)
 		return f, &basis{revision: e.Revision}, err
 	}
 	c.mu.RLock()

@@ -43,7 +43,7 @@ func (c *Controller) restore(k store.Group) {
 	c.groups[g.name] = g
 	c.events.Begin(g.name)
 	if k.Err != nil {
-		if file, err := groupfile.Parse(k.Text); err == nil { // then the neighbours can be told
+		if file, err := groupfile.ParseStored(k.Text); err == nil { // then the neighbours can be told
 			g = newGroup(file, true)
 			g.name, g.restored = k.Name, !k.Idle
 			c.groups[g.name] = g
@@ -52,7 +52,7 @@ func (c *Controller) restore(k store.Group) {
 		c.fail(g, unreadable(k.Err))
 		return
 	}
-	file, err := groupfile.Parse(k.Text)
+	file, err := groupfile.ParseStored(k.Text)
 	if err != nil {
 		c.fail(g, fmt.Errorf("%w; remove the group and create it again", err))
 		return

@@ -98,6 +98,7 @@ func TestAFileThatCannotBeReadCostsItsGroupAlone(t *testing.T) {
 	w.create(t, anotherGroup("g2", 2))
 	w.Store.Close()
 	for _, path := range []string{"groups/bad.yaml", "groups/g2.state", "idle"} {
+		_ = os.Remove(filepath.Join(w.dir, path)) // g2 has an empty one
 		if err := os.Mkdir(filepath.Join(w.dir, path), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -300,4 +301,49 @@ func TestAGroupThatFailedIsTriedAgainEveryFiveSeconds(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// An older release took numbers with a leading zero, octal ones too. A group that it has stored is
+// restored with the same numbers, and no new one may have them.
+func TestOldNumbersAreRestored(t *testing.T) {
+	w := newWorld(t)
+	old := g1
+	for _, c := range []struct{ key, is, was string }{
+		{"psn", "psn: 5,", "psn: 0017,"}, {"degraded-below", "mtu:", "degraded-below: 025%\nmtu:"}, {"silent-after", "mtu:", "silent-after: 0200ms\nmtu:"},
+		{"ack", "mtu:", "ack: quorum 02\nmtu:"}, {"degraded-after", "mtu:", "degraded-after: 03s\nmtu:"},
+	} {
+		_, err := w.Create(t.Context(), []byte(strings.Replace(g1, c.is, c.was, 1)))
+		if want := c.key + " has a leading zero; write it in decimal without one"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		old = strings.Replace(old, c.is, c.was, 1)
+	}
+	w.Store.Close()
+	if err := os.WriteFile(filepath.Join(w.dir, "groups", "g1.yaml"), []byte(old), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w = openWorld(t, w.dir)
+	f := w.groups["g1"].file
+	if f == nil || f.Receivers[0].FirstPSN != 15 || f.DegradedBelow != 25 || f.Policy.SilentAfter != 200*time.Millisecond || f.Policy.Ack != 2 || f.DegradedAfter != 3*time.Second {
+		t.Fatalf("%+v, %s", f, w.groups["g1"].problem)
+	}
+}
+
+// A group of whose state the file has gone must not begin anew: a receiver that was behind would
+// count again.
+func TestAMissingStateFailsItsGroup(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.create(t, anotherGroup("g2", 2))
+	w.news(feedback.NoteBehind, "10.77.0.3", 1, 1000)
+	w.Store.Close()
+	path := filepath.Join(w.dir, "groups", "g1.state")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	w = openWorld(t, w.dir)
+	want := "the state of group g1 is missing, which was in " + path + "; repair the cause and restart rocastd, or remove the group and create it again"
+	if list := w.Groups().Groups; list[0].State != api.Failed || list[0].Reason != want || list[1].State != api.Ready {
+		t.Errorf("%+v", list)
+	}
 }

@@ -304,7 +304,7 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 // parseDesired parses the file of a group that etcd has under a name. Another program may have put
 // it there.
 func (c *Controller) parseDesired(ctx context.Context, name string, e desired.Entry) (*groupfile.File, error) {
-	file, err := c.parse(ctx, e.Text)
+	file, err := c.parseStored(ctx, e.Text)
 	if err == nil && file.Name != name {
 		return nil, fmt.Errorf("the key names group %s, and its file group %s; delete the key, and create the group with rocast group create", name, file.Name)
 	}
@@ -572,7 +572,7 @@ func (c *Controller) updateShared(ctx context.Context, file *groupfile.File, tex
 	if from != nil && from.revision != e.Revision {
 		return api.Group{}, changedMeanwhile(file.Name)
 	}
-	was, err := c.parse(ctx, e.Text)
+	was, err := c.parseStored(ctx, e.Text)
 	if err == nil {
 		err = errors.Join(file.CheckUpdate(was), file.CheckOneChange(was))
 	}

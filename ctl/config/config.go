@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/cm"
@@ -230,6 +231,9 @@ func metricsAt(v yamldoc.Value) (netip.AddrPort, error) {
 		return netip.AddrPort{}, nil
 	}
 	text, err := v.Text()
+	if err == nil {
+		err = v.Decimal(text[strings.LastIndexByte(text, ':')+1:])
+	}
 	if err != nil {
 		return netip.AddrPort{}, err
 	}

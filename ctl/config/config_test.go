@@ -187,6 +187,7 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: [eth1]\nhook: /x\n", `line 2: key "hook" is no longer known; let a unit of its own run the program, behind rocast events -w --json: docs/operate.md`},
 		{"ports: [eth1]\nmetrics: 127.0.0.1\n", `line 2: metrics "127.0.0.1" is not an address with a port; write one such as 127.0.0.1:7470 or [::]:7470, or "" for none`},
 		{"ports: [eth1]\nmetrics: 127.0.0.1:0\n", `line 2: metrics "127.0.0.1:0" is not an address with a port; write one such as 127.0.0.1:7470 or [::]:7470, or "" for none`},
+		{"ports: [eth1]\nmetrics: 127.0.0.1:07470\n", "line 2: metrics has a leading zero; write it in decimal without one"},
 		{"ports: [eth1]\nmetrics: [a]\n", "line 2: metrics is a list; write one word"},
 		{"ports: [eth1]\nlog:\n  level: loud\n", `line 3: log: level "loud" is not one of ["debug" "info" "warn" "error"]`},
 	} {
@@ -316,6 +317,7 @@ func TestBadNeighboursAreRefused(t *testing.T) {
 		{url("https://10.9.0.2:7471?a=b"), badURL("https://10.9.0.2:7471?a=b")},
 		{url("https://10.9.0.2:7471#a"), badURL("https://10.9.0.2:7471#a")},
 		{head + "api: {listen: \"10.9.0.1\"}\n", `line 2: api: listen "10.9.0.1" is not an address with a port; write one such as 10.9.0.1:7471 or [fd00::1]:7471`},
+		{head + "api: {listen: \"10.9.0.1:07471\"}\n", "line 2: api: listen has a leading zero; write it in decimal without one"},
 		{head + "api: {listen: \"10.9.0.1:0\"}\n", `line 2: api: listen "10.9.0.1:0" is not an address with a port; write one such as 10.9.0.1:7471 or [fd00::1]:7471`},
 		{head + "api: {listen: [1]}\n", "line 2: api: listen is a list; write one word"},
 		{strings.Replace(url("X"), `"X"`, "[1]", 1), "line 3: neighbour 1: url is a list; write one word"},

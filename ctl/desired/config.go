@@ -84,6 +84,9 @@ func prefix(v yamldoc.Value) (string, error) {
 
 func lease(v yamldoc.Value) (time.Duration, error) {
 	text, err := v.Text()
+	if err == nil {
+		err = v.Decimal(text)
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -3,6 +3,7 @@ package gather
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/yamldoc"
@@ -43,6 +44,9 @@ func ReadConfig(v yamldoc.Value) (c Config, err error) {
 
 func listen(v yamldoc.Value) (netip.AddrPort, error) {
 	text, err := v.Text()
+	if err == nil {
+		err = v.Decimal(text[strings.LastIndexByte(text, ':')+1:])
+	}
 	if err != nil {
 		return netip.AddrPort{}, err
 	}

@@ -391,6 +391,7 @@ func TestAddressesThatNoGroupHas(t *testing.T) {
 		"listen: 10.77.0.254:7472\ngroupIPs: [127.0.0.1]\n":              "is not an address that a host can have",
 		"listen: 10.77.0.254:7472\ngroupIPs: [fe80::1]\n":                "is link-local",
 		"listen: 10.77.0.254:7472\ngroupIPs: [10.0.0.1, 10.0.0.2]\n":     "is a second address of its family",
+		"listen: 10.77.0.254:07472\ngroupIPs: [10.77.0.200]\n":           "has a leading zero",
 		"listen: 224.0.0.5:7472\ngroupIPs: [10.77.0.200]\n":              `"224.0.0.5:7472" is not an address with a port`,
 	} {
 		document, err := yamldoc.Parse([]byte(text), "the config")

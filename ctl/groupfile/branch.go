@@ -10,7 +10,7 @@ import (
 // ParseBranch reads a group file that has no source, for the part of a group that another box asks
 // this one to carry. upper is that box's end of the link: the first source of this part.
 func ParseBranch(text []byte, upper Member) (*File, error) {
-	return parse(text, func(document yamldoc.Value, p *parser) {
+	return parse(text, yamldoc.Parse, func(document yamldoc.Value, p *parser) {
 		link := member{Member: upper, value: document}
 		link.Line = document.Line()
 		if upper.Role == Both {

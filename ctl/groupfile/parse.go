@@ -16,12 +16,17 @@ type parser struct {
 
 // Parse reads a group file. Its error is a [yamldoc.Error].
 func Parse(text []byte) (*File, error) {
-	return parse(text, func(yamldoc.Value, *parser) {})
+	return parse(text, yamldoc.Parse, func(yamldoc.Value, *parser) {})
+}
+
+// ParseStored is Parse for a text that was accepted before, perhaps by an older release.
+func ParseStored(text []byte) (*File, error) {
+	return parse(text, yamldoc.ParseStored, func(yamldoc.Value, *parser) {})
 }
 
 // parse reads a group file. add may add members before the file is checked.
-func parse(text []byte, add func(yamldoc.Value, *parser)) (*File, error) {
-	document, err := yamldoc.Parse(text, "the group file")
+func parse(text []byte, read func([]byte, string) (yamldoc.Value, error), add func(yamldoc.Value, *parser)) (*File, error) {
+	document, err := read(text, "the group file")
 	if err != nil {
 		return nil, err
 	}

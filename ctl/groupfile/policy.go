@@ -39,7 +39,7 @@ const SourceSwitch = "source-switch"
 // lines gets the line of each key that is read.
 func PolicyFields(policy *feedback.Policy, lines map[string]int) []yamldoc.Field {
 	return noteLines(lines, []yamldoc.Field{
-		{Key: "ack", Set: yamldoc.Into(&policy.Ack, choice(feedback.ParseAck))},
+		{Key: "ack", Set: yamldoc.Into(&policy.Ack, ack)},
 		{Key: "nak", Set: yamldoc.Into(&policy.Nak, choice(feedback.ParseNak))},
 		{Key: "on-fatal", Set: yamldoc.Into(&policy.OnFatal, choice(feedback.ParseFatal))},
 		{Key: "speak", Set: yamldoc.Into(&policy.Speak, choice(feedback.ParseSpeak))},
@@ -56,6 +56,15 @@ func PolicyFields(policy *feedback.Policy, lines map[string]int) []yamldoc.Field
 		{Key: "repair-timer-cap", Set: yamldoc.Into(&policy.RepairTimerCap, repairTimer)},
 		{Key: SourceSwitch, Set: yamldoc.Into(&policy.Switch, choice(feedback.ParseSwitch))},
 	})
+}
+
+func ack(v yamldoc.Value) (feedback.AckPolicy, error) {
+	if text, err := v.Text(); err == nil {
+		if err := v.Decimal(strings.TrimPrefix(text, "quorum ")); err != nil {
+			return 0, err
+		}
+	}
+	return choice(feedback.ParseAck)(v)
 }
 
 // Zero means never, or no limit.
@@ -75,6 +84,9 @@ func percent(v yamldoc.Value) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := v.Decimal(text); err != nil {
+		return 0, err
+	}
 	n, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
 	if err != nil || !strings.HasSuffix(text, "%") || n < 0 || n > 100 {
 		return 0, v.Errorf("%q is not a part from 0%% to 100%%; write one such as 25%%", text)
@@ -86,6 +98,9 @@ func percent(v yamldoc.Value) (int, error) {
 func duration(shortest, longest time.Duration, limits string) func(yamldoc.Value) (time.Duration, error) {
 	return func(v yamldoc.Value) (time.Duration, error) {
 		text, err := v.Text()
+		if err == nil {
+			err = v.Decimal(text)
+		}
 		if err != nil {
 			return 0, err
 		}
@@ -102,7 +117,7 @@ func orZero(shortest, longest time.Duration, limits string) func(yamldoc.Value) 
 	bounded := duration(shortest, longest, limits)
 	return func(v yamldoc.Value) (time.Duration, error) {
 		text, _ := v.Text() // bounded has the error
-		if d, err := time.ParseDuration(text); err == nil && d == 0 {
+		if d, err := time.ParseDuration(text); err == nil && d == 0 && v.Decimal(text) == nil {
 			return 0, nil
 		}
 		return bounded(v)

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
@@ -134,6 +135,9 @@ func apiURL(v yamldoc.Value) (string, error) {
 
 func listen(v yamldoc.Value) (netip.AddrPort, error) {
 	text, err := v.Text()
+	if err == nil {
+		err = v.Decimal(text[strings.LastIndexByte(text, ':')+1:])
+	}
 	if err != nil {
 		return netip.AddrPort{}, err
 	}

@@ -82,9 +82,13 @@ func (s *Store) Close() error { return s.lock.Close() }
 // Dir returns the directory, in which other packages store their own files.
 func (s *Store) Dir() string { return s.dir }
 
-// Put stores a group.
+// Put stores a group. If it has a state by then, a later Restore misses that one.
 func (s *Store) Put(name string, text []byte) error {
-	if err := s.writeFile(s.path(name), text); err != nil {
+	with := ""
+	if _, err := os.Lstat(s.beside(name, stateSuffix)); err == nil {
+		with = withState
+	}
+	if err := s.writeMarked(s.path(name), text, with); err != nil {
 		return fmt.Errorf("keep group %s: %w", name, err)
 	}
 	return nil
@@ -92,15 +96,28 @@ func (s *Store) Put(name string, text []byte) error {
 
 // Get returns a group's text.
 func (s *Store) Get(name string) ([]byte, error) {
-	text, err := readFile(s.path(name))
-	if err != nil {
-		return nil, fmt.Errorf("read group %s: %w", name, err)
-	}
-	return text, nil
+	text, _, err := s.get(name)
+	return text, err
 }
 
-// PutState stores the state of a group's members. A nil state deletes the stored state.
+func (s *Store) get(name string) (text []byte, hasState bool, err error) {
+	if text, hasState, err = readMarked(s.path(name)); err != nil {
+		return nil, false, fmt.Errorf("read group %s: %w", name, err)
+	}
+	return text, hasState, nil
+}
+
+// PutState stores the state of a group's members. A nil state is an empty file: one that is missing
+// must not be taken for a state of nothing. A group of an older release may have none.
 func (s *Store) PutState(name string, state []byte) error {
+	if state == nil {
+		was, err := readFile(s.beside(name, stateSuffix))
+		_, none := os.Lstat(s.path(name))
+		if err == nil && len(was) == 0 || errors.Is(err, os.ErrNotExist) && none == nil {
+			return nil
+		}
+		state = []byte{}
+	}
 	return s.putBeside(name, stateSuffix, "state", state)
 }
 
@@ -133,7 +150,7 @@ func (s *Store) Delete(name string) error {
 		err = s.SyncDir(filepath.Join(s.dir, groupsDir))
 	}
 	if err == nil {
-		err = errors.Join(s.PutState(name, nil), s.PutTree(name, nil), s.DropRegions(name))
+		err = errors.Join(s.putBeside(name, stateSuffix, "state", nil), s.PutTree(name, nil), s.DropRegions(name))
 	}
 	if err != nil {
 		return fmt.Errorf("forget group %s: %w", name, err)
@@ -155,6 +172,7 @@ func (s *Store) Restore() ([]Group, error) {
 		return nil, fmt.Errorf("read the kept groups: %w", err)
 	}
 	var groups []Group
+	hasState := map[string]bool{}
 	states, trees, regions := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, entry := range entries {
 		if name, is := strings.CutSuffix(entry.Name(), regionsSuffix); is {
@@ -171,7 +189,7 @@ func (s *Store) Restore() ([]Group, error) {
 			continue
 		}
 		g := Group{Name: name, Clean: idle != nil, Idle: idle[name]}
-		g.Text, g.Err = s.Get(name)
+		g.Text, hasState[name], g.Err = s.get(name)
 		groups = append(groups, g)
 	}
 	for i := range groups {
@@ -180,7 +198,17 @@ func (s *Store) Restore() ([]Group, error) {
 	for name := range regions {
 		_ = s.DropRegions(name) // after an error, the next start tries again
 	}
+	for i := range groups {
+		if g := &groups[i]; hasState[g.Name] && !states[g.Name] {
+			g.Err = fmt.Errorf("the state of group %s is missing, which was in %s", g.Name, s.beside(g.Name, stateSuffix))
+		}
+	}
 	s.readBeside(groups, states, stateSuffix, "state", func(g *Group) *[]byte { return &g.State })
+	for i := range groups {
+		if len(groups[i].State) == 0 {
+			groups[i].State = nil
+		}
+	}
 	s.readBeside(groups, trees, treeSuffix, "links", func(g *Group) *[]byte { return &g.Tree })
 	return groups, nil
 }

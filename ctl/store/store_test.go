@@ -98,8 +98,68 @@ func TestAStateLivesAndDiesWithItsGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "groups", "*.state"))
-	if err != nil || len(left) != 0 {
+	if err != nil || len(left) != 1 || filepath.Base(left[0]) != "b.state" {
 		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// A state that is missing is not taken for that of a new group, also where it said nothing. A group
+// that an older release has stored may have none.
+func TestAStateThatIsMissing(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(s *Store) error
+		missed  bool
+	}{
+		"a state":      {func(s *Store) error { return errors.Join(s.PutState("a", []byte("x")), s.Put("a", []byte("1"))) }, true},
+		"an empty one": {func(s *Store) error { return errors.Join(s.PutState("a", nil), s.Put("a", []byte("1"))) }, true},
+		"a state that has gone": {func(s *Store) error {
+			return errors.Join(s.PutState("a", []byte("x")), s.Put("a", []byte("1")), s.PutState("a", nil))
+		}, true},
+		"it is stored once more": {func(s *Store) error {
+			return errors.Join(s.Put("a", []byte("1")), s.PutState("a", []byte("x")), s.Put("a", []byte("2")))
+		}, true},
+		"an older release": {func(s *Store) error { return errors.Join(s.Put("a", []byte("1")), s.PutState("a", nil)) }, false},
+	} {
+		dir := t.TempDir()
+		s := open(t, dir)
+		if err := c.prepare(s); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, "groups", "a.state")
+		groups, err := s.Restore()
+		if err != nil || len(groups) != 1 || groups[0].Err != nil {
+			t.Errorf("%s, before: %+v, %v", name, groups, err)
+		}
+		if err := os.Remove(path); c.missed != (err == nil) {
+			t.Errorf("%s: %v", name, err)
+		}
+		groups, err = s.Restore()
+		if err != nil || len(groups) != 1 || (groups[0].Err != nil) != c.missed {
+			t.Errorf("%s: %+v, %v", name, groups, err)
+		}
+		if want := "the state of group a is missing, which was in " + path; c.missed && groups[0].Err.Error() != want {
+			t.Errorf("%s: %v", name, groups[0].Err)
+		}
+	}
+}
+
+// A state of nothing is written when the group has none or another one, and not each time.
+func TestAStateOfNothing(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	synced := 0
+	s.SyncDir = func(string) error { synced++; return nil }
+	for _, state := range []string{"x", "", "", "y", ""} {
+		var text []byte
+		if state != "" {
+			text = []byte(state)
+		}
+		if err := s.PutState("a", text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if synced != 4 {
+		t.Errorf("written %d times, want 4", synced)
 	}
 }
 

@@ -14,9 +14,12 @@ const unfinishedSuffix = ".new"
 // writeFile writes text to path, below a line with its checksum; only the owner may read the file.
 // A crash leaves the old content or the new content, and possibly a temporary file, which
 // removeUnfinished removes.
-func (s *Store) writeFile(path string, text []byte) error {
+func (s *Store) writeFile(path string, text []byte) error { return s.writeMarked(path, text, "") }
+
+// writeMarked is writeFile with more in the line of the checksum.
+func (s *Store) writeMarked(path string, text []byte, with string) error {
 	return s.replaceFile(path, func(w *os.File) error {
-		_, err := w.Write(append(checksumLine(text), text...))
+		_, err := w.Write(append(checksumLine(text, with), text...))
 		return err
 	})
 }
@@ -25,23 +28,34 @@ func (s *Store) writeFile(path string, text []byte) error {
 // first one, so a file that was cut keeps it. A file of an older release has no such line.
 const checksumPrefix = "# checksum "
 
-func checksumLine(text []byte) []byte {
-	return fmt.Appendf(nil, "%s%08x of the lines below; if you change them, delete this line\n", checksumPrefix,
-		crc32.Checksum(text, castagnoli))
+func checksumLine(text []byte, with string) []byte {
+	return fmt.Appendf(nil, "%s%08x of the lines below%s; if you change them, delete this line\n", checksumPrefix,
+		crc32.Checksum(text, castagnoli), with)
 }
+
+// withState is in the checksum's line of a group that has a file with its state.
+const withState = ", with a state"
 
 // readFile returns the text that writeFile has written to path, or the whole file if it has no
 // checksum.
 func readFile(path string) ([]byte, error) {
-	text, err := os.ReadFile(path)
+	text, _, err := readMarked(path)
+	return text, err
+}
+
+// readMarked is readFile, and says whether the file is that of a group with a state.
+func readMarked(path string) (text []byte, hasState bool, err error) {
+	text, err = os.ReadFile(path)
 	if err != nil || !bytes.HasPrefix(text, []byte(checksumPrefix)) {
-		return text, err
+		return text, false, err
 	}
 	line, text, _ := bytes.Cut(text, []byte("\n"))
-	if !bytes.Equal(append(line, '\n'), checksumLine(text)) {
-		return nil, fmt.Errorf("the file %s is damaged: its checksum does not match", path)
+	line = append(line, '\n')
+	hasState = bytes.Equal(line, checksumLine(text, withState))
+	if !hasState && !bytes.Equal(line, checksumLine(text, "")) {
+		return nil, false, fmt.Errorf("the file %s is damaged: its checksum does not match", path)
 	}
-	return text, nil
+	return text, hasState, nil
 }
 
 // replaceFile is writeFile for what write writes, without a checksum of it.

@@ -84,13 +84,13 @@ func (v Value) EachOrOne(noun string, read func(Value) error) error {
 }
 
 func (v Value) item(noun string, i int, node *yaml.Node) Value {
-	return Value{node: node, parent: v.parent, name: fmt.Sprint(noun, " ", i+1)}
+	return Value{node: node, parent: v.parent, name: fmt.Sprint(noun, " ", i+1), stored: v.stored}
 }
 
 // child returns a key's value with its name. The name of the document is left out: a top-level key
 // is just "psn".
 func (v Value) child(key string, node *yaml.Node) Value {
-	return Value{node: node, parent: strings.TrimSuffix(v.inside(), ": "), name: key}
+	return Value{node: node, parent: strings.TrimSuffix(v.inside(), ": "), name: key, stored: v.stored}
 }
 
 // inside returns the prefix for a sentence about something inside v.

@@ -34,6 +34,15 @@ type Value struct {
 	// The position of the value for messages: parent "member 2", name "psn".
 	parent, name string
 	whole        bool // the value is the document itself
+	stored       bool // see ParseStored
+}
+
+// ParseStored is Parse for a text that an older release may have accepted and stored: a number with
+// a leading zero is what it was then, octal where it stands alone.
+func ParseStored(text []byte, what string) (Value, error) {
+	v, err := Parse(text, what)
+	v.stored = true
+	return v, err
 }
 
 // Parse reads text, which must contain one document. Errors call the document what: "a group file".
@@ -163,6 +172,20 @@ func (v Value) Path() (string, error) {
 // has another base than 10 and 16.
 var leadingZero = regexp.MustCompile(`^0[0-9_obOB]`)
 
+// decimalZero is a leading zero of a number that is always read as decimal.
+var decimalZero = regexp.MustCompile(`^0[0-9]`)
+
+// Decimal refuses a text that begins with a number with a leading zero: it is a part of the value,
+// such as 25% or 200ms.
+func (v Value) Decimal(text string) error { return v.refuseZero(text, decimalZero, "") }
+
+func (v Value) refuseZero(text string, zero *regexp.Regexp, otherwise string) error {
+	if v.stored || !zero.MatchString(text) {
+		return nil
+	}
+	return v.Errorf("has a leading zero; write it in decimal without one%s", otherwise)
+}
+
 // Uint returns a whole number up to limit, written in decimal or with the prefix 0x.
 func (v Value) Uint(limit uint64) (uint64, error) { return v.UintFrom(0, limit) }
 
@@ -170,8 +193,8 @@ func (v Value) Uint(limit uint64) (uint64, error) { return v.UintFrom(0, limit) 
 func (v Value) UintFrom(least, limit uint64) (uint64, error) {
 	// YAML takes 08 for a float.
 	if tag := v.node.Tag; v.node.Kind == yaml.ScalarNode && (tag == "!!int" || tag == "!!float") {
-		if leadingZero.MatchString(v.node.Value) {
-			return 0, v.Errorf("has a leading zero; write it in decimal without one, or in hexadecimal with 0x")
+		if err := v.refuseZero(v.node.Value, leadingZero, ", or in hexadecimal with 0x"); err != nil {
+			return 0, err
 		}
 		if n, err := strconv.ParseUint(v.node.Value, 0, 64); err == nil && n >= least && n <= limit {
 			return n, nil

@@ -229,3 +229,38 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// What was accepted before is what it was then: a number alone was octal, one with a unit decimal.
+func TestAStoredTextMayHaveLeadingZeros(t *testing.T) {
+	const text = "list: [{n: 0017}]\npart: 025%\n"
+	var n uint64
+	fields := func(v Value) error {
+		return v.Fields(
+			Field{Key: "list", Set: func(v Value) error {
+				return v.Each("item", func(v Value) error {
+					return v.Fields(Field{Key: "n", Set: Into(&n, func(v Value) (uint64, error) { return v.Uint(99) })})
+				})
+			}},
+			Field{Key: "part", Set: func(v Value) error { return v.Decimal("025%") }},
+		)
+	}
+	v, err := ParseStored([]byte(text), "the file")
+	if err == nil {
+		err = fields(v)
+	}
+	if err != nil || n != 15 {
+		t.Errorf("%d, %v", n, err)
+	}
+	for _, c := range []struct{ text, want string }{
+		{text, "line 1: item 1: n has a leading zero; write it in decimal without one, or in hexadecimal with 0x"},
+		{"part: 025%\n", "line 1: part has a leading zero; write it in decimal without one"},
+	} {
+		v, err := Parse([]byte(c.text), "the file")
+		if err == nil {
+			err = fields(v)
+		}
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
+}
