@@ -37,12 +37,18 @@ func (e *Egress) Marks(waiting int, random uint32) bool {
 // repairLimit is the limit of which repairs have their share where the port has none.
 const repairLimit = 1 << 20
 
-// repairShare returns how many bytes of repairs may wait: half of the limit.
-func (e *Egress) repairShare() int {
+// repairShare returns how many bytes of repairs may wait: half of the limit. Its last quarter is
+// for packets that their receivers wait for. The other repairs of a receiver that lacks much fill
+// the share again and again, and would leave no room for one that lacks a single packet.
+func (e *Egress) repairShare(first bool) int {
+	share := e.LimitBytes / 2
 	if e.LimitBytes == 0 {
-		return repairLimit / 2
+		share = repairLimit / 2
 	}
-	return e.LimitBytes / 2
+	if first {
+		return share
+	}
+	return share - share/4
 }
 
 // egressQueue is one worker's view of the queue of a port.
@@ -97,7 +103,7 @@ func (w *Worker) admit(port mft.PortID, o *Outgoing) bool {
 		stats.TxLost++
 		o.fate = LostQueueFull
 		return false
-	case o.fate == SentRepair && !q.admitRepair(bytes):
+	case o.fate == SentRepair && !q.admitRepair(bytes, o.first):
 		stats.RepairsPutOff++
 		o.fate = LostRepairPutOff
 		return false
@@ -133,13 +139,13 @@ func (q *egressQueue) gave(bytes int) {
 }
 
 // admitRepair says whether a repair of this many bytes stays within the repairs' share, and counts
-// it if so.
-func (q *egressQueue) admitRepair(bytes int) bool {
+// it if so. For first see repairShare.
+func (q *egressQueue) admitRepair(bytes int, first bool) bool {
 	r := &q.repairs
 	size := uint32(len(r.bursts))
 	begin := q.end + uint64(q.pending)
 	follows := r.first != r.next && r.bursts[(r.next-1)%size].end == begin
-	if r.bytes+bytes > q.repairShare() || !follows && r.next-r.first == size {
+	if r.bytes+bytes > q.repairShare(first) || !follows && r.next-r.first == size {
 		return false
 	}
 	if !follows {

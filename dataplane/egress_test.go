@@ -308,15 +308,18 @@ func TestRepairsHaveAShareOfTheQueue(t *testing.T) {
 		}
 	}
 	b.answer(0, firstPSN, roce.NAKSequence)
-	take("the receiver lacks all", 0, 1, 2, 3)
-	if c := b.Switch.PortCounters()[1]; c.RepairsPutOff != 4 || c.QueueFull != 0 || c.TxLost != 0 {
+	take("the receiver lacks all", 0, 1, 2)
+	if c := b.Switch.PortCounters()[1]; c.RepairsPutOff != 5 || c.QueueFull != 0 || c.TxLost != 0 {
 		t.Errorf("counted %+v", c)
 	}
 	probe := func() {
 		b.now += feedback.Tick(20 * time.Millisecond) // the receiver is silent
 		b.Poll()
 	}
-	b.Ports[1].Waiting = 4 * frameBytes // all of them
+	b.Ports[1].Waiting = 3 * frameBytes // all of them
+	probe()
+	take("room is kept for the packet that the receiver waits for", 0)
+	b.Ports[1].Waiting = 4 * frameBytes
 	probe()
 	take("the repairs wait")
 	b.Ports[1].Waiting = 3*frameBytes + 1 // a part of the first one too
@@ -333,6 +336,49 @@ func TestRepairsHaveAShareOfTheQueue(t *testing.T) {
 	b.Ports[1].Waiting = 4 * frameBytes
 	data(4)
 	take("new data", 8, 9, 10, 11)
+}
+
+// The repairs of a busy group fill their share of a port's queue again and again. A receiver of
+// another group that lacks one packet gets it all the same, each time.
+func TestABusyGroupLeavesRoomForTheRepairsOfOthers(t *testing.T) {
+	const lacks, rounds = 16, 10
+	frameBytes := len(write(firstPSN, nil).frame(t))
+	b := bounded(t, dataplane.Egress{LimitBytes: 2 * 8 * frameBytes})
+	slow := b.other()
+	slow.Paths[0].DestQPN = 99
+	b.add(slow)
+	psn := roce.PSN(firstPSN)
+	lack := func(g *mft.Group, acked roce.PSN) {
+		f := ack(ipB, acked.Add(g.Paths[0].FirstPSN.Sub(g.Source.FirstPSN)), roce.NAKSequence)
+		f.bth.DestQPN = g.QPN
+		b.Ports[1].Put(f.frame(t))
+		b.Poll()
+	}
+	for range lacks {
+		b.Ports[0].Put(write(psn, nil).frame(t))
+		psn = psn.Next()
+	}
+	b.Poll()
+	for round := range rounds {
+		p := write(roce.PSN(firstPSN).Add(int32(round)), nil)
+		p.bth.DestQPN = slow.QPN
+		b.Ports[0].Put(p.frame(t))
+		b.Poll()
+		b.Ports[1].Take()
+		b.Ports[1].Waiting = 0
+		b.now += feedback.Tick(50 * time.Millisecond)
+		b.Ports[1].Holds = true // what is sent waits
+		lack(b.group, firstPSN)
+		lack(slow, roce.PSN(firstPSN).Add(int32(round)))
+		got := map[roce.QPN]int{}
+		for _, f := range b.Ports[1].Take() {
+			got[decode(t, f).QPN]++
+		}
+		if got[slow.Paths[0].DestQPN] == 0 {
+			t.Fatalf("round %d: the receiver of the other group is sent nothing: %v", round, got)
+		}
+		b.Ports[1].Holds, b.Ports[1].Waiting = false, 0
+	}
 }
 
 // The kernel engine does not see the queue of a port, so it does not carry a group behind a port

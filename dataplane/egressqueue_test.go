@@ -12,8 +12,9 @@ import (
 func TestTheShareOfRepairs(t *testing.T) {
 	for limit, want := range map[int]int{0: 512 << 10, 100000: 50000, 99999: 49999} {
 		e := Egress{LimitBytes: limit}
-		if got := e.repairShare(); got != want {
-			t.Errorf("limit %d: %d bytes", limit, got)
+		first, others := e.repairShare(true), e.repairShare(false)
+		if first != want || others != want-want/4 {
+			t.Errorf("limit %d: %d bytes, and %d of packets for which no receiver waits", limit, first, others)
 		}
 	}
 }
@@ -26,7 +27,7 @@ func TestWhichBytesOfAQueueAreRepairs(t *testing.T) {
 	give := func(other int, repairs ...int) {
 		q.pending = other
 		for _, n := range repairs {
-			if !q.admitRepair(n) {
+			if !q.admitRepair(n, true) {
 				t.Errorf("%d bytes of repairs are refused, and %d are there", n, q.repairs.bytes)
 			}
 			q.pending += n
@@ -53,11 +54,11 @@ func TestWhichBytesOfAQueueAreRepairs(t *testing.T) {
 	expect(40, 0)
 	give(0, 1000) // as much as is allowed
 	expect(1040, 1000)
-	if q.admitRepair(1) {
+	if q.admitRepair(1, true) {
 		t.Error("one byte more is admitted")
 	}
 	expect(999, 999)
-	if !q.admitRepair(1) || q.admitRepair(1) {
+	if !q.admitRepair(1, true) || q.admitRepair(1, true) {
 		t.Error("there is room for one byte exactly")
 	}
 	q.gave(1)
@@ -69,7 +70,7 @@ func TestRepairsThatThePortHasLostAreForgotten(t *testing.T) {
 	queue := newEgressQueue(0, Egress{})
 	q := &queue
 	for range 100 {
-		if !q.admitRepair(repairLimit / 2) {
+		if !q.admitRepair(repairLimit / 2, true) {
 			t.Fatal("refused, and nothing waits")
 		}
 		q.gave(repairLimit / 2)
@@ -86,16 +87,16 @@ func TestBurstsOfRepairsAreBounded(t *testing.T) {
 	for range 10 { // across the end of the list
 		for range len(q.repairs.bursts) {
 			q.gave(1000)
-			if !q.admitRepair(10) {
+			if !q.admitRepair(10, true) {
 				t.Fatal("refused")
 			}
 			q.gave(10)
 			unsent += 1010
 		}
-		if q.look(unsent); !q.admitRepair(10) {
+		if q.look(unsent); !q.admitRepair(10, true) {
 			t.Error("what follows the last burst is refused")
 		}
-		if q.gave(11); q.admitRepair(10) {
+		if q.gave(11); q.admitRepair(10, true) {
 			t.Error("one burst too many is admitted")
 		}
 		q.look(0)
@@ -131,7 +132,11 @@ func TestAPortWithoutBoundsTakesTheShareOfRepairs(t *testing.T) {
 	for n < repairLimit/len(f.Buf) && w.admit(0, o) {
 		n++
 	}
-	if n != repairLimit/2/len(f.Buf) || w.stats[0].RepairsPutOff != 1 {
+	o.fate, o.first = SentRepair, true
+	for n < repairLimit/len(f.Buf) && w.admit(0, o) {
+		n++
+	}
+	if n != repairLimit/2/len(f.Buf) || w.stats[0].RepairsPutOff != 2 {
 		t.Errorf("%d repairs are admitted, and %+v is counted", n, w.stats[0])
 	}
 }

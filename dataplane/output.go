@@ -52,6 +52,7 @@ type Copy struct {
 	PSN    roce.PSN
 	Again  bool // the frame is a retained one
 	AckReq bool // only with Again: the receiver is asked for an answer, whatever the source asked
+	First  bool // only with Again: the receiver waits for it, and takes nothing behind it before
 	Edit   *roce.Edit
 }
 

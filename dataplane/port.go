@@ -31,6 +31,7 @@ type Outgoing struct {
 	Last  bool // the frame is not sent again
 
 	fate  Fate   // for captures: what it is, or why it is not sent
+	first bool   // it is a repair with Copy.First
 	event uint64 // see Worker.event
 }
 

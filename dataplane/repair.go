@@ -195,7 +195,7 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 	st.traffic.copied(1, s.frame.View.PayloadBytes)
 	h.recent.at(c.repair.now)
 	h.recent.count(a.Path)
-	again := Repair{Copy: Copy{Again: true, AckReq: a.AckReq}, Frame: &s.frame}
+	again := Repair{Copy: Copy{Again: true, AckReq: a.AckReq, First: a.PSN == st.merge.Acked(a.Path).Next()}, Frame: &s.frame}
 	st.fillIn(&again.Copy, a)
 	out.Repairs = append(out.Repairs, again)
 }

@@ -494,7 +494,7 @@ func (w *Worker) sendTrain(port mft.PortID, q *queued, c *Copy, last bool) {
 	for i, f := -1, q.frame; ; f = &q.behind[i] {
 		o := w.another(port)
 		o.fill(f, int(f.Original.Bytes), c.Apply(f), last && !f.Kept)
-		o.event, o.fate = q.event, fate
+		o.event, o.fate, o.first = q.event, fate, c.First
 		if unbounded || w.admit(port, o) {
 			w.sending += o.Bytes
 		} else {

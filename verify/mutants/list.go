@@ -633,6 +633,8 @@ var rules = []rule{
 	{"repair", "the engine's memory is taken for what a receiver may lack in it", "dataplane/fanout.go", ", st.held != nil && st.held.inEngine > 0:", ":"},
 	{"repair", "the engine overwrites what it has carried", "dataplane/fanout.go", "earlier(last, oldest.Add(int32(st.kept())-1))", "last"},
 	{"repair", "the engine's memory is as small as it was when there is enough", "dataplane/fanout.go", "if oldest.Before(st.fan.from) {", "if false {"},
+	{"repair", "a busy group takes the whole share of a port's repairs", "dataplane/egress.go", "	return share - share/4\n", "	return share\n"},
+	{"repair", "no repair is one that its receiver waits for", "dataplane/repair.go", "First: a.PSN == st.merge.Acked(a.Path).Next()", "First: a.PSN == st.merge.Acked(a.Path)"},
 	{"repair", "what the engine retained outlives the group's place", "dataplane/fanout.go", "psn, some := st.held.newestInEngine(); some", "psn, some := st.held.newestInEngine(); some && false"},
 	{"repair", "a group has no bound of its own", "dataplane/repair.go", "h.used > 0 && !h.hasRoom(f)", "false && !h.hasRoom(f)"},
 	{"repair", "a group's own bound is one buffer too high", "dataplane/retention.go", "return h.used+f.FragmentCount <= h.room", "return h.used+f.FragmentCount <= h.room+1"},
