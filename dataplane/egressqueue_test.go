@@ -70,7 +70,7 @@ func TestRepairsThatThePortHasLostAreForgotten(t *testing.T) {
 	queue := newEgressQueue(0, Egress{})
 	q := &queue
 	for range 100 {
-		if !q.admitRepair(repairLimit / 2, true) {
+		if !q.admitRepair(repairLimit/2, true) {
 			t.Fatal("refused, and nothing waits")
 		}
 		q.gave(repairLimit / 2)
