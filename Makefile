@@ -49,7 +49,8 @@ storage: build ## blocks on the disks of three replicas, one of which loses its 
 	$(GO) build -o $(BUILD)/storage ./examples/storage
 	$(BUILD)/storage -bin $(BUILD) -figures $(BUILD)/storage.json $(if $(SHORT),-short)
 
-test: ## every test that this machine allows; prints which it left out and why
+test: ## every test that this machine allows, as root; prints which it left out and why
+	@[ "$$(id -u)" = 0 ] || echo 'make test needs root: without it every test is left out that makes a network namespace; make check needs none' >&2
 	@scripts/need tshark:tshark || true
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@scripts/gotest ./...
@@ -159,6 +160,18 @@ mutants: ## breaks one rule of merging at a time; a test has to notice each; GEN
 generate: ## compile the XDP programs; git diff must then be empty
 	@scripts/need clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev
 	$(GO) generate ./...
+
+# One package at a time: several write docs/reference.md. Not among them is what takes long:
+# make operate-story UPDATE=1 writes the session of docs/operate.md, make bench-apps UPDATE=1 the
+# figures of docs/evaluation.md.
+.PHONY: update
+update: ## writes what is generated into docs and testdata: tables, golden files, the API's description, outcomes of stories; read the diff
+	@scripts/need ip:iproute2 ethtool:ethtool
+	$(GO) test -count=1 -p 1 -run 'Reference|Description' ./cmd/rocastd ./ctl/cm ./ctl/config ./ctl/groupfile ./ctl/metrics ./ctl/openapi ./test/matrix -update
+	$(GO) test -count=1 -p 1 ./cmd/rocast -update
+	$(GO) test -count=1 -p 1 -run TestFaults ./test/watch -update
+	$(GO) test -count=1 -p 1 -run TestStories ./feedback -rewrite
+	$(GO) test -count=1 -p 1 ./bench/report -rewrite
 
 lint: ## gofmt, vet, staticcheck, unreachable functions, repeated code
 	@scripts/clean 'run gofmt -w on these' gofmt -l $$(git ls-files '*.go')

@@ -2,8 +2,9 @@
 // and removes them again.
 //
 // "ip netns" shows a namespace as rc<program><pid>-<n> (rcxsk4711-1), so a person can enter it
-// while a test hangs. A run that was killed leaves its namespaces behind; the next program that
-// creates a namespace removes those whose process no longer exists.
+// while a test hangs. A test that is interrupted removes its namespaces and ends what runs inside.
+// A run that was killed leaves them behind; the next program that creates a namespace removes those
+// whose process no longer exists.
 //
 // The package does not touch the namespace in which the program started. Programs need
 // CAP_SYS_ADMIN and CAP_NET_ADMIN; without them a test is skipped.

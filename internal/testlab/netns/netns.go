@@ -56,9 +56,20 @@ func New(t testing.TB) *NS {
 // later, so that router solicitations and the like are not among counted frames. A caller that
 // needs IPv6 first sets net.ipv6.conf.default.disable_ipv6 to 0.
 func Create() (*NS, error) {
-	removeStale.Do(func() { _ = RemoveStale() })
+	removeStale.Do(func() {
+		_ = RemoveStale()
+		if testing.Testing() {
+			cleanUpAtSignal()
+		}
+	})
 	n := &NS{name: fmt.Sprintf("%s%s%d-%d", prefix, program(), os.Getpid(), created.Add(1))}
-	if err := n.create(); err != nil {
+	living.Lock()
+	err := n.create()
+	if err == nil {
+		living.all[n] = struct{}{}
+	}
+	living.Unlock()
+	if err != nil {
 		return nil, fmt.Errorf("create network namespace %s: %w", n.name, err)
 	}
 	if err := n.setUp(); err != nil {
@@ -118,6 +129,9 @@ func (n *NS) Close() error {
 	if n.links != nil {
 		n.links.Close()
 	}
+	living.Lock()
+	defer living.Unlock()
+	delete(living.all, n)
 	n.file.Close()
 	if err := remove(n.path()); err != nil {
 		return fmt.Errorf("remove network namespace %s: %w", n.name, err)

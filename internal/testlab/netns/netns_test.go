@@ -1,15 +1,19 @@
 package netns
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/rocast/rocast/internal/testlab"
 	"golang.org/x/sys/unix"
 )
 
@@ -157,4 +161,53 @@ func deadPID(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return cmd.Process.Pid
+}
+
+// A test that is interrupted leaves neither its namespace behind, nor a process in it.
+func TestAnInterruptedTestLeavesNothingBehind(t *testing.T) {
+	if os.Getenv("ROCAST_INTERRUPTED") != "" {
+		n := New(t)
+		inside := exec.Command("sleep", "1000")
+		if err := n.Do(inside.Start); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Printf("\nstarted %s %d\n", n.Name(), inside.Process.Pid)
+		_ = inside.Wait()
+		select {} // until the signal has ended this process
+	}
+	New(t) // skips where that is not permitted
+	for _, s := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
+		child := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
+		child.Env = append(os.Environ(), "ROCAST_INTERRUPTED=1")
+		child.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+		out, err := child.StdoutPipe()
+		if err == nil {
+			err = child.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var name string
+		var pid int
+		for lines := bufio.NewScanner(out); name == "" && lines.Scan(); {
+			_, _ = fmt.Sscanf(lines.Text(), "started %s %d", &name, &pid)
+		}
+		if _, err := os.Stat(filepath.Join(Dir, name)); name == "" || err != nil {
+			t.Fatalf("it has not started: %q, %v", name, err)
+		}
+		if err := child.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+		_ = child.Wait()
+		if ended := child.ProcessState.Sys().(syscall.WaitStatus); !ended.Signaled() || ended.Signal() != s {
+			t.Errorf("%v: it ended with %v", s, child.ProcessState)
+		}
+		if _, err := os.Stat(filepath.Join(Dir, name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%v: %s is left: %v", s, name, err)
+		}
+		testlab.Eventually(t, testlab.Patience, fmt.Sprintf("%v: process %d has ended", s, pid), func() bool {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			return err != nil || strings.Contains(string(stat), ") Z ") // nobody waits for it any more
+		}, nil)
+	}
 }
