@@ -146,6 +146,9 @@ func TestWhatIsShownOfAReceiversProgress(t *testing.T) {
 		if r.Part != part.String() || r.NAKs != 5 || (r.Acked != nil) != (part == feedback.PartActive) || r.Pending != "" || r.Acked != nil && *r.Acked != 1007 {
 			t.Errorf("%v: %+v", part, r)
 		}
+		if (r.Reason == notHeard) != (part == feedback.PartUnknown) {
+			t.Errorf("%v: its reason is %q", part, r.Reason)
+		}
 	}
 	if r := show(feedback.PathSnapshot{Part: feedback.PartActive, Pending: roce.NAKSequence}, 2); r.Pending != roce.NAKSequence.String() {
 		t.Errorf("with a NAK that waits: %+v", r)

@@ -256,6 +256,10 @@ func (g *group) reach(l *plan.Leg) api.Reach {
 	return r
 }
 
+// notHeard is said of a receiver that has answered nothing since a crash, and of which nobody knows
+// what it has. With a quorum the source may need nothing more of it.
+const notHeard = "it has not answered since rocastd began again, so what it has is not known; it answers the source's next packets"
+
 // addProgress adds the progress of a receiver.
 func (g *group) addProgress(r *api.Reach, m *groupfile.Member, state dataplane.GroupState) {
 	if path := g.published.FindPath(m.IP, m.RemoteQPN); path >= 0 && path < len(state.Paths) {
@@ -264,6 +268,9 @@ func (g *group) addProgress(r *api.Reach, m *groupfile.Member, state dataplane.G
 		hasSpoken := p.Part != feedback.PartUnknown && p.Part != feedback.PartJoining && p.Acked != g.file.Source.FirstPSN.Prev()
 		if hasSpoken {
 			r.Acked = number(p.Acked)
+		}
+		if p.Part == feedback.PartUnknown && r.Reason == "" {
+			r.Reason = notHeard
 		}
 		r.NAKs = state.Receivers[path].NAKs
 		if p.Pending != 0 {
