@@ -40,8 +40,9 @@ const NoEvent = "none"
 // Dimensions is the declaration.
 var Dimensions = []Dimension{
 	{"addressing", append(everywhere("group-ip", "virtual-qpn"), Value{Name: "switch-ip", Runs: Namespaces},
-		elsewhere("cm", "test/softroce/rdmacm_test.go"), elsewhere("perftest", "test/softroce/perftest_test.go"),
-		elsewhere("hosts", "test/softroce/host_test.go"))},
+		// hosts: programs on the hosts make the group, by the box's API for hosts.
+		Value{Name: "hosts", Runs: Namespaces},
+		elsewhere("cm", "test/softroce/rdmacm_test.go"), elsewhere("perftest", "test/softroce/perftest_test.go"))},
 	{"family", everywhere("ipv4", "ipv6")},
 	{"tag", append(everywhere("none"), simulated("vlan"))},
 	{"mtu", everywhere("1024", "256", "4096")},
@@ -57,7 +58,9 @@ var Dimensions = []Dimension{
 	{"regions", everywhere("one", "none", "many", "table")},
 	{"shape", append(everywhere("one-box", "tree"),
 		Value{Name: "two-workers", Runs: Namespaces}, Value{Name: "stick", Runs: Namespaces},
-		elsewhere("standby", "test/softroce/standby_test.go"), elsewhere("etcd", "test/stick/stick_test.go"))},
+		// standby: two boxes on a switch, of which one has the address and the MAC; etcd: one box
+		// whose groups are in etcd.
+		Value{Name: "standby", Runs: Namespaces}, Value{Name: "etcd", Runs: Namespaces})},
 	// legs: what the receivers get; uplink: what the source sends; answers: what both ends answer.
 	{"loss", everywhere("none", "legs", "uplink", "answers")},
 	// restart: the daemon is asked to end; switch: one more member becomes the source; cut: of a
@@ -95,11 +98,16 @@ var Refused = []Rule{
 		"addressing is virtual-qpn and some members are behind other boxes, where that address does not lead to the box; use addressing: group-ip"},
 	{"addressing=virtual-qpn shape=stick", Namespaces, // the sentence names addresses and the port
 		"so the source's packets would not come by this box; write the ip of a receiver behind another port, or use addressing: group-ip"},
+	{"addressing=virtual-qpn shape=standby", Namespaces,
+		"so the source's packets would not come by this box; write the ip of a receiver behind another port, or use addressing: group-ip"},
 	{"regions=table shape=tree", Everywhere,
 		"memory is a table and some members are behind other boxes, which learn of memory only by the group file; list the regions there"},
-	{"regions=table shape=etcd", Everywhere,
-		"memory is a table, which only this box would have, and with store: etcd all boxes share what they know of a group; list the regions in the file"},
+	{"regions=table shape=etcd", Namespaces, refusesTable},
+	{"regions=table shape=standby", Namespaces, refusesTable},
 }
+
+const refusesTable = "memory is a table, which only this box would have, and with store: etcd all boxes share what they know of a group; " +
+	"list the regions in the file"
 
 const refusesBoth = "has role both, but with addressing virtual-qpn the group is found by the address of its only source; " +
 	"use addressing: group-ip, or give it role: receiver"
@@ -107,12 +115,17 @@ const refusesBoth = "has role both, but with addressing virtual-qpn the group is
 // Void are values that name nothing: one of them takes away what the other is about.
 var Void = []Rule{
 	{"source-switch=none event=switch", Everywhere, "no member but the source may send"},
+	{"addressing=hosts regions=table", Namespaces, "a program on a host says where its memory is when it joins"},
+	{"addressing=group-ip shape=standby", Namespaces, "the address that moves from box to box is the box's own, which is switch-ip"},
+	{"addressing=hosts shape=standby", Namespaces, "groups that hosts make have an address of their own, and the one that moves is the box's"},
 	{"regions=none event=region", Everywhere, "a group without memory has no region that could come"},
 }
 
 // Left are values that go together and are left out at a place, because what runs cells there
 // cannot express them.
 var Left = []Rule{
+	{"addressing=hosts regions=none", Namespaces, "who names no memory is sent messages, and cells only WRITE"},
+	{"addressing=hosts shape=tree", Namespaces, "the hosts of a second box reach only their own box there; test/softroce/host_test.go has hosts of several boxes"},
 	{"regions=table event=join", Namespaces, "a member joins a group with a table only while that has no regions, which the refusal says"},
 	{"shape=tree ack=quorum", Simulation, "simulated trees wait for all"},
 	{"shape=tree evict=yes", Simulation, "the members of simulated trees stay the same"},
@@ -129,5 +142,7 @@ var Left = []Rule{
 var Missing = []Rule{
 	{"shape=tree tag=vlan", Everywhere, "simulated trees stay the same, and the lab in namespaces has no tags"},
 	{"regions=table event=join", Everywhere, "on a real box the member is refused while the group has regions, and the sentence says so"},
+	{"addressing=hosts regions=none", Everywhere, "who names no memory is sent messages (test/softroce/host_test.go), and cells only WRITE"},
+	{"addressing=hosts shape=tree", Everywhere, "test/softroce/host_test.go has hosts of several boxes"},
 	{"shape=tree event=route-moved", Everywhere, "simulated trees wait for all; test/branches/roam_test.go moves hosts between real boxes"},
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/internal/matrix"
 	"github.com/rocast/rocast/internal/rnic"
@@ -107,14 +108,15 @@ func holdsAlone(c matrix.Cell) bool {
 // run is one cell while it is played.
 type run struct {
 	*lab
-	c       matrix.Cell
-	random  *rand.Rand
-	members []*member // the source first
-	spare   *member
-	file    string
-	rounds  int
-	broken  bool // the group has failed, because a receiver refused a WRITE or no quorum can be had
-	gone    map[*member]bool
+	c         matrix.Cell
+	random    *rand.Rand
+	members   []*member // the source first
+	spare     *member
+	file      string
+	rounds    int
+	broken    bool // the group has failed, because a receiver refused a WRITE or no quorum can be had
+	gone      map[*member]bool
+	hostGroup client.HostGroup // what hosts know of the group that they have made
 }
 
 func (r *run) play() {
@@ -165,6 +167,13 @@ func (r *run) cast() {
 
 // create makes the group, and connects the hosts to it.
 func (r *run) create() {
+	if r.c.Is("addressing", "hosts") {
+		ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+		defer cancel()
+		r.join(ctx, false, r.members...)
+		r.ready()
+		return
+	}
 	ip := r.members[0].sees
 	r.file = text(r.c, ip, r.members)
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
@@ -178,7 +187,7 @@ func (r *run) create() {
 	}
 	r.ready()
 	for _, m := range append(slices.Clone(r.members), r.spare) {
-		r.connect(ctx, m)
+		r.check(r.connect(ctx, m, groupQPN))
 	}
 }
 
@@ -198,19 +207,29 @@ func (r *run) ready() {
 	})
 }
 
-func (r *run) connect(ctx context.Context, m *member) {
-	r.t.Helper()
+func (r *run) connect(ctx context.Context, m *member, qpn uint32) error {
 	for _, p := range parts(r.c) {
 		at := m.at(r.c, p)
-		r.check(m.RNIC.Register(rnic.Region{VA: at.VA, RKey: at.RKey, Access: rnic.RemoteWrite, Bytes: m.memory[p.from:p.to]}))
+		if err := m.RNIC.Register(rnic.Region{VA: at.VA, RKey: at.RKey, Access: rnic.RemoteWrite, Bytes: m.memory[p.from:p.to]}); err != nil {
+			return err
+		}
 	}
-	mtu := map[string]int{"256": 256, "1024": 1024, "4096": 4096}[r.c.Get("mtu")]
-	config := bed.QP(m.qpn, m.sends, mtu)
+	config := bed.QP(m.qpn, m.sends, mtuOf(r.c))
 	config.Timeout = 15 // 134 ms, and no limit of retries
 	var err error
-	m.qp, err = m.RNIC.NewQP(config)
-	r.check(err)
-	r.check(m.qp.Connect(ctx, endpoint.Peer{IP: m.sees, QPN: groupQPN, PSN: m.expects}))
+	if m.qp, err = m.RNIC.NewQP(config); err != nil {
+		return err
+	}
+	return m.qp.Connect(ctx, endpoint.Peer{IP: m.sees, QPN: roce.QPN(qpn), PSN: m.expects})
+}
+
+// target is where a source WRITEs a part.
+func (r *run) target(p part) rnic.Remote {
+	if len(r.hostGroup.Memory) == 0 {
+		return p.virtual()
+	}
+	at := r.hostGroup.Memory[p.number]
+	return rnic.Remote{VA: uint64(at.VA), RKey: uint32(*at.RKey)}
 }
 
 // active returns the member with this number if it gets all data, else the next one that does.
@@ -236,6 +255,14 @@ func (r *run) getsAll(m *member, g api.Group) bool {
 	return false
 }
 
+// isUnknown reports whether the daemon says that it does not know what a member has. With a quorum
+// that lasts as long as the source, which needs nothing of that member, sends nothing.
+func isUnknown(m *member, g api.Group) bool {
+	return slices.ContainsFunc(g.Members, func(x api.Member) bool {
+		return x.IP == m.IP.String() && x.QPN == uint32(m.qpn) && x.Part == "unknown" && x.Reason != ""
+	})
+}
+
 // round lets a member write new data to the whole memory. midway is called when half of it is
 // written.
 func (r *run) round(from *member, midway func()) {
@@ -251,7 +278,7 @@ func (r *run) round(from *member, midway func()) {
 		if i != len(all)/2 {
 			half = nil
 		}
-		if _, err := bed.Write(ctx, from.qp, p.virtual(), data[p.from:p.to], writeBytes, half); err != nil {
+		if _, err := bed.Write(ctx, from.qp, r.target(p), data[p.from:p.to], writeBytes, half); err != nil {
 			refused := r.c.Is("event", "refused") && strings.Contains(err.Error(), rnic.RemoteAccess.String())
 			if lost := r.c.MayLoseQuorum() && strings.Contains(err.Error(), rnic.RemoteOperational.String()); refused || lost {
 				r.broken = true
@@ -302,7 +329,7 @@ func (r *run) arrived(from *member, data []byte) {
 		}
 		r.eventually(fmt.Sprintf("round %d: everybody has the data who is not said to lack it", r.rounds), func() bool {
 			g := r.group()
-			return g.State == api.Degraded || !slices.ContainsFunc(lacking(), func(m *member) bool { return r.getsAll(m, g) })
+			return g.State == api.Degraded || !slices.ContainsFunc(lacking(), func(m *member) bool { return r.getsAll(m, g) && !isUnknown(m, g) })
 		})
 		return
 	}
@@ -370,18 +397,24 @@ func (r *run) event() {
 	b := r.boxes[r.random.IntN(len(r.boxes))]
 	switch r.c.Get("event") {
 	case "restart":
-		r.check(b.stop())
-		r.begin(b)
+		r.ends(b, b.stop)
 	case "kill":
-		r.check(b.kill())
-		r.begin(b)
+		r.ends(b, b.kill)
 	case "join":
 		r.members = append(r.members, r.spare)
 		r.gone[r.spare] = true // until the next round
+		if r.c.Is("addressing", "hosts") {
+			r.join(ctx, true, r.spare)
+			return
+		}
 		r.update(ctx)
 	case "leave":
 		r.gone[last] = true
 		r.members = r.members[:len(r.members)-1]
+		if r.c.Is("addressing", "hosts") {
+			r.check(last.program.host.Leave(ctx, groupName))
+			return
+		}
 		r.update(ctx)
 	case "cut":
 		r.check(last.Loss.Lose(1_000_000))
@@ -413,6 +446,24 @@ func (r *run) event() {
 			}
 		}
 	}
+}
+
+// ends lets a daemon end in some way, and begin again. Where another box stands by, it takes over.
+func (r *run) ends(b *box, end func() error) {
+	r.t.Helper()
+	if !r.c.Is("shape", "standby") {
+		r.check(end())
+		r.begin(b)
+		return
+	}
+	first, second := r.boxes[0], r.boxes[1]
+	r.check(end())
+	if b == first {
+		r.release(first.ns)
+		r.hold(second.ns)
+		r.boxes[0], r.boxes[1] = second, first
+	}
+	r.begin(b)
 }
 
 func (r *run) update(ctx context.Context) {

@@ -36,6 +36,7 @@ type member struct {
 	qpn     roce.QPN
 	sends   roce.PSN
 	expects roce.PSN
+	program *program // of the host, if hosts make the group
 }
 
 // part is a region of the group's memory: its bytes, and its number among the regions.
@@ -66,17 +67,9 @@ func (m *member) at(c matrix.Cell, p part) rnic.Remote {
 // text is the group file of a cell with these members, of which the first is the source.
 func text(c matrix.Cell, ip netip.Addr, members []*member) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\nip: %v\nqpn: %d\nmtu: %s\naddressing: %s\nengine: %s\nrepair: %s\nnak: %s\non-fatal: %s\nspeak: %s\n",
-		groupName, ip, groupQPN, c.Get("mtu"), c.Get("addressing"), c.Get("engine"), c.Get("repair"), c.Get("nak"), c.Get("on-fatal"), c.Get("speak"))
-	if c.Is("ack", "quorum") {
-		fmt.Fprintf(&b, "ack: quorum %d\n", quorum)
-	}
-	if c.Is("evict", "yes") {
-		b.WriteString("silent-after: 300ms\nevict: true\n")
-	}
-	if c.Is("source-switch", "force") {
-		b.WriteString("source-switch: force\n")
-	}
+	fmt.Fprintf(&b, "name: %s\nip: %v\nqpn: %d\nmtu: %s\naddressing: %s\nengine: %s\n",
+		groupName, ip, groupQPN, c.Get("mtu"), c.Get("addressing"), c.Get("engine"))
+	fmt.Fprintln(&b, strings.Join(policyLines(c), "\n"))
 	switch c.Get("regions") {
 	case "one", "many":
 		b.WriteString("memory:\n")
@@ -91,6 +84,27 @@ func text(c matrix.Cell, ip netip.Addr, members []*member) string {
 		fmt.Fprintf(&b, "  - {ip: %v, qpn: %d, %s}\n", m.IP, m.qpn, m.role(c, i == 0))
 	}
 	return b.String()
+}
+
+// policyLines is the policy of a cell, as it stands in a group file.
+func policyLines(c matrix.Cell) (lines []string) {
+	for _, key := range []string{"repair", "nak", "on-fatal", "speak"} {
+		lines = append(lines, key+": "+c.Get(key))
+	}
+	if c.Is("ack", "quorum") {
+		lines = append(lines, fmt.Sprintf("ack: quorum %d", quorum))
+	}
+	if c.Is("evict", "yes") {
+		lines = append(lines, "silent-after: 300ms", "evict: true")
+	}
+	if c.Is("source-switch", "force") {
+		lines = append(lines, "source-switch: force")
+	}
+	return lines
+}
+
+func mtuOf(c matrix.Cell) int {
+	return map[string]int{"256": 256, "1024": 1024, "4096": 4096}[c.Get("mtu")]
 }
 
 func (m *member) role(c matrix.Cell, source bool) string {

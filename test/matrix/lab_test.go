@@ -16,6 +16,8 @@ import (
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/internal/testlab/boxes"
+	"github.com/rocast/rocast/internal/testlab/certs"
+	"github.com/rocast/rocast/internal/testlab/etcd"
 	"github.com/rocast/rocast/internal/testlab/fabric"
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
@@ -40,6 +42,7 @@ type lab struct {
 	at    []*bed.Bed // the bed of each host, whose box its packets go to
 	ports []port     // of each host
 	ip    netip.Addr // of the first box, where the hosts are
+	ca    *certs.Authority
 }
 
 // port is an interface of a box that leads to a host.
@@ -62,12 +65,16 @@ func newLab(t *testing.T, c matrix.Cell) *lab {
 	case "tree":
 		l.buildTree(o)
 	case "stick":
-		l.buildStick(o)
+		l.buildStick(o, c)
+	case "standby":
+		l.buildStandby(o, c)
+	case "etcd":
+		l.buildBed(o, c, "", etcd.Start(l.t, 1))
 	case "two-workers":
 		o.Queues = 2
-		l.buildBed(o, "workers: 2\n")
+		l.buildBed(o, c, "workers: 2\n", nil)
 	default:
-		l.buildBed(o, "")
+		l.buildBed(o, c, "", nil)
 	}
 	for i, h := range l.hosts {
 		in, out := 0, 0
@@ -86,9 +93,13 @@ func newLab(t *testing.T, c matrix.Cell) *lab {
 	return l
 }
 
-// buildBed makes a box with a port for each host.
-func (l *lab) buildBed(o bed.Options, lines string) {
+// buildBed makes a box with a port for each host. Its groups are in etcd, if there is a cluster.
+func (l *lab) buildBed(o bed.Options, c matrix.Cell, lines string, cluster *etcd.Cluster) {
 	b := l.newBed(o)
+	lines += hostsLines(c, b.IP(), b.GroupIP())
+	if cluster != nil {
+		lines += l.storeLines(cluster, b.Box, "box")
+	}
 	at := l.daemon(b.Box, b.Ports(), lines)
 	l.ip = b.IP()
 	for _, h := range b.Hosts {
@@ -96,22 +107,83 @@ func (l *lab) buildBed(o bed.Options, lines string) {
 	}
 }
 
-// buildStick makes a switch with all hosts, and a box with one port on it.
-func (l *lab) buildStick(o bed.Options) {
-	b := l.newBed(o)
-	ns, err := b.Create()
-	l.permitted(err)
-	l.t.Cleanup(func() { l.check(ns.Close()) })
-	end, _, err := netns.CreateVeth(ns, "eth1", b.Box, "stick", netns.VethOptions{MTU: o.MTU})
+// storeLines are the lines of rocastd.yaml with which a box has its groups in etcd.
+func (l *lab) storeLines(cluster *etcd.Cluster, in *netns.NS, name string) string {
+	if l.ca == nil {
+		ca, err := certs.NewAuthority(l.t.TempDir())
+		l.check(err)
+		l.ca = ca
+	}
+	cert, key, err := l.ca.Issue(l.t.TempDir(), time.Now().Add(certs.Lifetime), name)
 	l.check(err)
+	return fmt.Sprintf("store: etcd\netcd: {endpoints: [%q], lease: 60s}\napi: {listen: \"0.0.0.0:7471\", cert: %s, key: %s, ca: %s}\n",
+		cluster.Reach(l.t, in), cert, key, l.ca.Path)
+}
+
+// buildStick makes a switch with all hosts, and a box with one port on it.
+func (l *lab) buildStick(o bed.Options, c matrix.Cell) {
+	b := l.newBed(o)
 	l.ip = b.IP().Prev()
-	l.check(end.AddAddress(netip.PrefixFrom(l.ip, b.Network().Bits()).String()))
-	l.run(b.Box, "ip", "link", "set", "stick", "master", bed.Bridge)
-	l.run(b.Box, "ethtool", "-K", "stick", "gro", "on") // so that it takes what XDP redirects to it
-	at := l.daemon(ns, []string{"eth1"}, "")
+	ns := l.stickOn(b, o, "stick", l.ip)
+	at := l.daemon(ns, []string{"eth1"}, hostsLines(c, l.ip, b.GroupIP()))
 	for _, h := range b.Hosts {
 		l.add(b, h, port{at, "eth1"})
 	}
+}
+
+// stickOn makes a box with one port, eth1, on the switch of a bed.
+func (l *lab) stickOn(b *bed.Bed, o bed.Options, name string, ip netip.Addr) *netns.NS {
+	ns, err := b.Create()
+	l.permitted(err)
+	l.t.Cleanup(func() { l.check(ns.Close()) })
+	end, _, err := netns.CreateVeth(ns, "eth1", b.Box, name, netns.VethOptions{MTU: o.MTU})
+	l.check(err)
+	l.check(end.AddAddress(netip.PrefixFrom(ip, b.Network().Bits()).String()))
+	l.run(b.Box, "ip", "link", "set", name, "master", bed.Bridge)
+	l.run(b.Box, "ethtool", "-K", name, "gro", "on") // so that it takes what XDP redirects to it
+	return ns
+}
+
+// The interface of a virtual router, as keepalived makes one with use_vmac.
+const (
+	virtualMAC  = "00:00:5e:00:01:33"
+	virtualName = "vrrp51"
+)
+
+// buildStandby makes a switch with all hosts, and two boxes with one port each, whose groups are in
+// etcd. The first one has the address and the MAC that the hosts know.
+func (l *lab) buildStandby(o bed.Options, c matrix.Cell) {
+	cluster, b := etcd.Start(l.t, 1), l.newBed(o)
+	l.ip = b.IP().Prev().Prev()
+	for i, name := range []string{"first", "second"} {
+		own := b.IP().Next()
+		if i > 0 {
+			own = b.IP().Prev()
+		}
+		ns := l.stickOn(b, o, name, own)
+		l.check(ns.Sysctl("net.ipv4.conf.eth1.arp_ignore", "1")) // the address has the virtual MAC only
+		l.run(ns, "ip", "link", "add", "link", "eth1", "name", virtualName, "address", virtualMAC, "type", "macvlan", "mode", "private")
+		l.check(ns.Sysctl("net.ipv4.conf."+virtualName+".arp_notify", "1")) // say so to the switch when it comes up
+		if i == 0 {
+			l.hold(ns)
+		}
+		l.daemon(ns, []string{"eth1"}, l.storeLines(cluster, ns, name))
+	}
+	for _, h := range b.Hosts {
+		l.add(b, h, port{l.boxes[0], "eth1"})
+	}
+}
+
+// hold gives the hosts' address, with its MAC, to a box.
+func (l *lab) hold(ns *netns.NS) {
+	l.run(ns, "ip", "address", "add", netip.PrefixFrom(l.ip, l.ip.BitLen()).String(), "dev", virtualName)
+	l.run(ns, "ip", "link", "set", virtualName, "up")
+}
+
+// release takes them away.
+func (l *lab) release(ns *netns.NS) {
+	l.run(ns, "ip", "link", "set", virtualName, "down")
+	l.run(ns, "ip", "address", "del", netip.PrefixFrom(l.ip, l.ip.BitLen()).String(), "dev", virtualName)
 }
 
 // buildTree makes two boxes with a router between them. The second one has two receivers, and the
