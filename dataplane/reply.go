@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -22,6 +23,24 @@ type Reply struct {
 	AETH         roce.AETH
 
 	event uint64 // see Worker.event; 0: no frame has caused it
+}
+
+// told counts what sources were sent, by the cause of a NAK or an RNR NAK. What is no NAK has no
+// cause.
+type told [feedback.NumCauses]uint64
+
+func (t *told) add(d *told) {
+	for cause, n := range d {
+		t[cause] += n
+	}
+}
+
+// named appends the counts of NAKs with their names.
+func (t *told) named(counters []Counter) []Counter {
+	for cause := feedback.CauseReceiver; cause < feedback.NumCauses; cause++ {
+		counters = append(counters, Counter{"nak-" + cause.String(), t[cause]})
+	}
+	return counters
 }
 
 // replyHopLimit is the hop limit of a merged acknowledge packet: the box answers as a host, with

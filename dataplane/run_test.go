@@ -482,13 +482,14 @@ func TestCounters(t *testing.T) {
 	for _, c := range state.Counters {
 		counts[c.Name] = c.Value
 	}
-	if len(state.Counters) != int(dataplane.NumReasons) || counts["forwarded"] != 1 || counts["resent"] != 3 {
+	all := int(dataplane.NumReasons) + int(feedback.NumCauses-feedback.CauseReceiver)
+	if len(state.Counters) != all || counts["forwarded"] != 1 || counts["resent"] != 3 {
 		t.Errorf("group %v", state.Counters)
 	}
 	if n := len(newNet(t, group()).Switch.PortCounters()); n != 4 {
 		t.Errorf("a single worker counts %d ports", n)
 	}
-	if empty, _ := net.Switch.GroupState(0); len(empty.Counters) != int(dataplane.NumReasons) {
+	if empty, _ := net.Switch.GroupState(0); len(empty.Counters) != all {
 		t.Errorf("a group without traffic: %v", empty.Counters)
 	}
 }

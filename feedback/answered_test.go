@@ -145,7 +145,7 @@ func TestANakBehindWhatTheEngineTold(t *testing.T) {
 	}
 	g.Answered(0, []Answered{{0, Place{101, 2}}, {1, Place{103, 4}}}, Place{101, 2}, nil)
 	acts, _ := g.Step(0, Event{Kind: Response, Path: 0, PSN: 102, MSN: 2, Syndrome: roce.NAKSequence}, nil)
-	want := []Action{{Kind: Reply, PSN: 102, MSN: 2, Syndrome: roce.NAKSequence}}
+	want := []Action{{Kind: Reply, PSN: 102, MSN: 2, Syndrome: roce.NAKSequence, Cause: CauseReceiver}}
 	if !slices.Equal(acts, want) {
 		t.Errorf("the source is told %+v, want %+v", acts, want)
 	}

@@ -126,6 +126,7 @@ type Action struct {
 	MigReq   bool
 	AckReq   bool
 	Syndrome roce.Syndrome
+	Cause    Cause // of a reply that is a NAK or an RNR NAK
 	Path     int
 	PSN      roce.PSN
 	MSN      roce.MSN

@@ -122,10 +122,10 @@ func (g *Group) breakSilence(now Tick, acts []Action) []Action {
 	case !g.same():
 		l.spoke, g.gap.calls = true, g.gap.calls+1
 		g.back.by = roce.SyndromeRNR(roundTripRNR)
-		return append(acts, g.reply(psn, g.back.by))
+		return because(append(acts, g.reply(psn, g.back.by)), CauseUnheard)
 	case g.called() && g.ignored():
 		l.times++
-		return append(g.ackAgain(psn.Prev(), acts), g.reply(psn, roce.NAKSequence))
+		return because(append(g.ackAgain(psn.Prev(), acts), g.reply(psn, roce.NAKSequence)), CauseUnheard)
 	default:
 		l.times++
 		return append(acts, g.reply(g.merged.psn, roce.SyndromeUnlimited))
@@ -152,5 +152,5 @@ func (g *Group) replySilent(acts []Action) []Action {
 		return acts
 	}
 	g.tally.Called++
-	return g.sendBack(g.source.sent, roce.NAKSequence, acts)
+	return because(g.sendBack(g.source.sent, roce.NAKSequence, acts), CauseSilentSource)
 }

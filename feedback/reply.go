@@ -57,7 +57,7 @@ func (g *Group) replyEnd(acts []Action) []Action {
 		return acts
 	}
 	e.sent = true
-	return append(acts, g.reply(e.psn, e.syndrome))
+	return because(append(acts, g.reply(e.psn, e.syndrome)), CauseEnd)
 }
 
 // replyGoBack sends the RNR NAK or sequence NAK whose turn has come. A NAK acknowledges everything
@@ -73,7 +73,13 @@ func (g *Group) replyGoBack(acts []Action) []Action {
 	case psn.After(g.place()):
 		return acts // the source is below it and sends it again anyway
 	}
-	s := g.dueNAK()
+	s, cause := g.dueNAK(), CauseReceiver
+	switch {
+	case s.IsRNR():
+		cause = CauseNotReady
+	case s == 0 && gap:
+		cause = CauseGap
+	}
 	if s == 0 && (gap || g.policy.Nak == NakLower && g.someoneAsks() && !g.mending()) {
 		s = roce.NAKSequence
 	}
@@ -86,7 +92,7 @@ func (g *Group) replyGoBack(acts []Action) []Action {
 	}
 	if again && gap {
 		g.gap = gapCalls{rests: true, calls: g.gap.calls + 1}
-		return g.sendBack(psn, roce.SyndromeRNR(shortestRNR), acts)
+		return because(g.sendBack(psn, roce.SyndromeRNR(shortestRNR), acts), CauseGap)
 	}
 	if again {
 		// A requester ignores the same NAK until an ACK comes between. Sent in vain, it would hold
@@ -94,7 +100,7 @@ func (g *Group) replyGoBack(acts []Action) []Action {
 		g.clearNAKs()
 		return acts
 	}
-	return g.sendBack(psn, s, acts)
+	return because(g.sendBack(psn, s, acts), cause)
 }
 
 // sendBack makes the source resend from psn, which serves every pending NAK. After a restart the

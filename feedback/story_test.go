@@ -2,6 +2,7 @@ package feedback
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,6 +45,7 @@ func TestStories(t *testing.T) {
 			datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 				s := &story{wrap: s.wrap, trains: s.trains, engine: s.engine}
 				defer func() { carried, merged = carried+s.carried, merged+s.merged }()
+				defer func() { checkCauses(t, filepath.Base(path), s.causes) }()
 				datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 					switch d.Cmd {
 					case "group":
@@ -81,6 +83,7 @@ type story struct {
 	merges  bool // the engine merges ACKs since the last event of the group
 	merger  Merger
 	merged  int
+	causes  [NumCauses]int // of what the source was sent
 }
 
 func (s *story) open(t *testing.T, d *datadriven.TestData) {
@@ -380,6 +383,10 @@ func (s *story) said(note string) string {
 		case Copy:
 			copies = append(copies, s.names[a.Path])
 		case Reply:
+			if a.Syndrome.IsACK() != (a.Cause == 0) {
+				panic(fmt.Sprintf("%v has the cause %v", a.Syndrome, a.Cause))
+			}
+			s.causes[a.Cause]++
 			said = append(said, "  to source: "+s.reply(a))
 		case PassCNP:
 			said = append(said, "  to source: CNP")

@@ -87,5 +87,5 @@ func (g *Group) speak(now Tick, acts []Action) []Action {
 		return acts
 	}
 	s.spoken, s.hole = true, hole
-	return g.sendBack(hole, roce.SyndromeRNR(shortestRNR), acts)
+	return because(g.sendBack(hole, roce.SyndromeRNR(shortestRNR), acts), CauseSilentReceiver)
 }

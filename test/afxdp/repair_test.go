@@ -43,13 +43,11 @@ func TestLossOnOneLinkIsRepairedAtTheBox(t *testing.T) {
 			// pause, so that the source is called back or repair gives up, or the link to the
 			// box overflows.
 			source, causes := l.Hosts[0].RNIC.Counters(), uint64(0)
-			for _, name := range []string{
-				"repair-source-called", "repair-given-up-attempts", "repair-given-up-rnr", "repair-given-up-not-retained", "gap",
-			} {
+			for _, name := range []string{"nak-receiver", "nak-not-ready", "nak-gap", "nak-silent-receiver", "nak-silent-source", "nak-unheard"} {
 				causes += counter(t, l.sw, name)
 			}
-			if n := source.Get(rnic.NAKSequenceReceived) + source.Get(rnic.RNRNAKsReceived); n > 0 && causes == 0 {
-				t.Errorf("the source has heard %d NAKs without a cause: %v", n, source.ByName())
+			if n := source.Get(rnic.NAKSequenceReceived) + source.Get(rnic.RNRNAKsReceived); n > causes {
+				t.Errorf("the source has heard %d NAKs, and %d have a cause: %v", n, causes, source.ByName())
 			}
 			if e := g.engine(t); (e.Carried > 0) != c.fanOut {
 				t.Errorf("%+v", e)
