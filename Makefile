@@ -133,7 +133,7 @@ ifneq ($(IN),namespaces)
 	$(BUILD)/rocsim -from $(SEED) $(if $(CELL),-cell '$(CELL)',-matrix -seeds $(RUNS) -only '$(ONLY)')
 endif
 ifneq ($(IN),simulation)
-	@scripts/need ip:iproute2 ethtool:ethtool
+	@scripts/need ip:iproute2 ethtool:ethtool etcd:etcd-server
 	$(GO) test -count=1 -timeout 60m ./test/matrix -seed $(SEED) $(if $(CELL),-cell '$(CELL)',-cells $(CELLS) -only '$(ONLY)')
 endif
 

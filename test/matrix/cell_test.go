@@ -350,9 +350,10 @@ func (r *run) stateIsRight() {
 		r.ready()
 	}
 	// What the box does not take, hosts get: with virtual-qpn the receiver that has the group's IP
-	// while no daemon runs, on a stick all of them while the switch does not know the box.
-	direct := r.c.Is("addressing", "virtual-qpn") && (r.c.Is("event", "kill") || r.c.Is("event", "restart")) ||
-		r.c.Is("shape", "stick") && r.c.Is("event", "port-renamed")
+	// while no daemon runs, at a switch all of them while that does not know the box.
+	ends, renamed := r.c.Is("event", "kill") || r.c.Is("event", "restart"), r.c.Is("event", "port-renamed")
+	direct := r.c.Is("addressing", "virtual-qpn") && ends ||
+		r.c.Is("shape", "stick") && renamed || r.c.Is("shape", "standby") && (ends || renamed)
 	for _, m := range r.members {
 		if c := m.RNIC.Counters(); c.Rejected() != 0 && !r.c.Is("event", "refused") && !direct {
 			r.t.Errorf("%v refused frames: %v", m.IP, c.ByName())
@@ -409,8 +410,14 @@ func (r *run) event() {
 		}
 		r.update(ctx)
 	case "leave":
+		if r.c.Is("addressing", "hosts") {
+			// The group ends with the member that came first of those that may send.
+			if first := r.group().Members[0].IP; last.IP.String() == first {
+				last = r.members[len(r.members)-2]
+			}
+		}
 		r.gone[last] = true
-		r.members = r.members[:len(r.members)-1]
+		r.members = slices.DeleteFunc(r.members, func(m *member) bool { return m == last })
 		if r.c.Is("addressing", "hosts") {
 			r.check(last.program.host.Leave(ctx, groupName))
 			return

@@ -176,14 +176,14 @@ func (l *lab) buildStandby(o bed.Options, c matrix.Cell) {
 
 // hold gives the hosts' address, with its MAC, to a box.
 func (l *lab) hold(ns *netns.NS) {
-	l.run(ns, "ip", "address", "add", netip.PrefixFrom(l.ip, l.ip.BitLen()).String(), "dev", virtualName)
+	l.run(ns, "ip", "address", "add", netip.PrefixFrom(l.ip, l.ip.BitLen()).String(), "dev", virtualName, "nodad")
 	l.run(ns, "ip", "link", "set", virtualName, "up")
 }
 
 // release takes them away.
 func (l *lab) release(ns *netns.NS) {
-	l.run(ns, "ip", "link", "set", virtualName, "down")
 	l.run(ns, "ip", "address", "del", netip.PrefixFrom(l.ip, l.ip.BitLen()).String(), "dev", virtualName)
+	l.run(ns, "ip", "link", "set", virtualName, "down")
 }
 
 // buildTree makes two boxes with a router between them. The second one has two receivers, and the
