@@ -448,8 +448,8 @@ func (r *run) event() {
 			r.run(p.box.ns, "ip", "link", "set", names[0], "down")
 			r.run(p.box.ns, "ip", "link", "set", names[0], "name", names[1])
 			r.run(p.box.ns, "ip", "link", "set", names[1], "up")
-			if r.c.Is("shape", "stick") && r.ip.Is6() { // the kernel takes it away with the link
-				r.run(p.box.ns, "ip", "address", "add", netip.PrefixFrom(r.ip, r.at[0].Network().Bits()).String(), "dev", names[1], "nodad")
+			if p.box.own.Is6() { // the kernel takes it away with the link
+				r.run(p.box.ns, "ip", "address", "add", netip.PrefixFrom(p.box.own, r.at[0].Network().Bits()).String(), "dev", names[1], "nodad")
 			}
 		}
 	}

@@ -31,6 +31,7 @@ type box struct {
 	kill     func() error
 	log      func() string
 	stateDir string
+	own      netip.Addr // of a box with one port
 }
 
 // lab is what a cell runs on. The group is created at the first box, to which the first host, its
@@ -126,6 +127,7 @@ func (l *lab) buildStick(o bed.Options, c matrix.Cell) {
 	l.ip = b.IP().Prev()
 	ns := l.stickOn(b, o, "stick", l.ip)
 	at := l.daemon(ns, []string{"eth1"}, hostsLines(c, l.ip, b.GroupIP()))
+	at.own = l.ip
 	for _, h := range b.Hosts {
 		l.add(b, h, port{at, "eth1"})
 	}
@@ -167,7 +169,7 @@ func (l *lab) buildStandby(o bed.Options, c matrix.Cell) {
 		if i == 0 {
 			l.hold(ns)
 		}
-		l.daemon(ns, []string{"eth1"}, l.storeLines(cluster, ns, name))
+		l.daemon(ns, []string{"eth1"}, l.storeLines(cluster, ns, name)).own = own
 	}
 	for _, h := range b.Hosts {
 		l.add(b, h, port{l.boxes[0], "eth1"})
