@@ -19,6 +19,20 @@ func (p *parser) check() error {
 	return nil
 }
 
+// checkEffects refuses keys that were written and have no effect beside others. A text that was
+// accepted before may have them.
+func (f *File) checkEffects() error {
+	if line := f.Lines["degraded-below"]; line != 0 && f.DegradedAfter == 0 {
+		return yamldoc.Errorf(line, "degraded-below has no effect with degraded-after: 0, with which the group never "+
+			"counts as degraded for its rate; remove one of them")
+	}
+	if line := f.Lines["hosts-secret"]; line != 0 && f.HostsSecret != (Secret{}) && f.Hosts == HostsNothing {
+		return yamldoc.Errorf(line, "hosts-secret has no effect without hosts: true, with which programs on hosts may join; "+
+			"add that, or remove hosts-secret")
+	}
+	return nil
+}
+
 func (p *parser) checkPolicy() error { return CheckPolicy(&p.Policy, p.Lines, p.PathMTU) }
 
 func (p *parser) checkFamilies() error {

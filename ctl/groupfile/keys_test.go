@@ -28,7 +28,7 @@ var keys = []struct{ name, fallback, value, meaning, other string }{
 	{"degraded-below", "10%", "percent, 0% to 100%", "the group is degraded if packets wait and fewer get on than this part of the best rate", "20%"},
 	{"degraded-after", "3s", "duration, 1s to 1h, or 0", "for so long; also the time after which a receiver has stalled; 0: never", "9s"},
 	{"hosts", "false", "true, false or end", "whether programs on hosts may join the group and leave it (docs/host.md); end: they may end it too, as the groups that they make", "end"},
-	{"hosts-secret", "none", "SHA-256 in hex", "what such a program has to show besides (docs/host.md)", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"},
+	{"hosts-secret", "none", "SHA-256 in hex", "what such a program has to show besides (docs/host.md)", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\nhosts: true"},
 	{"memory", "none", "region, or list of regions", "what the source may WRITE to; none: addresses stay as they are", ""},
 	{"memory.va", "", "number", "where a region starts, as the source sees it", ""},
 	{"memory.length", "that of the shortest receiver's", "bytes", "how long it is", ""},

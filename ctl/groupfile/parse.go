@@ -16,7 +16,14 @@ type parser struct {
 
 // Parse reads a group file. Its error is a [yamldoc.Error].
 func Parse(text []byte) (*File, error) {
-	return parse(text, yamldoc.Parse, func(yamldoc.Value, *parser) {})
+	f, err := parse(text, yamldoc.Parse, func(yamldoc.Value, *parser) {})
+	if err == nil {
+		err = f.checkEffects()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
 }
 
 // ParseStored is Parse for a text that was accepted before, perhaps by an older release.

@@ -160,6 +160,8 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"degraded-below no number", "nak: hold", "degraded-below: x%", `line 6: degraded-below "x%" is not a part from 0% to 100%; write one such as 25%`},
 		{"degraded-after too short", "nak: hold", "degraded-after: 999ms", `line 6: degraded-after "999ms" is not a time from 1s to 1h; write one such as 3s, or 0 for never`},
 		{"degraded-after too long", "nak: hold", "degraded-after: 61m", `line 6: degraded-after "61m" is not a time from 1s to 1h; write one such as 3s, or 0 for never`},
+		{"degraded-below where nothing degrades", "nak: hold", "degraded-below: 10%\ndegraded-after: 0", "line 6: degraded-below has no effect with degraded-after: 0, with which the group never counts as degraded for its rate; remove one of them"},
+		{"a secret of nobody", "nak: hold", "hosts-secret: " + strings.Repeat("ab", 32), "line 6: hosts-secret has no effect without hosts: true, with which programs on hosts may join; add that, or remove hosts-secret"},
 		{"the source confirms", "role: source}", "role: source, confirm: true}", "line 9: member 1 is the source and has confirm, but its own program waits for the others; remove confirm"},
 		{"a box confirms", "qpn: 18, psn: 5,", "qpn: 18, psn: 5, confirm: true, remoteIP: 10.77.0.200,", "line 10: member 2 has remoteIP, which makes it another box, and confirm, which a program does; remove one of them"},
 		{"evict without silent-after", "nak: hold", "evict: true", "line 6: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict"},

@@ -29,7 +29,10 @@ func (f *File) text(members []Member) []byte {
 	fmt.Fprintf(&b, "ack: %v\nnak: %v\non-fatal: %v\nspeak: %v\nsilent-after: %v\nevict: %t\ncnp: %v\ncnp-interval: %v\n"+
 		"credits: %v\nsource-switch: %v\n", p.Ack, p.Nak, p.OnFatal, p.Speak, p.SilentAfter, p.Evict, p.CNP,
 		p.CNPInterval, p.Credits, p.Switch)
-	fmt.Fprintf(&b, "degraded-below: %d%%\ndegraded-after: %v\n", f.DegradedBelow, f.DegradedAfter)
+	if f.DegradedAfter != 0 { // else degraded-below has no effect, which is refused
+		fmt.Fprintf(&b, "degraded-below: %d%%\n", f.DegradedBelow)
+	}
+	fmt.Fprintf(&b, "degraded-after: %v\n", f.DegradedAfter)
 	switch {
 	case p.Repair == feedback.RepairOff:
 		fmt.Fprintf(&b, "repair: %v\n", p.Repair)

@@ -172,3 +172,19 @@ func TestViaIsForReceiversOnly(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A text that an older release has stored may have a key without effect: its group goes on. What is
+// written has none, so that a group's text can be created again.
+func TestAStoredKeyWithoutEffectIsRead(t *testing.T) {
+	text := []byte(with("degraded-below: 20%\ndegraded-after: 0\n"))
+	if _, err := Parse(text); err == nil {
+		t.Error("created with a key that has no effect")
+	}
+	f, err := ParseStored(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Parse(f.Text()); err != nil || again.DegradedAfter != 0 {
+		t.Errorf("%v\n%s", err, f.Text())
+	}
+}
