@@ -149,6 +149,7 @@ func TestTheRowsOfRefusals(t *testing.T) {
 		"group-gone":        true, // for a moment behind the end of a group
 		"wrong-destination": true, // the classifier finds a group by its address: with addressing switch-ip and two addresses alone
 		"handoff-full":      true, // two workers, of which one does not get on
+		"source-waits":      true, // for a moment, while a turn is stored
 		"not-taking-part":   true, // told with what became of the receiver
 	}
 	for i := range refusals {
