@@ -49,6 +49,16 @@ storage: build ## blocks on the disks of three replicas, one of which loses its 
 	$(GO) build -o $(BUILD)/storage ./examples/storage
 	$(BUILD)/storage -bin $(BUILD) -figures $(BUILD)/storage.json $(if $(SHORT),-short)
 
+# Any user may run it, as often as files are saved: no root, no package to install.
+.PHONY: check
+check: ## what needs no root, in under two minutes: format, vet, staticcheck, tests, the everyday model
+	@scripts/clean 'run gofmt -w on these' gofmt -l $$(git ls-files '*.go')
+	$(GO) vet -tags $(TAGS) ./...
+	$(GO) run $(STATICCHECK) -tags $(TAGS) ./...
+	@scripts/gotest -short $$(scripts/rootless)
+	@mkdir -p $(BUILD)
+	$(GO) run ./verify/model/rocmodel -everyday >$(BUILD)/model.txt || { tail -50 $(BUILD)/model.txt; exit 1; }
+
 test: ## every test that this machine allows, as root; prints which it left out and why
 	@[ "$$(id -u)" = 0 ] || echo 'make test needs root: without it every test is left out that makes a network namespace; make check needs none' >&2
 	@scripts/need tshark:tshark || true

@@ -32,7 +32,7 @@ func (s source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
 
 func (s source) line(p token.Pos) int { return s.fset.Position(p).Line }
 
-// files lists the paths of the tree, slashes between, without what git and make put there.
+// files lists the paths of the tree, slashes between, without what git, make and rocsim put there.
 var files = sync.OnceValues(func() ([]string, error) {
 	var all []string
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
@@ -43,7 +43,7 @@ var files = sync.OnceValues(func() ([]string, error) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (rel == ".git" || rel == "build") {
+		if d.IsDir() && (rel == ".git" || d.Name() == "build") {
 			return fs.SkipDir
 		}
 		if !d.IsDir() && rel != ".git" {
