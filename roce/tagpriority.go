@@ -16,7 +16,6 @@ const (
 	mappedOuter = 1 << 12
 	mappedInner = 1 << 13
 	pcpShift    = 5 // of the PCP in the first byte of a tag's TCI
-	pcpMask     = 7 << pcpShift
 )
 
 // KernelPriorities are the priorities that the kernel gives packets by their traffic class: it

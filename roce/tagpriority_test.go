@@ -6,6 +6,9 @@ import "testing"
 // egress-qos-map gives the tag what the map says of that priority. All other tags keep the priority
 // of the packet.
 func TestTagPriorities(t *testing.T) {
+	if p := NewTagPriority(nil); p != 0 {
+		t.Errorf("without a map it is %#x", p)
+	}
 	qos := NewTagPriority(map[uint32]uint32{0: 1, 2: 3, 4: 5, 1: 7})
 	other := NewTagPriority(map[uint32]uint32{6: 6})
 	for _, c := range []struct {
@@ -23,6 +26,7 @@ func TestTagPriorities(t *testing.T) {
 		{"EF", qos, 0xB8, 5, 2},
 		{"another map, best effort", other, 0x00, 0, 2},
 		{"another map, interactive", other, 0x10, 6, 2},
+		{"the map of the highest priority alone", NewTagPriority(map[uint32]uint32{4: 6}), 0xB8, 6, 2},
 		{"the inner tag's map", TagPriority(0).Around(qos), 0x68, 2, 3},
 		{"the outer tag's map", qos.Around(0), 0x68, 3, 2},
 		{"of two maps the outer one", qos.Around(other), 0x68, 3, 3},

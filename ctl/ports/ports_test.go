@@ -1,6 +1,7 @@
 package ports
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/mft"
 )
 
 var (
@@ -87,5 +89,22 @@ func TestWhichChangesAreLogged(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
+	}
+}
+
+// Of names that were exchanged, the interfaces are told that are open as another port now.
+func TestRenumberedPorts(t *testing.T) {
+	port := func(ifIndex int, id mft.PortID, state dataplane.PortState) dataplane.PortInfo {
+		return dataplane.PortInfo{Name: fmt.Sprint("eth", id), IfIndex: ifIndex, ID: id, State: state}
+	}
+	was := New([]dataplane.PortInfo{port(9, 1, dataplane.PortUp), port(3, 2, dataplane.PortUp), port(5, 3, dataplane.PortUp), port(7, 4, dataplane.PortFailed), port(11, 6, dataplane.PortUp)})
+	is := New([]dataplane.PortInfo{
+		port(9, 2, dataplane.PortUp), port(3, 1, dataplane.PortDown), // exchanged
+		port(5, 3, dataplane.PortUp), port(7, 5, dataplane.PortUp), port(13, 4, dataplane.PortUp), // the same, opened, and new
+		port(11, 7, dataplane.PortFailed), // another one, and not open
+	})
+	got := is.Renumbered(was)
+	if slices.Sort(got); !slices.Equal(got, []int{3, 9}) {
+		t.Errorf("%v", got)
 	}
 }

@@ -52,7 +52,7 @@ func TestValuesAreReadAsWritten(t *testing.T) {
 		t.Errorf("read %+v", d)
 	}
 	// A mark of the byte order is no text, and neither are these lines' ends control characters.
-	if d, err := parse("\ufeffname: g\u00e9\u0085size: 0X1f\r\nfile:\t/\U0001f600\n"); err != nil || d.name != "g\u00e9" || d.size != 31 || d.file != "/\U0001f600" {
+	if d, err := parse("\ufeffname: g\u00e9 # \u00a0\u0085size: 0X1f\r\nfile:\t/\U0001f600\n"); err != nil || d.name != "g\u00e9" || d.size != 31 || d.file != "/\U0001f600" {
 		t.Errorf("read %+v, %v", d, err)
 	}
 	for text, want := range map[string]uint64{"3KiB": 3 << 10, "1000000MiB": 1000000 << 20, "9GiB": 9 << 30} {
@@ -194,6 +194,7 @@ func TestMistakesNameLineThingAndMend(t *testing.T) {
 		{"name: a\r\n\r\n# caf\xe9\r\n", "line 3: the file has the byte 0xe9 here, which is not UTF-8; save it as UTF-8"},
 		{"name: a\n# \u0084\n", "line 2: the file has the control character 0x84 here; remove it"},
 		{"name: a\n# \uffff\n", "line 2: the file has the control character 0xffff here; remove it"},
+		{"name: a\n# \ufffe\n", "line 2: the file has the control character 0xfffe here; remove it"},
 		{"\xff\xfen\x00", "line 1: the file has the byte 0xff here, which is not UTF-8; save it as UTF-8"},
 		{"name: a\nsize: 0017\n", "line 2: size has a leading zero; write it in decimal without one, or in hexadecimal with 0x"},
 		{"name: a\nsize: 08\n", "line 2: size has a leading zero; write it in decimal without one, or in hexadecimal with 0x"},
