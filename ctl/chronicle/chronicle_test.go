@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -37,6 +38,44 @@ func TestTheTextIsInOrder(t *testing.T) {
 		if got := strings.Join(words, " "); got != want {
 			t.Fatalf("got %s, want %s", got, want)
 		}
+	}
+}
+
+// The members of a turn have an order too.
+func TestTheTextOfATurnIsInOrder(t *testing.T) {
+	a, b := mft.Standing{QP: mft.QP(id("10.0.0.1", 2)), Expects: 5}, mft.Standing{QP: mft.QP(id("10.0.0.1", 10)), Expects: 6}
+	text := func(members ...mft.Standing) string {
+		var c Chronicle
+		c.Take(&mft.Turn{Members: members})
+		text, err := c.Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if one, other := text(a, b), text(b, a); one != other || strings.Index(one, `"expects": 5`) > strings.Index(one, `"expects": 6`) {
+		t.Errorf("%s\n%s", one, other)
+	}
+}
+
+// Those who have joined in a turn come to what a group begins with, and not to the turn.
+func TestATurnStaysAsItIs(t *testing.T) {
+	var c Chronicle
+	first, second := id("10.0.0.2", 1), id("10.0.0.3", 1)
+	c.Came(first, 50)
+	c.Came(second, 60)
+	c.Take(&mft.Turn{First: mft.Sender{NextPSN: 100}, Members: make([]mft.Standing, 1, 3)}) // with room
+	begins := func(ids ...groupfile.ID) *mft.Turn {
+		f := &groupfile.File{}
+		for _, id := range ids {
+			f.Receivers = append(f.Receivers, groupfile.Member{IP: id.IP, RemoteQPN: id.RemoteQPN, FirstPSN: 7})
+		}
+		return c.Begins(f)
+	}
+	before := begins(first)
+	if after := begins(second); len(before.Members) != 2 || before.Members[1].QP != mft.QP(first) || before.Members[1].Expects != 57 ||
+		after.Members[1].QP != mft.QP(second) || after.Members[1].Expects != 47 || len(c.Turn.Members) != 1 {
+		t.Errorf("%+v, %+v, %+v", before, after, c.Turn)
 	}
 }
 
