@@ -221,6 +221,12 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*ap
 	}
 	defer done()
 	g, err := h.group(name)
+	if err == nil && !g.Hosts { // etcd may say that there is a group before this box knows that hosts make it
+		if err := h.untilMade(ctx, name); err != nil {
+			return nil, err
+		}
+		g, err = h.group(name)
+	}
 	switch {
 	case kindOf(err) == api.NotFound && !host.Ready:
 		return nil, nil
@@ -331,23 +337,32 @@ func (h *Hosts) refuseLateSender(g *api.Group, host *gather.Host) error {
 // replace says that a program takes the place of another one of its host. While the group is being
 // created, the hall does not know yet how the waiting of its hosts ends, so replace waits for that.
 func (h *Hosts) replace(ctx context.Context, name string, host *gather.Host) error {
+	if err := h.untilMade(ctx, name); err != nil {
+		return err
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if party := h.hall.Party(name); party != nil && party.Closed {
-		created := party.Hosts[0].Over()
-		h.mu.Unlock()
-		select {
-		case <-created:
-		case <-ctx.Done():
-		}
-		h.mu.Lock()
-		if ctx.Err() != nil {
-			return givenUp(ctx)
-		}
-	}
 	h.hall.Forget(name, host)
 	h.hall.Replaced(name, host.IP)
 	return nil
+}
+
+// untilMade waits while a group is being created whose hosts have all come.
+func (h *Hosts) untilMade(ctx context.Context, name string) error {
+	h.mu.Lock()
+	party := h.hall.Party(name)
+	if party == nil || !party.Closed {
+		h.mu.Unlock()
+		return nil
+	}
+	made := party.Hosts[0].Over()
+	h.mu.Unlock()
+	select {
+	case <-made:
+		return nil
+	case <-ctx.Done():
+		return givenUp(ctx)
+	}
 }
 
 // confirm records that a member's QP is ready. A source needs no confirmation.

@@ -330,6 +330,43 @@ func TestLeaveWhileTheGroupIsCreated(t *testing.T) {
 	}
 }
 
+// While hosts make a group, etcd says that there is one before this box knows more of it. A host
+// that asks then is not refused.
+func TestAGroupThatIsNotThereYet(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.mu.Lock()
+	for ip, role := range map[string]string{"10.77.0.1": "source", "10.77.0.2": "receiver"} {
+		host, err := gather.NewHost(addr(ip), asks(ip, role, 2))
+		testlab.Must(t, err)
+		_, _, _, err = h.hall.Come(time.Now(), "g1", host)
+		testlab.Must(t, err)
+	}
+	party := h.hall.Party("g1")
+	h.mu.Unlock()
+	w.mu.Lock()
+	w.groups["g1"] = &group{name: "g1"}
+	w.mu.Unlock()
+	first := h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "source", 2))
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	testlab.Eventually(t, testlab.Patience, "the host's question has the turn, or is answered", func() bool {
+		unlock, _, err := w.names.lock(over, "hosts of g1", "")
+		if err == nil {
+			unlock()
+		}
+		return err != nil || len(first) > 0
+	}, nil)
+	w.mu.Lock()
+	delete(w.groups, "g1")
+	w.mu.Unlock()
+	h.mu.Lock()
+	_, err := h.create(t.Context(), party, hostsConfig.GroupIPs[0])
+	h.mu.Unlock()
+	testlab.Must(t, err)
+	outcome(t, first)
+}
+
 // The members that are left when the group ends with one of them hear who they are, so that they
 // can make the group anew. Nobody else hears it.
 func TestThoseWhoAreLeft(t *testing.T) {
