@@ -1,11 +1,13 @@
 package dataplane_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
 	"testing"
 
+	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -168,4 +170,51 @@ func TestTheTagsPriorityOfAnswersWithoutTags(t *testing.T) {
 	if got, want := tcis(t, net, 0), []uint16{4<<13 | 7}; !slices.Equal(got, want) {
 		t.Errorf("the ACK has tags %#x, want %#x", got, want)
 	}
+}
+
+// A capture has frames with the tags that they had on the wire, and a trace says with which tags
+// frames would leave.
+func TestCapturesAndTracesHaveTheTags(t *testing.T) {
+	g := group()
+	inVLAN(&g.Source.Leg, 7)
+	inVLAN(&g.Paths[0].Leg, 7, 9)
+	inVLAN(&g.Paths[1].Leg, 8)
+	net := newNet(t, g)
+	c := capture(t, net.Switch, only(g))
+	expect := func(what string, port mft.PortID, frame []byte) {
+		t.Helper()
+		trace := traced(t, net.Switch, port, frame)
+		net.Ports[port].Put(frame)
+		net.Poll()
+		wire := [][]byte{frame}
+		for p := range 4 {
+			wire = append(wire, net.Ports[p].Take()...)
+		}
+		n := 0
+		c.Read(func(f *dataplane.Captured) {
+			if n >= len(wire) || n >= len(trace.Frames) {
+				t.Fatalf("%s: %d frames on the wire, %d traced", what, len(wire), len(trace.Frames))
+			}
+			var v roce.View
+			if err := v.Decode(wire[n], len(wire[n])); err != nil {
+				t.Fatal(err)
+			}
+			l2 := wire[n][:v.L3]
+			for who, got := range map[string][]byte{"captured": f.Bytes, "traced": trace.Frames[n].Bytes} {
+				if !bytes.HasPrefix(got, l2) {
+					t.Errorf("%s: frame %d is %s with %x, and on the wire with %x", what, n, who, got[:min(len(got), 22)], l2)
+				}
+			}
+			n++
+		})
+		if n != len(wire) || n < 2 {
+			t.Errorf("%s: %d frames captured, %d on the wire", what, n, len(wire))
+		}
+	}
+	expect("data", 0, tagged(write(firstPSN, []byte("data")), 0x6007).frame(t))
+	for i, tags := range [][]uint16{{0xA007, 0x2009}, {0xA008}} {
+		say(t, net, tagged(ack(g.Paths[i].Dst, g.Paths[i].FirstPSN, roce.SyndromeUnlimited), tags...))
+	}
+	seen(c)
+	expect("the last ACK", 3, ack(ipD, g.Paths[2].FirstPSN, roce.SyndromeUnlimited).frame(t))
 }
