@@ -56,6 +56,9 @@ func testFramesOnVeth(t *testing.T, mode AttachMode) {
 
 	ours := tagged(frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 100), 0x8100)
 	before := counters(t, c)
+	if p.Redirected() {
+		t.Error("a frame was redirected before one came")
+	}
 	send(t, wire, ours)
 	meta, got := sock.receive(t)
 	if diff := cmp.Diff(ours, got); diff != "" {
@@ -69,9 +72,17 @@ func testFramesOnVeth(t *testing.T, mode AttachMode) {
 		t.Errorf("%s moved by %d, want 1", RedirectData, n)
 	}
 
+	if !p.Redirected() || p.Redirected() {
+		t.Error("a redirected frame is not told, or is told twice")
+	}
 	nobodys := frame(hostA, hostA, roce.OpSendOnly, groupQPN, 100)
 	send(t, wire, nobodys)
 	expectKernelGets(t, kernel, nobodys)
+	if p.Redirected() {
+		t.Error("a frame for the kernel counts as redirected")
+	}
+	send(t, wire, ours)
+	sock.receive(t) // nobody asks about it before the port is closed
 
 	must(t, "close port", p.Close())
 	if attached(t, ifindex) {
@@ -80,6 +91,10 @@ func testFramesOnVeth(t *testing.T, mode AttachMode) {
 	untagged := frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 100)
 	send(t, wire, untagged)
 	expectKernelGets(t, kernel, untagged)
+	if p = openPort(t, c, ifindex, mode); p.Redirected() {
+		t.Error("a port begins with what was redirected before")
+	}
+	must(t, "close port", p.Close())
 }
 
 // expectKernelGets waits for a frame on a tap. It ignores frames that the kernel sends by itself

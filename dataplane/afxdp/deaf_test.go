@@ -120,6 +120,13 @@ func TestAPortThatHearsIsLeftAlone(t *testing.T) {
 	if p := v.port(1); p.Opened != 1 || p.Attach != "native" {
 		t.Errorf("%+v", p)
 	}
+	v.arrives(1)
+	for range 3 { // the second one sees that nothing came after the first one
+		v.refresh()
+	}
+	if !v.sw.interfaces[0].hearing.since.IsZero() {
+		t.Error("a port that has had frames and is idle is in doubt")
+	}
 }
 
 // misdirect gives the classifier another port's socket for that of port 1: the kernel drops what is

@@ -122,7 +122,6 @@ func (s *Switch) openPort(f *iface, now seen) (err error) {
 		return err
 	}
 	attach := s.attach
-	f.info.Fallback = ""
 	if f.generic == now.ifIndex {
 		attach, f.info.Fallback = bpf.ModeGeneric, f.fallback
 	}

@@ -104,6 +104,9 @@ func TestEmptyFillRingDropsAndRecovers(t *testing.T) {
 		sent := framesOf(40, 100)
 		p.host.send(sent...)
 		w.eventually("dropped frames", func() bool { return w.stats(p.Socket).RxDropped == 24 })
+		if n, err := p.Heard(); n != 40 || err != nil {
+			t.Errorf("heard %d, %v", n, err)
+		}
 		if stats := w.stats(p.Socket); stats.RxFillEmpty == 0 {
 			t.Errorf("nothing counted: %+v", stats)
 		}
@@ -292,6 +295,9 @@ func TestFullRXRingDropsAndRecovers(t *testing.T) {
 			before := w.stats(p.Socket).RxRingFull
 			p.host.send(sent...)
 			w.eventually("dropped frames", func() bool { return w.stats(p.Socket).RxRingFull == before+42 })
+			if n, err := p.Heard(); n != 50*(before/42+1) || err != nil { // also those that were dropped
+				t.Errorf("heard %d, %v", n, err)
+			}
 			descs := w.receive(p.Socket, 8)
 			w.expect(descs, sent[:8])
 			checkConserved(t, w.umem, 8)
