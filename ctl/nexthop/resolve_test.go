@@ -62,6 +62,9 @@ func TestTheWayDown(t *testing.T) {
 		{"no route", netip.MustParseAddr("198.51.100.1"), nil, "no route to 198.51.100.1 (network is unreachable); add one with ip route"},
 		{"the box itself", ownIP, nil, "10.1.0.1 is this box's own address; write the host's"},
 		{"not a port of ours", onEth0, nil, "10.9.0.2 is reached through eth0, which is not a port of rocast, nor a bridge, bond or VLAN device on a port; see in rocast port ls whether eth0 could be opened, add it to ports: in the config, or correct the route"},
+		{"a team", onEth0, func(k *fakeKernel) { k.set(eth0, func(l *link) { l.kind = "team" }) },
+			"10.9.0.2 is reached through eth0, which is not a port of rocast, nor a bridge, bond or VLAN device on a port: " +
+				"it is a team, and rocast does not know which of its ports is active; make it a bond in mode active-backup, 802.3ad, balance-xor"},
 		{"a bridge port not of ours", onBridge, func(k *fakeKernel) { k.fdb["10 02:00:00:00:00:22 0"] = eth0 },
 			"10.2.0.2 is reached through br0 and eth0, which is not a port of rocast, nor a bridge, bond or VLAN device on a port; see in rocast port ls whether eth0 could be opened, add it to ports: in the config, or correct the route"},
 		{"no MAC yet", onEth1, func(k *fakeKernel) { clear(k.neighbours) }, "the kernel is asking for the MAC of 10.1.0.2 on eth1"},

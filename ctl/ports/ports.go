@@ -17,12 +17,12 @@ import (
 // Set holds the configured ports by name. A port stays in the set when its interface disappears.
 type Set map[string]dataplane.PortInfo
 
-// New returns the set of the data path's ports. It leaves the counters out, so that two sets are
-// equal if no port has changed its state.
+// New returns the set of the data path's ports. It leaves the counters out, and what is above a
+// port, so that two sets are equal if no port has changed its state.
 func New(list []dataplane.PortInfo) Set {
 	s := Set{}
 	for _, p := range list {
-		p.PortCounters, p.Kernel = dataplane.PortCounters{}, nil
+		p.PortCounters, p.Kernel, p.UnderVLAN = dataplane.PortCounters{}, nil, ""
 		s[p.Name] = p
 	}
 	return s

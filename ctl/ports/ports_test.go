@@ -39,7 +39,7 @@ func TestOpenPorts(t *testing.T) {
 
 func TestCountersChangeNothing(t *testing.T) {
 	counted := up
-	counted.RxFrames, counted.Kernel = 7, []dataplane.Counter{{Name: "rx-ring-full", Value: 1}}
+	counted.RxFrames, counted.UnderVLAN, counted.Kernel = 7, "eth1.7", []dataplane.Counter{{Name: "rx-ring-full", Value: 1}}
 	if !New([]dataplane.PortInfo{up}).Equal(New([]dataplane.PortInfo{counted})) {
 		t.Error("a counter is a change")
 	}

@@ -3,9 +3,12 @@ package softroce
 import (
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/rocast/rocast/test/softroce/image"
 )
 
 const (
@@ -98,11 +101,40 @@ func (c *bondCable) Close() error {
 	return nil
 }
 
+// lacpMode is the mode in which both ends of a bond speak LACP, once a second here: no switch of
+// the lab does.
+const lacpMode = "802.3ad"
+
+func bondOptions(mode string) string {
+	if mode == lacpMode {
+		return mode + " lacp_rate fast"
+	}
+	return mode
+}
+
+// guestBond makes a bond of the two NICs of a guest. LACP needs to know their speed, and virtio-net
+// does not.
+func guestBond(mac net.HardwareAddr, mtu int) string {
+	return fmt.Sprintf(`for module in $(grep -e tls -e bonding %[1]s); do insmod $module max_bonds=0; done
+ip link add %[2]s address %[3]v type bond mode %[4]s miimon 50
+for nic in eth0 eth1; do
+	ethtool -s $nic speed 10000 duplex full
+	ip link set $nic down
+	ip link set $nic master %[2]s
+	ip link set $nic up
+done
+ip link set %[2]s mtu %[5]d up
+`, image.BoxModules, bondName, mac, bondOptions(lacpMode), mtu)
+}
+
 // bond makes a bond of the port of guest 1 and the last NIC.
 func (b *BoxGuest) bond(mtu int) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "ip link add %s type bond mode %s miimon 50\n", bondName, b.bondMode)
+	fmt.Fprintf(&s, "ip link add %s type bond mode %s miimon 50\n", bondName, bondOptions(b.bondMode))
 	for _, name := range lowers {
+		if b.bondMode == lacpMode {
+			fmt.Fprintf(&s, "ethtool -s %s speed 10000 duplex full\n", name)
+		}
 		fmt.Fprintf(&s, "ip link set %[1]s nomaster\nip link set %[1]s down\nip link set %[1]s master %[2]s\nip link set %[1]s up\n", name, bondName)
 	}
 	fmt.Fprintf(&s, "ip link set %s mtu %d master %s up\n", bondName, mtu, bridgeName)

@@ -29,7 +29,7 @@ type BoxGuest struct {
 	nics  []nicModel
 
 	bondMode string     // of the bond towards guest 1, of whose NICs the last is the second; "": none
-	cable    *bondCable // of the bond
+	cable    *bondCable // of the bond; nil with 802.3ad
 	tags     []Tag      // of the guests
 }
 
@@ -53,7 +53,7 @@ func (b *BoxGuest) build(ctx context.Context, guests, mtu int) (ports []io.ReadW
 	for _, conn := range m.data {
 		ports = append(ports, wire.Framed(conn))
 	}
-	if b.bondMode != "" {
+	if b.bondMode != "" && b.bondMode != lacpMode {
 		b.cable = newBondCable(ports[0], ports[guests])
 		ports[0], ports = b.cable, ports[:guests]
 	}

@@ -17,6 +17,7 @@ type Guest struct {
 	Addr6  netip.Addr
 	MAC    net.HardwareAddr
 	Wire   *wire.Wire // to PortName(Number)
+	Second *wire.Wire // of a guest with a bond: to the other lower device of the box's bond; else nil
 	Kernel string     // its release, known after the boot
 
 	*computer
@@ -43,6 +44,13 @@ func newGuest(l *Lab, n int, w *wire.Wire) *Guest {
 	}
 }
 
+func (g *Guest) wires() []*wire.Wire {
+	if g.Second == nil {
+		return []*wire.Wire{g.Wire}
+	}
+	return []*wire.Wire{g.Wire, g.Second}
+}
+
 // Boot powers the guest on and returns when its RDMA device can be used.
 func (g *Guest) Boot(ctx context.Context) error {
 	if err := g.boot(ctx); err != nil {
@@ -52,11 +60,17 @@ func (g *Guest) Boot(ctx context.Context) error {
 }
 
 func (g *Guest) boot(ctx context.Context) error {
-	m, err := g.powerOn(g.lab.image, g.lab.accel, hardware{g.lab.memoryMiB, []nic{{virtioNet, g.MAC}}})
+	h := hardware{memoryMiB: g.lab.memoryMiB}
+	for i := range g.wires() {
+		h.nics = append(h.nics, nic{virtioNet, net.HardwareAddr{g.MAC[0], g.MAC[1], g.MAC[2], g.MAC[3], byte(3 * i), g.MAC[5]}})
+	}
+	m, err := g.powerOn(g.lab.image, g.lab.accel, h)
 	if err != nil {
 		return err
 	}
-	g.Wire.Plug(m.data[0])
+	for i, w := range g.wires() {
+		w.Plug(m.data[i])
+	}
 	hello, err := m.hello(ctx)
 	if err == nil {
 		g.Kernel = hello.Kernel
@@ -72,17 +86,21 @@ func (g *Guest) boot(ctx context.Context) error {
 // but its device on eth0 has the GIDs of the VLAN devices above eth0, and sends by them. It waits
 // until both addresses have a GID: a kernel worker adds the GIDs later.
 func (g *Guest) configure(ctx context.Context) error {
-	device, tagged := tagOf(g.lab.tags, g.Number).device()
+	device, more := tagOf(g.lab.tags, g.Number).device()
+	below := "eth0" // the RDMA device
+	if g.Second != nil {
+		device, below, more = bondName, bondName, guestBond(g.MAC, g.lab.mtu)
+	}
 	script := fmt.Sprintf(`set -e
 ip link set lo up
 ip link set eth0 mtu %[1]d up
 %[2]sip address add %[4]s/24 dev %[3]s
 ip address add %[5]s/64 dev %[3]s nodad
 ip route add default via %[6]s
-rdma link add rxe0 type rxe netdev eth0
+rdma link add rxe0 type rxe netdev %[9]s
 gids=/sys/class/infiniband/rxe0/ports/1/gids
 until grep -q %[7]s $gids/* && grep -q %[8]s $gids/*; do sleep 0.02; done
-`, g.lab.mtu, tagged, device, g.Addr, g.Addr6, boxAddr, gidText(g.Addr), gidText(g.Addr6))
+`, g.lab.mtu, more, device, g.Addr, g.Addr6, boxAddr, gidText(g.Addr), gidText(g.Addr6), below)
 	_, err := g.Run(ctx, "dash", "-c", script)
 	return err
 }

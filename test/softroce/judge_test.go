@@ -86,11 +86,18 @@ const (
 func newJudge(l *Lab) *judge {
 	j := &judge{start: time.Now()}
 	for _, guest := range l.Guests {
-		for _, d := range []wire.Direction{wire.ToGuest, wire.ToBox} {
-			guest.Wire.SetFilter(d, func(frame []byte) wire.Verdict { return j.see(guest, d, frame) })
+		for _, w := range guest.wires() {
+			j.watch(guest, w)
 		}
 	}
 	return j
+}
+
+// watch puts the judge on a wire of a guest.
+func (j *judge) watch(guest *Guest, w *wire.Wire) {
+	for _, d := range []wire.Direction{wire.ToGuest, wire.ToBox} {
+		w.SetFilter(d, func(frame []byte) wire.Verdict { return j.see(guest, d, frame) })
+	}
 }
 
 func (j *judge) see(guest *Guest, d wire.Direction, frame []byte) wire.Verdict {

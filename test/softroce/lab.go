@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 
 	"github.com/rocast/rocast/test/softroce/image"
@@ -34,7 +35,8 @@ type Config struct {
 	// the box is a namespace of this machine.
 	BoxNICs []nicModel
 	// BondMode joins two of the NICs by a bond in this mode: that of guest 1 and one more, which is
-	// the last of BoxNICs. "": there is no bond.
+	// the last of BoxNICs. With 802.3ad guest 1 has a bond too, and each lower device of the one is
+	// wired to one of the other; else guest 1 has one NIC behind a switch. "": there is no bond.
 	BondMode string
 	// Tags say in which VLAN each guest is, if the box is a guest. nil: no frame has a tag.
 	Tags []Tag
@@ -55,6 +57,7 @@ type Lab struct {
 	mtu       int
 	memoryMiB int
 	tags      []Tag
+	lacp      bool // guest 1 has a bond
 }
 
 // Open builds the image and boots the guests. A bridge in the box joins their ports. An error that
@@ -67,7 +70,7 @@ func Open(ctx context.Context, c Config) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{image: guestImage, mtu: c.MTU, memoryMiB: max(c.MemoryMiB, guestMemoryMiB), tags: c.Tags}
+	l := &Lab{image: guestImage, mtu: c.MTU, memoryMiB: max(c.MemoryMiB, guestMemoryMiB), tags: c.Tags, lacp: c.BondMode == lacpMode}
 	var why string
 	l.accel, why = accelerator(ctx, l.image)
 	l.Accel = l.accel + ": " + why
@@ -93,8 +96,15 @@ func newBox(ctx context.Context, c Config, l *Lab) (Box, error) {
 
 func (l *Lab) fill(ctx context.Context, guests int) error {
 	ports, err := l.Box.build(ctx, guests, l.mtu)
+	var second io.ReadWriteCloser
+	if l.lacp && len(ports) > guests {
+		second, ports = ports[guests], ports[:guests]
+	}
 	for i, port := range ports {
 		l.Guests = append(l.Guests, newGuest(l, i+1, wire.New(port)))
+	}
+	if second != nil {
+		l.Guests[0].Second = wire.New(second)
 	}
 	if err != nil {
 		return err
@@ -133,7 +143,9 @@ func (l *Lab) Close() error {
 	var errs []error
 	for _, g := range l.Guests {
 		g.PowerOff()
-		errs = append(errs, g.Wire.Close())
+		for _, w := range g.wires() {
+			errs = append(errs, w.Close())
+		}
 	}
 	return errors.Join(append(errs, l.Box.close())...)
 }

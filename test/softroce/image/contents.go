@@ -22,7 +22,7 @@ var moduleLists = []struct {
 		"rdma_rxe", "rdma_ucm", "8021q",
 	}},
 	{BoxModules[1:], []string{
-		"vmxnet3", "e1000e", "bridge", "bonding?",
+		"vmxnet3", "e1000e", "bridge", "bonding?", "team?",
 		"veth", "tun", "ifb", "sch_ingress", "sch_netem", "sch_tbf", "cls_u32", "act_mirred", // for tests
 	}},
 }
