@@ -21,7 +21,7 @@ func TestTheUnitStartsAgainWhatCanBeMended(t *testing.T) {
 	}
 	lines := strings.Split(string(text), "\n")
 	for _, want := range []string{
-		"Restart=always", "RestartSec=100ms", "StartLimitIntervalSec=0", fmt.Sprintf("RestartPreventExitStatus=%d %d", exitUsage, exitConfig),
+		"Restart=always", "RestartSec=20ms", "Nice=-10", "StartLimitIntervalSec=0", fmt.Sprintf("RestartPreventExitStatus=%d %d", exitUsage, exitConfig),
 	} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("the unit has no line %s", want)

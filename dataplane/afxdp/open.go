@@ -108,13 +108,11 @@ func (s *Switch) open(c Config) error {
 	}
 	s.reserve.Store(int32(reserve(s.interfaces, c.Workers)))
 	s.chooseBuffers(c)
-	if s.classifier, err = bpf.Load(); err != nil {
+	if err := s.load(c); err != nil {
 		return err
 	}
 	s.planFanOut(c)
-	if err := s.makeWorkers(c); err != nil {
-		return err
-	}
+	s.startWith(c)
 	for i, f := range s.interfaces {
 		if f.info.State == dataplane.PortGone {
 			continue
@@ -175,13 +173,25 @@ func (s *Switch) chooseBuffers(c Config) {
 	s.socket.MultiBuffer, s.unprobed = true, err
 }
 
+// load loads the classifier, and makes the workers' memory meanwhile: after a crash sources wait
+// for both. Sockets belong to the network namespace of the calling thread, and programs to none.
+func (s *Switch) load(c Config) error {
+	loaded := make(chan error)
+	go func() {
+		var err error
+		s.classifier, err = bpf.Load()
+		loaded <- err
+	}()
+	err := s.makeWorkers(c)
+	return errors.Join(<-loaded, err)
+}
+
 // makeWorkers makes workers whose ports have no sockets yet.
 func (s *Switch) makeWorkers(c Config) error {
 	chunks := spareChunks + s.repairChunks + int(s.reserve.Load())
 	for _, f := range s.interfaces {
 		chunks += f.room
 	}
-	config := dataplane.Config{Steering: steering{s.classifier}, Busy: c.Busy, NoFanOut: s.noFanOut, RepairChunks: s.repairChunks, Egress: c.Egress}
 	for range c.Workers {
 		w := &worker{}
 		s.workers = append(s.workers, w)
@@ -195,6 +205,14 @@ func (s *Switch) makeWorkers(c Config) error {
 		for range s.interfaces {
 			w.ports, w.sockets = append(w.ports, &port{umem: w.umem}), append(w.sockets, nil)
 		}
+	}
+	return nil
+}
+
+// startWith makes the switch of the workers.
+func (s *Switch) startWith(c Config) {
+	config := dataplane.Config{Steering: steering{s.classifier}, Busy: c.Busy, NoFanOut: s.noFanOut, RepairChunks: s.repairChunks, Egress: c.Egress}
+	for _, w := range s.workers {
 		config.Workers = append(config.Workers, w.config())
 	}
 	s.Switch = dataplane.New(config)
@@ -203,7 +221,6 @@ func (s *Switch) makeWorkers(c Config) error {
 			p.withheld = s.withheld(i)
 		}
 	}
-	return nil
 }
 
 // withheld returns port.withheld for the ports of the i-th worker.
