@@ -127,7 +127,7 @@ func TestADifferenceOfEveryFieldIsSeen(t *testing.T) {
 	for text, want := range map[string]string{
 		"metrics: 127.0.0.1:1": "metrics", "api: {listen: \"10.0.0.1:1\", cert: /c, key: /k, ca: /a}": "api",
 		"store: etcd\netcd: {endpoints: [\"http://h:1\"]}": "store etcd", "wait: busy": "wait", "log: {level: debug}": "log.level",
-		"log: {format: json}": "log.format", "workers: 1": "", "repairMemory: 64MiB": "", "ports: [eth1]": "",
+		"log: {format: json}": "log.format", "workers: 1": "", "workers: 2": "workers", "repairMemory: 64MiB": "", "ports: [eth1]": "",
 	} {
 		a, err := Parse([]byte(base))
 		if err != nil {

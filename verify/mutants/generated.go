@@ -38,18 +38,18 @@ var rooms = []room{
 	{dir: "ctl/chronicle", suites: []suite{{dir: "ctl/chronicle"}, control}},
 	{dir: "ctl/cm", suites: append(quickFirst("ctl/cm", "Many|Repeated|Bounds|Down|Over(Sockets|IPv6)|ICRC|LogNames|CannotBe|NotSent|Transmit"),
 		suite{dir: "ctl/config"}, suite{dir: "ctl", flags: []string{"-test.run=RDMACM"}})},
-	{dir: "ctl/config", suites: []suite{{dir: "ctl/config"}}},
+	{dir: "ctl/config", suites: []suite{{dir: "ctl/config"}}, swept: true},
 	{dir: "ctl/groupfile", suites: []suite{{dir: "ctl/groupfile"}}},
 	{dir: "ctl/metrics", suites: []suite{{dir: "ctl/metrics"}}},
 	{dir: "ctl/neighbour", suites: []suite{{dir: "ctl/neighbour"}, {dir: "ctl/config"}}},
 	{dir: "ctl/nexthop", suites: quickFirst("ctl/nexthop", "TheKernelsHop|VLAN|IPv6|Gateway|Settle|LearnsItAgain|WithoutACarrier|ALink")},
 	{dir: "ctl/perftest", suites: []suite{{dir: "ctl/perftest"}}},
 	{dir: "ctl/plan", suites: []suite{{dir: "ctl/plan"}, control}},
-	{dir: "ctl/ports", suites: []suite{{dir: "ctl/ports"}, control}},
+	{dir: "ctl/ports", suites: []suite{{dir: "ctl/ports"}, control}, swept: true},
 	{dir: "ctl/server", suites: []suite{{dir: "ctl/server"}}},
 	{dir: "ctl/store", suites: []suite{{dir: "ctl/store"}}},
 	{dir: "ctl/tree", suites: []suite{{dir: "ctl/tree"}}, swept: true},
-	{dir: "ctl/yamldoc", suites: []suite{{dir: "ctl/yamldoc"}}},
+	{dir: "ctl/yamldoc", suites: []suite{{dir: "ctl/yamldoc"}}, swept: true},
 }
 
 // control are the tests of ctl, but for those with etcd: it maps more memory than a suite may have.
