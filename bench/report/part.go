@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rocast/rocast/internal/plots"
+	"github.com/rocast/rocast/bench/plots"
 )
 
 // Part is a run of a command whose tables go into docs/evaluation.md. A report of its own is made

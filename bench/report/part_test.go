@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"gonum.org/v1/plot/plotter"
 
-	"github.com/rocast/rocast/internal/plots"
+	"github.com/rocast/rocast/bench/plots"
 )
 
 func examplePart() *Part {

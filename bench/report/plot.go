@@ -9,7 +9,7 @@ import (
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
 
-	"github.com/rocast/rocast/internal/plots"
+	"github.com/rocast/rocast/bench/plots"
 )
 
 const perCPULabel = "thousand copies for each CPU-second of the switch"

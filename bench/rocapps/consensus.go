@@ -11,11 +11,11 @@ import (
 
 	"gonum.org/v1/plot/plotter"
 
+	"github.com/rocast/rocast/bench/plots"
 	"github.com/rocast/rocast/bench/report"
-	"github.com/rocast/rocast/internal/plots"
 )
 
-// consensusFigures is what examples/consensus writes with -figures.
+// consensusFigures is what bench/consensus writes with -figures.
 type consensusFigures struct {
 	LinkBitsPerSecond        float64
 	Throughput, Load, Bursts []consensusRow
@@ -43,7 +43,7 @@ type consensusRow struct {
 	CPUHosts, CPUBox float64
 }
 
-// storageRow is what examples/storage writes with -figures, for each size and way.
+// storageRow is what bench/storage writes with -figures, for each size and way.
 type storageRow struct {
 	BlockBytes                      int
 	Way                             string
@@ -52,7 +52,7 @@ type storageRow struct {
 	LinkShare, CPUHosts, CPUBox     float64
 }
 
-// storage is the table of examples/storage.
+// storage is the table of bench/storage.
 func (b *bench) storage(ctx context.Context) error {
 	var rows []storageRow
 	if err := b.example(ctx, "storage", &rows); err != nil {
@@ -65,7 +65,7 @@ func (b *bench) storage(ctx context.Context) error {
 func storageTable(rows []storageRow) report.Section {
 	sec := report.Section{
 		Title: "Storage replication", Command: "make storage",
-		Text: "Blocks that are put to the logs of three replicas (examples/storage): a block is stored when all three programs have written it to their disks and said so. " +
+		Text: "Blocks that are put to the logs of three replicas (bench/storage): a block is stored when all three programs have written it to their disks and said so. " +
 			"*blocks/s* with several on their way, the times with one at a time.",
 		Columns: []string{"bytes", "", "blocks/s", "p50, us", "p99, us", "fsync p50, us", "bytes on the source's link for each block", "source's link", "hosts' CPUs", "box CPU"},
 	}
@@ -120,7 +120,7 @@ const consensusCommand = "make consensus"
 func (f *consensusFigures) throughput() report.Section {
 	sec := report.Section{
 		Title: "(d) Consensus", Command: consensusCommand,
-		Text: "A leader appends entries of 64 bytes to the logs of its replicas by WRITE (examples/consensus), as fast as it can. An entry is decided when a majority has it: " +
+		Text: "A leader appends entries of 64 bytes to the logs of its replicas by WRITE (bench/consensus), as fast as it can. An entry is decided when a majority has it: " +
 			"of a group (with `repair: local`), the box says so by one ACK; with a connection to *each* replica, as in Mu, the leader counts. " +
 			fmt.Sprintf("The links carry %.0f Mb/s: entries are small, and with more the CPU would be the limit.", f.LinkBitsPerSecond/1e6),
 		Columns: []string{"replicas", "", "entries/s", "p50, us", "p99, us", "leader's link", "hosts' CPUs", "box CPU"},

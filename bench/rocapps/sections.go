@@ -12,8 +12,8 @@ import (
 
 	"gonum.org/v1/plot/plotter"
 
+	"github.com/rocast/rocast/bench/plots"
 	"github.com/rocast/rocast/bench/report"
-	"github.com/rocast/rocast/internal/plots"
 )
 
 // plan is how much a form measures.

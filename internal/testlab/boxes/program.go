@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 )
 
@@ -16,7 +17,14 @@ var Program = sync.OnceValues(func() (path string, err error) {
 	}
 	programDir = dir
 	path = filepath.Join(dir, "rocastd")
-	if out, err := exec.Command("go", "build", "-o", path, "github.com/rocast/rocast/cmd/rocastd").CombinedOutput(); err != nil {
+	// A test of another module builds with the versions of this one.
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/rocast/rocast").Output()
+	if err != nil {
+		return path, fmt.Errorf("find the module of rocastd: %w", err)
+	}
+	build := exec.Command("go", "build", "-o", path, "./cmd/rocastd")
+	build.Dir = strings.TrimSpace(string(module))
+	if out, err := build.CombinedOutput(); err != nil {
 		return path, fmt.Errorf("build rocastd: %w: %s", err, out)
 	}
 	return path, nil

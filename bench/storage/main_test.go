@@ -10,14 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rocast/rocast/examples/lab"
+	"github.com/rocast/rocast/internal/testlab/boxes"
 )
 
-func TestMain(m *testing.M) { lab.Main(m) }
+func TestMain(m *testing.M) { boxes.Main(m) }
 
 // The box crashes and comes back, a replica's power fails, and the replica gets what it lacks.
 func TestTheLogSurvives(t *testing.T) {
-	program := lab.Program(t)
+	program := boxes.NeedProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var out strings.Builder
@@ -37,7 +37,7 @@ func TestTheFigures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures for seconds what other tests do, too")
 	}
-	program := lab.Program(t)
+	program := boxes.NeedProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	const size = 16 << 10

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rocast/rocast/bench/ways"
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/rnic/endpoint"
 	"github.com/rocast/rocast/internal/testlab/bed"
-	"github.com/rocast/rocast/internal/ways"
 	"github.com/rocast/rocast/roce"
 )
 

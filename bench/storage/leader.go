@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rocast/rocast/bench/ways"
 	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/internal/testlab/bed"
-	"github.com/rocast/rocast/internal/ways"
 	"github.com/rocast/rocast/roce"
 )
 

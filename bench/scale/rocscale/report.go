@@ -9,7 +9,7 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/rocast/rocast/internal/plots"
+	"github.com/rocast/rocast/bench/plots"
 )
 
 // section is one part of the report: what was asked, the answer, and how it differs from the paper.
@@ -76,7 +76,7 @@ func (s *session) report() *document {
 
 const introduction = `## At the size of the papers, in simulation
 
-Fat trees with a box at every switch, simulated packet by packet (package ` + "`verify/scale`" + `): the boxes merge with the code that
+Fat trees with a box at every switch, simulated packet by packet (package ` + "`bench/scale`" + `): the boxes merge with the code that
 runs on the wire, and plan their trees with it; requesters behave as rdma_rxe does, with DCQCN. Cepheus simulates 1,024 hosts at 100 Gb/s;
 here that is a fat tree of switches with 16 ports. Gleam simulates 16,384 hosts at 200 Gb/s with switches of 64 ports; here that is 16 pods of
 1,024 hosts. MTU 4096; a link has 0.5 us; queues mark from 50 KB (none) to 500 KB (1 %%), as MC-RDMA states for 100 Gb/s. A box forwards at line

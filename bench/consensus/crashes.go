@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rocast/rocast/bench/ways"
 	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
-	"github.com/rocast/rocast/internal/ways"
 )
 
 const (

@@ -23,9 +23,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rocast/rocast/bench/site"
 	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
-	"github.com/rocast/rocast/examples/lab"
 	"github.com/rocast/rocast/internal/testlab/lossy"
 )
 
@@ -42,7 +42,7 @@ func main() {
 		fmt.Println("FAIL: -rounds has to be at least 1")
 		os.Exit(1)
 	}
-	ctx, stop := lab.UntilSignal()
+	ctx, stop := site.UntilSignal()
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
 	defer cancel()
@@ -70,7 +70,7 @@ const (
 
 // story is one run.
 type story struct {
-	*lab.Lab
+	*site.Lab
 	out      io.Writer
 	replicas []*replica
 	checker  checker
@@ -113,7 +113,7 @@ func run(ctx context.Context, out io.Writer, program string, rounds int, seed, s
 // open builds the lab, and makes the first host the leader.
 func open(ctx context.Context, out io.Writer, program string) (_ *story, err error) {
 	s := &story{out: out, checker: checker{decided: map[uint64]uint64{}}}
-	if s.Lab, err = lab.Open(ctx, leaders+replicas, program); err != nil {
+	if s.Lab, err = site.Open(ctx, leaders+replicas, program); err != nil {
 		return nil, err
 	}
 	for _, h := range s.Hosts[leaders:] {

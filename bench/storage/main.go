@@ -23,7 +23,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/rocast/rocast/examples/lab"
+	"github.com/rocast/rocast/bench/site"
 )
 
 func main() {
@@ -34,7 +34,7 @@ func main() {
 	mbit := flag.Int("mbit", 50, "rate of the links while that is measured, Mbit/s")
 	short := flag.Bool("short", false, "measure for less than a minute")
 	flag.Parse()
-	ctx, stop := lab.UntilSignal()
+	ctx, stop := site.UntilSignal()
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
@@ -62,7 +62,7 @@ const (
 
 // story is one run.
 type story struct {
-	*lab.Lab
+	*site.Lab
 	*leader
 	out    io.Writer
 	dir    string
@@ -78,7 +78,7 @@ func run(ctx context.Context, out io.Writer, program, dir string, seed uint64) (
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
-	if s.Lab, err = lab.Open(ctx, 1+replicas, program); err != nil {
+	if s.Lab, err = site.Open(ctx, 1+replicas, program); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Lab.Close()) }()
@@ -92,7 +92,7 @@ func run(ctx context.Context, out io.Writer, program, dir string, seed uint64) (
 }
 
 // newLeader makes the first host of a lab the leader, and all others replicas.
-func newLeader(l *lab.Lab, dir string, s shape) (*leader, error) {
+func newLeader(l *site.Lab, dir string, s shape) (*leader, error) {
 	lead := &leader{shape: s, api: l.Daemon.Client(), groupIP: l.GroupIP(), host: l.Hosts[0]}
 	for i, h := range l.Hosts[1:] {
 		r := &replica{shape: s, host: h, path: filepath.Join(dir, fmt.Sprintf("replica-%d", i+1))}

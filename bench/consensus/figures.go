@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rocast/rocast/examples/lab"
+	"github.com/rocast/rocast/bench/site"
+	"github.com/rocast/rocast/bench/ways"
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/testlab/slow"
-	"github.com/rocast/rocast/internal/ways"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -68,7 +68,7 @@ type measured struct {
 	Saturated bool    `json:"saturated,omitempty"` // less than 95 % of what was offered got through
 	P50       float64 `json:"p50us"`               // from the time at which an entry is due to its decision
 	P99       float64 `json:"p99us"`
-	lab.Used
+	site.Used
 }
 
 // ratio compares the entries per second of both ways.
@@ -106,7 +106,7 @@ func (f *figures) save(path string) error {
 
 // rig is a lab with a leader and some replicas, whose links have a rate.
 type rig struct {
-	*lab.Lab
+	*site.Lab
 	plan
 	settings ways.Settings
 	memory   [][]byte // of the replicas
@@ -204,7 +204,7 @@ const packetBytes = 14 + 20 + 8 + roce.BTHBytes + roce.RETHBytes + entryBytes + 
 // raise builds the lab of a measurement.
 func raise(ctx context.Context, program string, p plan, n int) (r *rig, err error) {
 	r = &rig{plan: p, own: make([]byte, logBytes)}
-	if r.Lab, err = lab.Open(ctx, 1+n, program); err != nil {
+	if r.Lab, err = site.Open(ctx, 1+n, program); err != nil {
 		return nil, err
 	}
 	r.settings = ways.Settings{
@@ -306,7 +306,7 @@ func (r *rig) during(ctx context.Context, way string, load func(context.Context,
 	if err != nil {
 		return m, err
 	}
-	m = measured{P50: lab.Quantile(took, 50), P99: lab.Quantile(took, 99), Used: after.Since(before, r.rate)}
+	m = measured{P50: site.Quantile(took, 50), P99: site.Quantile(took, 99), Used: after.Since(before, r.rate)}
 	m.PerSecond = float64(decided) / m.Seconds
 	if err := errors.Join(t.Drain(ctx), r.verify(ctx)); err != nil {
 		return m, err

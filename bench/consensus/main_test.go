@@ -14,14 +14,14 @@ import (
 
 	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
-	"github.com/rocast/rocast/examples/lab"
 	"github.com/rocast/rocast/internal/testlab/bed"
+	"github.com/rocast/rocast/internal/testlab/boxes"
 )
 
-func TestMain(m *testing.M) { lab.Main(m) }
+func TestMain(m *testing.M) { boxes.Main(m) }
 
 func TestConsensus(t *testing.T) {
-	program := lab.Program(t)
+	program := boxes.NeedProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var out strings.Builder
@@ -256,7 +256,7 @@ func TestTheFigures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures for seconds what other tests do, too")
 	}
-	program := lab.Program(t)
+	program := boxes.NeedProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	p := plan{rate: 2_000_000, rounds: 1, span: 300 * time.Millisecond, replicas: []int{2}, loads: []int{10}, bursts: []int{10}, repeats: 3}
@@ -306,7 +306,7 @@ func TestTheFigures(t *testing.T) {
 // By both ways an entry is decided when the majority has it, of which the leader is one: of two
 // replicas one may be lost.
 func TestAMajorityDecides(t *testing.T) {
-	program := lab.Program(t)
+	program := boxes.NeedProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	r, err := raise(ctx, program, plan{rate: 2_000_000}, 2)

@@ -9,9 +9,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/rocast/rocast/examples/lab"
+	"github.com/rocast/rocast/bench/site"
+	"github.com/rocast/rocast/bench/ways"
 	"github.com/rocast/rocast/internal/testlab/slow"
-	"github.com/rocast/rocast/internal/ways"
 )
 
 // plan says what is measured.
@@ -46,7 +46,7 @@ type measured struct {
 	LoadedP50  float64 `json:"loadedP50us"`         // of a block that is put as soon as there is room, behind others
 	SourceSent float64 `json:"sourceBytesPerBlock"` // on the wire
 	Fsync      float64 `json:"fsyncP50us"`
-	lab.Used
+	site.Used
 }
 
 func (m measured) String() string {
@@ -90,7 +90,7 @@ func (p plan) measure(ctx context.Context, program, dir string, size int, way st
 		return m, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	l, err := lab.Open(ctx, 1+replicas, program)
+	l, err := site.Open(ctx, 1+replicas, program)
 	if err != nil {
 		return m, err
 	}
@@ -127,7 +127,7 @@ func (p plan) measure(ctx context.Context, program, dir string, size int, way st
 }
 
 // run puts blocks for a time, waits until all are stored, and puts some more one at a time.
-func (p plan) run(ctx context.Context, l *lab.Lab, lead *leader, block []byte) (m measured, err error) {
+func (p plan) run(ctx context.Context, l *site.Lab, lead *leader, block []byte) (m measured, err error) {
 	before, err := l.Use(lead.host)
 	if err != nil {
 		return m, err
@@ -146,7 +146,7 @@ func (p plan) run(ctx context.Context, l *lab.Lab, lead *leader, block []byte) (
 		syncs = append(syncs, r.times()...)
 	}
 	loaded := lead.to.times()
-	m = measured{LoadedP50: lab.Quantile(loaded, 50), Fsync: lab.Quantile(syncs, 50), Used: after.Since(before, p.rate)}
+	m = measured{LoadedP50: site.Quantile(loaded, 50), Fsync: site.Quantile(syncs, 50), Used: after.Since(before, p.rate)}
 	m.PerSecond = float64(len(loaded)) / m.Seconds
 	m.SourceSent = float64(m.Sent) / float64(len(loaded))
 	for range p.alone {
@@ -155,6 +155,6 @@ func (p plan) run(ctx context.Context, l *lab.Lab, lead *leader, block []byte) (
 		}
 	}
 	alone := lead.to.times()[len(loaded):]
-	m.P50, m.P99 = lab.Quantile(alone, 50), lab.Quantile(alone, 99)
+	m.P50, m.P99 = site.Quantile(alone, 50), site.Quantile(alone, 99)
 	return m, err
 }

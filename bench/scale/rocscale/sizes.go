@@ -6,8 +6,8 @@ import (
 
 	"gonum.org/v1/plot/plotter"
 
+	"github.com/rocast/rocast/bench/plots"
 	"github.com/rocast/rocast/feedback"
-	"github.com/rocast/rocast/internal/plots"
 )
 
 // sizes is figure 12 of Cepheus: how long a transfer to 512 of 1,024 hosts takes, by size.

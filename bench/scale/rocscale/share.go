@@ -6,9 +6,9 @@ import (
 
 	"gonum.org/v1/plot/plotter"
 
+	"github.com/rocast/rocast/bench/plots"
+	"github.com/rocast/rocast/bench/scale"
 	"github.com/rocast/rocast/feedback"
-	"github.com/rocast/rocast/internal/plots"
-	"github.com/rocast/rocast/verify/scale"
 )
 
 // endless is more than a run brings.

@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rocast/rocast/bench/scale"
 	"github.com/rocast/rocast/feedback"
-	"github.com/rocast/rocast/verify/scale"
 )
 
 // session is one run of all experiments.

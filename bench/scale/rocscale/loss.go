@@ -7,9 +7,9 @@ import (
 
 	"gonum.org/v1/plot/plotter"
 
+	"github.com/rocast/rocast/bench/plots"
+	"github.com/rocast/rocast/bench/scale"
 	"github.com/rocast/rocast/feedback"
-	"github.com/rocast/rocast/internal/plots"
-	"github.com/rocast/rocast/verify/scale"
 )
 
 // lossy is a transfer over links that lose packets.

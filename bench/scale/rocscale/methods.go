@@ -3,8 +3,8 @@ package main
 import (
 	"slices"
 
+	"github.com/rocast/rocast/bench/scale"
 	"github.com/rocast/rocast/internal/relaying"
-	"github.com/rocast/rocast/verify/scale"
 )
 
 // relayed is a way to do without multicast.

@@ -9,8 +9,8 @@ import (
 
 	"gonum.org/v1/plot/plotter"
 
-	"github.com/rocast/rocast/internal/plots"
-	"github.com/rocast/rocast/verify/scale"
+	"github.com/rocast/rocast/bench/plots"
+	"github.com/rocast/rocast/bench/scale"
 )
 
 // The sizes of the flows beside a group, each with its part of all flows: many short ones, and most
