@@ -320,7 +320,7 @@ func (r *run) arrived(from *member, data []byte) {
 	if r.mayLack() {
 		n := 0
 		for _, m := range r.members {
-			if m != from && has(m) {
+			if m != from && (has(m) || r.gone[m]) { // who has joined in this round counts for what came since
 				n++
 			}
 		}
