@@ -233,7 +233,7 @@ func (f *FanOut) RetainedEntries() int { return f.retained }
 // forbid that for as long as the result is used.
 func (f *FanOut) Retained(i, entry int, psn uint32) []byte {
 	r := &f.entries()[entry]
-	epoch := f.Word(i).Load() >> wordEpochShift
+	epoch := f.Word(i).Load() >> WordEpochShift
 	if r.packet().Load() != uint64(psn)|uint64(i)<<packetSlotShift|epoch<<packetEpochShift {
 		return nil
 	}
@@ -242,7 +242,7 @@ func (f *FanOut) Retained(i, entry int, psn uint32) []byte {
 
 // As in fanout.c.
 const (
-	wordEpochShift   = 50
+	WordEpochShift   = 50 // of the epoch in a slot's word
 	packetSlotShift  = 24
 	packetEpochShift = 34
 )

@@ -13,9 +13,9 @@ import (
 const (
 	max24        = 1<<24 - 1
 	multicastQPN = max24 // IBTA vol 1: the dest QPN of a multicast packet
-	// classE is the first byte of the reserved IPv4 addresses (RFC 1112). They include
+	// ClassE is the first byte of the reserved IPv4 addresses (RFC 1112). They include
 	// 255.255.255.255.
-	classE = 240
+	ClassE = 240
 )
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
@@ -54,7 +54,7 @@ func Unicast(v yamldoc.Value) (netip.Addr, error) {
 	case addr.IsMulticast():
 		return addr, v.Errorf("%v is multicast: hosts drop the ACKs that come from such an address; write a "+
 			"unicast address of the members' subnet", addr)
-	case addr.IsUnspecified() || addr.IsLoopback() || addr.Is4() && (addr.As4()[0] == 0 || addr.As4()[0] >= classE):
+	case addr.IsUnspecified() || addr.IsLoopback() || addr.Is4() && (addr.As4()[0] == 0 || addr.As4()[0] >= ClassE):
 		return addr, v.Errorf("%v is not an address that a host can have; write a unicast address", addr)
 	case addr.Is6() && addr.IsLinkLocalUnicast():
 		return addr, v.Errorf("%v is link-local, and a link-local address has no route; write a global or unique "+

@@ -72,9 +72,8 @@ func (c *Config) Check() error {
 }
 
 func checkAddress(what string, ip netip.Addr) error {
-	const classE = 240 // first byte of the reserved IPv4 addresses (RFC 1112)
 	if !ip.IsValid() || ip.Is4In6() || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() ||
-		ip.Is4() && ip.As4()[0] >= classE {
+		ip.Is4() && ip.As4()[0] >= groupfile.ClassE {
 		return fmt.Errorf("%s %v is not a unicast address to which packets can be routed", what, ip)
 	}
 	return nil

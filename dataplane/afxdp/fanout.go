@@ -457,12 +457,11 @@ const (
 	wordMessagesShift = 24
 	wordInside        = 1 << 48
 	wordArmed         = 1 << 49
-	wordEpochShift    = 50
 	psnMask           = 1<<24 - 1
 )
 
 func encodeWord(w dataplane.FanWord, epoch uint16) uint64 {
-	word := uint64(w.PSN)&psnMask | uint64(w.Messages)&psnMask<<wordMessagesShift | uint64(epoch)<<wordEpochShift
+	word := uint64(w.PSN)&psnMask | uint64(w.Messages)&psnMask<<wordMessagesShift | uint64(epoch)<<bpf.WordEpochShift
 	if w.Inside {
 		word |= wordInside
 	}

@@ -131,8 +131,8 @@ func TestWhatIsMergedComesBack(t *testing.T) {
 		if err := f.Arm(3, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); err != nil {
 			t.Fatal(err)
 		}
-		epoch := f.kernel.Word(3).Load() >> wordEpochShift
-		if f.kernel.Told(3).Load()>>wordEpochShift == epoch {
+		epoch := f.kernel.Word(3).Load() >> bpf.WordEpochShift
+		if f.kernel.Told(3).Load()>>bpf.WordEpochShift == epoch {
 			t.Error("what the source was told in another turn counts for how far the kernel carries")
 		}
 		if err := f.Merge(3, at, told, 21); err != nil {
@@ -142,7 +142,7 @@ func TestWhatIsMergedComesBack(t *testing.T) {
 			t.Errorf("the kernel carries up to %d packets beyond what the source was told", span)
 		}
 		for i, w := range []uint64{f.kernel.Acked(3, 0).Load(), f.kernel.Acked(3, 1).Load(), f.kernel.Told(3).Load()} {
-			if w&wordArmed == 0 || w>>wordEpochShift != epoch {
+			if w&wordArmed == 0 || w>>bpf.WordEpochShift != epoch {
 				t.Errorf("word %d is %x, and the epoch is %x", i, w, epoch)
 			}
 		}
@@ -152,7 +152,7 @@ func TestWhatIsMergedComesBack(t *testing.T) {
 			t.Errorf("the source was told %v, the paths are at %v", was, got)
 		}
 		for i, w := range []uint64{f.kernel.Acked(3, 0).Load(), f.kernel.Acked(3, 1).Load(), f.kernel.Told(3).Load()} {
-			if w&wordArmed != 0 || w>>wordEpochShift != epoch {
+			if w&wordArmed != 0 || w>>bpf.WordEpochShift != epoch {
 				t.Errorf("word %d is %x after the end", i, w)
 			}
 		}
