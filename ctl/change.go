@@ -184,6 +184,7 @@ func (c *Controller) change(ctx context.Context, g *group, file *groupfile.File,
 	}
 	p.join(joined)
 	c.mu.Lock()
+	p.onto(g)
 	p.next.setLinks(p.links)
 	if err = c.regroup(g, &p.next, text, came); err == nil {
 		c.mu.Unlock()
@@ -218,11 +219,8 @@ type preparation struct {
 func (c *Controller) prepare(g *group, file *groupfile.File, next *branch, came map[groupfile.ID]place) (*preparation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := &preparation{next: *g, remembers: !file.HasMemoryOf(g.wanted), places: maps.Clone(came), here: map[groupfile.ID]place{}, renamed: map[groupfile.ID]groupfile.ID{}}
+	p := &preparation{remembers: !file.HasMemoryOf(g.wanted), places: maps.Clone(came), here: map[groupfile.ID]place{}, renamed: map[groupfile.ID]groupfile.ID{}}
 	p.next.wanted = file
-	if file.Source.Role == groupfile.Both && file.Source.ID() != g.wanted.Source.ID() {
-		p.next.source = file.Source.ID() // another queue pair of the upper box
-	}
 	var visited []string
 	now := time.Now()
 	if p.next.branch = next; next != nil {
@@ -230,6 +228,7 @@ func (c *Controller) prepare(g *group, file *groupfile.File, next *branch, came 
 	} else {
 		p.next.epoch = nextVersion(g.epoch, now)
 	}
+	p.onto(g)
 	var err error
 	if p.links, err = c.linksFor(file, g.links, visited); err != nil {
 		return nil, err
@@ -251,6 +250,17 @@ func (c *Controller) prepare(g *group, file *groupfile.File, next *branch, came 
 		}
 	}
 	return p, nil
+}
+
+// onto makes next the group as it is now, with what the change asks for. While the boxes behind are
+// asked, another member may become the source, a port may change, or etcd may be told something.
+func (p *preparation) onto(g *group) {
+	next := *g
+	next.wanted, next.branch, next.epoch = p.next.wanted, p.next.branch, p.next.epoch
+	if s := &next.wanted.Source; s.Role == groupfile.Both && s.ID() != g.wanted.Source.ID() {
+		next.source = s.ID() // another queue pair of the upper box
+	}
+	p.next = next
 }
 
 // findMoves finds the running members that are at another box than before, and their places. One

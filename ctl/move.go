@@ -69,6 +69,7 @@ func (c *Controller) move(ctx context.Context, g *group, file *groupfile.File, n
 	p.join(joined)
 	c.mu.Lock()
 	if err = c.refuseBehind(g, p); err == nil { // the quorum may have gone on while the boxes were asked
+		p.onto(g)
 		p.next.setLinks(p.links)
 		p.next.treeProblem = ""
 		err = c.republish(g, &p.next, file, p.amend)
@@ -166,14 +167,18 @@ func (c *Controller) republish(g, next *group, file *groupfile.File, amend func(
 	}
 	was := *g
 	others := file != nil && file != g.wanted
-	next.past, next.restored, next.published, next.held = past, others || !c.isIdle(g), nil, nil
-	if err := c.end(g); err != nil {
-		c.Log.Error("could not remove all addresses of a group that is published again", zap.String("group", g.name), zap.Error(err))
+	next.past, next.restored, next.published = past, others || !c.isIdle(g), nil
+	// It keeps its addresses until the next version says which it needs, so nobody waits, and sees
+	// neither version, in between.
+	if err := c.Switch.Remove(g.id); err != nil {
+		c.Log.Error("could not remove all of a group that is published again from the data path", zap.String("group", g.name), zap.Error(err))
 	}
+	c.untrack(g)
 	*g = *next
 	if err := c.begin(g); err != nil {
+		was.held = g.held
 		*g = was
-		g.published, g.held, g.restored = nil, nil, next.restored
+		g.published, g.restored = nil, next.restored
 		if again := c.begin(g); again != nil {
 			g.problem = willBeRetried(again).Error()
 			c.trackFailed(g)

@@ -39,6 +39,9 @@ func (c *Controller) end(g *group) error {
 		errs = append(errs, c.Switch.Remove(g.id))
 		g.published, g.plan = nil, plan.Plan{}
 	}
+	if g.problem == "" { // others may see it while its addresses are removed
+		g.problem = "it has just been taken out of the data path"
+	}
 	errs = append(errs, c.mu.aside(func() (err error) {
 		for place := range g.held {
 			err = errors.Join(err, c.Addresses.Release(place))

@@ -76,9 +76,8 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 	if err := errors.Join(file.CheckUpdate(g.wanted), file.CheckOneChange(g.wanted), g.refuseUnplaced(file)); err != nil {
 		return err
 	}
-	if at := g.wanted.Receiver(g.source); at >= 0 && file.Receiver(g.source) < 0 {
-		return yamldoc.Errorf(file.Lines["members"],
-			"members lacks %v, which is the source now; let another member send first, or leave it in", g.source.IP)
+	if err := g.refuseToLose(file); err != nil {
+		return err
 	}
 	if err := c.index.refuseSharedQP(file, g); err != nil {
 		return err
@@ -95,9 +94,21 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 	return c.mu.aside(func() error { return c.refuseMembers(file, fresh) })
 }
 
+// refuseToLose refuses a file without the present source.
+func (g *group) refuseToLose(file *groupfile.File) error {
+	if g.branch == nil && g.wanted.Receiver(g.source) >= 0 && file.Receiver(g.source) < 0 {
+		return yamldoc.Errorf(file.Lines["members"],
+			"members lacks %v, which is the source now; let another member send first, or leave it in", g.source.IP)
+	}
+	return nil
+}
+
 // regroup stores the next version of a group and then publishes it. came are receivers that do not
 // join, although they are new here.
 func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]place) error {
+	if err := g.refuseToLose(next.wanted); err != nil { // it may have become the source meanwhile
+		return err
+	}
 	putBack, err := c.putBack(g)
 	if err != nil {
 		return err
