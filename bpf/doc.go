@@ -1,14 +1,18 @@
-// Package bpf is the classifier: an XDP program that finds the frames of the groups on an
-// interface, writes 16 bytes of XDP metadata in front of each (group, kind, header offsets), and
-// redirects it to the AF_XDP socket of its queue. The package also has the program's loader, the
-// meaning of its maps, and the probes for what the program needs of the kernel.
+// Package bpf is the programs in the kernel, their loader, the meaning of their maps, and the
+// probes for what they need of the kernel:
 //
-// The classifier changes no byte of a frame and knows nothing of members, paths or merging. A frame
-// that is not a group's goes to the kernel unchanged, and so does a group's frame that cannot be
-// redirected. The only frames it drops are RoCEv2 frames from an address that the box speaks for
-// ([MatchSrc]), and ACKs that the kernel has merged (answers.c); the kernel drops frames where a
-// socket's ring is full. The classifier reads addresses, ports, opcode and QPN, not lengths or the
-// ICRC: the dataplane checks whether a group's frame is valid.
+//	classifier.c  an XDP program that finds the frames of the groups on an interface, writes
+//	              16 bytes of XDP metadata in front of each (group, kind, header offsets), and
+//	              redirects it to the AF_XDP socket of its queue
+//	fanout.c      the same with fan-out: it sends the plain packets of armed groups to all receivers
+//	answers.c     the part of it that merges plain ACKs
+//
+// The classifier alone changes no byte of a frame and knows nothing of members, paths or merging.
+// A frame that is not a group's goes to the kernel unchanged, and so does a group's frame that
+// cannot be redirected. The only frames it drops are RoCEv2 frames from an address that the box
+// speaks for ([MatchSrc]), and ACKs that the kernel has merged (answers.c); the kernel drops
+// frames where a socket's ring is full. The classifier reads addresses, ports, opcode and QPN, not
+// lengths or the ICRC: the dataplane checks whether a group's frame is valid.
 //
 // One [Classifier] holds the group entries and the counters of all ports. [Classifier.OpenPort]
 // attaches to one interface by a bpf_link, so a daemon that dies leaves no program behind. The
@@ -22,7 +26,9 @@
 // already in a ring may name a group that has been removed: the dataplane looks the number up and
 // counts the frame.
 //
-// Load and OpenPort need CAP_BPF and CAP_NET_ADMIN and nothing else; a test checks this.
+// Load and OpenPort need CAP_BPF and CAP_NET_ADMIN, and CAP_PERFMON where the kernel's verifier is
+// stricter without it. To name the program that holds an interface, and to make a namespace for a
+// probe, takes CAP_SYS_ADMIN; without it the error is shorter. Tests check this.
 //
 // The classifier sees a VLAN tag only if it is in the frame. A NIC, or the peer of a veth, may move
 // the tag out of the frame (ethtool features rx-vlan-offload and, on the peer, tx-vlan-offload).

@@ -12,7 +12,7 @@
 // such as the PSN where a receiver joined or that a receiver was evicted, is stored beside the file
 // (chronicle), because after a crash the data path has lost it.
 //
-// The files build on each other, from bottom to top:
+// The files, by what they are about:
 //
 //	switch.go        the interfaces to the data path, the next hops and the addresses
 //	guard.go         the lock: one change at a time, and readers wait for no disk
@@ -31,7 +31,7 @@
 //	shared.go        groups that all boxes share, in etcd
 //	run.go           start, run and close a Controller
 //
-// A group may span several boxes (ARCHITECTURE.md#a-tree-of-boxes). To this box, the boxes behind
+// A group may span several boxes (docs/tree.md). To this box, the boxes behind
 // it are receivers, and an upper box is the source: a member that is behind a neighbour is replaced
 // in the group's file by the link to the neighbour, and nothing below plan knows of trees.
 //
@@ -40,6 +40,20 @@
 // store (the state directory), api (the messages on the socket), server (the socket), metrics,
 // config, desired (groups that several boxes share), perftest and cm (groups for programs
 // that know nothing of groups), groupip (what both share).
+//
+// # Events and goodput
+//
+// What happens is told in one place, where control hears of it, beside its log line. It goes into
+// a ring (events), from which GET /v1/events reads. A reader names the last event that it has and
+// the run of the daemon in which that was; the answer may wait. What a restart needs is in the
+// chronicle of each group, not in the ring.
+//
+// Control samples each group's merged PSN (progress.go). A group is degraded if packets were
+// outstanding at both ends of each sample window for degraded-after, and fewer than degraded-below
+// of the best remembered rate got on. The best rate is forgotten with a half-life of about a
+// minute of work. A group that could not be created at all its boxes is degraded too, and one with
+// a member in trouble (trouble.go); the latter goes on (goesOn), so no program leaves it because
+// of that. summary in view.go is the one place that says in which state a group is.
 //
 // The package never touches a frame, and never writes an R_Key to a log.
 //

@@ -63,8 +63,8 @@ type Repair struct {
 	Frame *Frame
 }
 
-// Note is an event of a member, for the operator. When the list is full, the note is dropped; the
-// counters still count.
+// Note is an event of a member, for control and the operator. When control takes none, notes are
+// dropped: counters still count, and control asks for what it must know (ctl/news.go).
 type Note struct {
 	Group     mft.GroupID
 	Receiver  netip.Addr // or the new source

@@ -35,8 +35,8 @@
 // With repair the place is above sent while a gap stands (gap.go). Nothing follows it there,
 // because merged.psn ≤ floor.psn ≤ sent.
 //
-// The rules that comments cite by number are in ARCHITECTURE.md. docs/merging.md explains them,
-// draws the states of the source and of a path, and names the stories in testdata that show them.
+// The rules that comments cite by number are in docs/merging.md. That page explains them, draws the
+// states of the source and of a path, and names the stories in testdata that show them.
 //
 // Read group.go for the state, data.go for what a packet of the source does, response.go for what a
 // receiver's answer does, and reply.go for what the source is sent. Repair is in repair.go (what a

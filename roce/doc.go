@@ -11,7 +11,7 @@
 // There are two ways to look at a frame:
 //
 //   - [View] locates the headers of a received frame and reads or edits single fields in place.
-//     The data path uses nothing else.
+//     The data path reads frames by it, and writes copies with [Edit].
 //   - [BTH], [RETH], [AETH] and the rest decode into structs and append to buffers. Synthetic
 //     packets, endpoints, printers and tests use them.
 //

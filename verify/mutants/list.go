@@ -1,6 +1,6 @@
 package main
 
-// rules, by the rule they break (ARCHITECTURE.md, "The rules of merging").
+// rules, by the rule they break (docs/merging.md#the-rules).
 var rules = []rule{
 	{"1", "the reply acknowledges one packet too many", "reply.go", "	upTo := g.floor.psn\n", "	upTo := g.floor.psn.Next()\n"},
 	{"1", "the bound is the highest packet sent, not the source's place", "reply.go", "	place := g.place()\n", "	place := g.source.sent\n"},
