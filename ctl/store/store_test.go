@@ -392,6 +392,9 @@ func TestEachFailureIsReported(t *testing.T) {
 
 // A directory that cannot be synced may lose in a crash what was renamed or removed in it.
 func TestADirectoryThatCannotBeSyncedIsAFailure(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to do without its capabilities; run it with sudo")
+	}
 	dir := t.TempDir()
 	s := open(t, dir)
 	put(t, s, "g1", "text")
@@ -399,9 +402,6 @@ func TestADirectoryThatCannotBeSyncedIsAFailure(t *testing.T) {
 		if err := os.Chmod(filepath.Join(dir, name), 0o300); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to do without its capabilities; run it with sudo")
 	}
 	for what, do := range map[string]func() error{
 		"put": func() error { return s.Put("g2", nil) }, "delete": func() error { return s.Delete("g1") }, "forget": s.Forget,

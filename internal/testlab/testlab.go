@@ -26,12 +26,12 @@ func NeedRoot(t testing.TB) {
 	}
 }
 
-// Long skips a long test under -short: .ci/run runs the race detector so. The detector has nothing
-// to find in code of one thread, nor in the programs that a test starts.
+// Long skips a long test under -short: make check runs so, and .ci/run the race detector, which has
+// nothing to find in code of one thread, nor in the programs that a test starts.
 func Long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("takes long, and the race detector has nothing to find in it")
+		t.Skip("takes long; it runs without -short")
 	}
 }
 
