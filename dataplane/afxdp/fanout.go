@@ -53,6 +53,7 @@ var (
 	errNoFan = errors.New("the kernel cannot send to all ports of the group, or its set of ports is not set up " +
 		"yet (see rocast port ls)")
 	errNoMemory = errors.New("other groups have the kernel's memory for repair, and are busy (repairMemory in rocastd.yaml)")
+	errLinkDown = errors.New("its link is down")
 	errNoDevice = errors.New("a port of the group is not open, or not in native mode (see rocast port ls)")
 )
 
@@ -234,13 +235,16 @@ type transmit struct {
 	again time.Time // when to probe again after an error
 }
 
-// probe probes a native interface once after it was opened. If the driver dropped the frame, it
-// probes again after retryAfter: the far end of a veth may have changed.
+// probe probes a native interface once after it was opened, when its link is up: a driver drops all
+// frames of a link that is down. If the driver dropped the frame, it probes again after retryAfter:
+// the far end of a veth may have changed.
 func (f *iface) probe() {
 	t := &f.transmit
 	switch {
 	case f.xdp == nil || f.xdp.Mode() != bpf.ModeNative:
 		*t = transmit{err: errNoDevice}
+	case f.info.State == dataplane.PortDown && (t.of != f.info.IfIndex || t.err != nil):
+		*t = transmit{err: errLinkDown}
 	case t.of != f.info.IfIndex || t.err != nil && !time.Now().Before(t.again):
 		*t = transmit{err: bpf.ProbeTransmit(f.info.IfIndex), of: f.info.IfIndex, again: time.Now().Add(retryAfter)}
 	}

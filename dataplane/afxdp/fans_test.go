@@ -216,4 +216,32 @@ func TestAGenericPortIsNotProbed(t *testing.T) {
 	}
 }
 
+// A driver drops every frame of a link that is down, whatever the driver is.
+func TestThePortOfALinkThatIsDownIsProbedWhenItIsUp(t *testing.T) {
+	w := newWorld(t)
+	w.plug(1, netns.VethOptions{})
+	w.run(w.box, "ip", "link", "set", "p1", "down")
+	w.open(Config{Ports: []string{"p1"}, FanOut: true})
+	if w.sw.fanOut.Load() == nil {
+		t.Skip(w.sw.noFanOut)
+	}
+	w.refresh()
+	if p := w.port(1); p.State != dataplane.PortDown || p.NoFanOut != "its link is down" {
+		t.Errorf("the port is %s, and the kernel does not use it because %q", p.State, p.NoFanOut)
+	}
+	w.run(w.box, "ip", "link", "set", "p1", "up")
+	w.eventually("its driver was probed", func() bool {
+		w.refresh()
+		return w.sw.interfaces[0].transmit.of != 0 && w.port(1).NoFanOut != "its link is down"
+	})
+
+	// Once it was probed, a link that goes down takes no group from the kernel.
+	w.sw.interfaces[0].transmit.err = nil
+	w.run(w.box, "ip", "link", "set", "p1", "down")
+	w.refresh()
+	if p := w.port(1); p.State != dataplane.PortDown || p.NoFanOut != "" {
+		t.Errorf("the port is %s, and the kernel does not use it because %q", p.State, p.NoFanOut)
+	}
+}
+
 func has(fans map[ports]uint32, set ports) bool { _, ok := fans[set]; return ok }
