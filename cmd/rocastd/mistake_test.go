@@ -66,6 +66,10 @@ func TestAMistakeInTheConfigIsNotTriedAgain(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	locked := filepath.Join(dir, "locked")
+	if err := os.MkdirAll(filepath.Join(locked, "lock"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for _, box := range []*box{b, runs} {
 		box.ip(t, "link", "add", "br1", "type", "bridge")
 	}
@@ -86,6 +90,7 @@ func TestAMistakeInTheConfigIsNotTriedAgain(t *testing.T) {
 		{"ports: [eth1]\nsocket: " + dir, "a file that is not a socket has this name"},
 		{"ports: [eth1]\nsocket: " + file + "/rocast.sock", "open the socket " + file + "/rocast.sock: "},
 		{"ports: [eth1]\nstateDir: " + file, "create the state directory: "},
+		{"ports: [eth1]\nstateDir: " + locked, "lock the state directory: open " + locked + "/lock: is a directory"},
 		{"ports: [eth1]\nsocketGroup: nobody-has-this", "socketGroup: group: unknown group nobody-has-this"},
 	} {
 		for _, key := range []string{"socket", "stateDir"} {

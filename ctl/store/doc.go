@@ -9,11 +9,12 @@
 //
 // Every file but NAME.regions is written under a temporary name, synced and renamed, so a crash
 // leaves either the old content or the new content. Its first line has a checksum of what follows;
-// a file of an older release lacks that line. To NAME.regions changes are appended: a crash may
-// leave a part of the last one, which is not read. A group with memory: table has that file from
-// the start, so one that is missing is not taken for an empty table. Every group has a NAME.state
-// from the start, which the first line of NAME.yaml says unless an older release wrote it. A file
-// that is damaged or missing fails its group, and a damaged one is left as it is.
+// a file of an older release lacks that line, and an empty one is damaged. To NAME.regions changes
+// are appended: a crash may leave a part of the last one, which is not read. A group with memory:
+// table has that file from the start, so one that is missing is not taken for an empty table.
+// Every group has a NAME.state from the start, which the first line of NAME.yaml says unless an
+// older release wrote it. A file that is damaged or missing fails its group, and a damaged one is
+// left as it is.
 //
 // The file idle answers one question at the next start: may a group begin with its first PSN, or
 // may its QPs have advanced? The daemon removes the file before it publishes a group. If the file

@@ -11,11 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const lockFile = "lock"
+
+// checkLock returns the error with which takeLock fails as long as a directory is in the place of
+// its file.
+func checkLock(dir string) error {
+	path := filepath.Join(dir, lockFile)
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("lock the state directory: %w", &os.PathError{Op: "open", Path: path, Err: unix.EISDIR})
+	}
+	return nil
+}
+
 // takeLock locks dir for this process. The kernel releases the lock when the process ends, even
 // after a crash. The PID in the file is only for people, so takeLock ignores a failure to write it:
 // groups must also be restored from a disk that is full or read-only.
 func takeLock(dir string) (*os.File, error) {
-	path := filepath.Join(dir, "lock")
+	path := filepath.Join(dir, lockFile)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, unix.EROFS) {
 		file, err = os.Open(path)

@@ -64,16 +64,13 @@ func Open(dir string) (*Store, error) {
 func Check(dir string) error {
 	groups := filepath.Join(dir, groupsDir)
 	info, err := os.Stat(groups)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
 	if err == nil && !info.IsDir() {
 		err = &os.PathError{Op: "mkdir", Path: groups, Err: syscall.ENOTDIR}
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("create the state directory: %w", err)
 	}
-	return nil
+	return checkLock(dir)
 }
 
 // Close releases the directory for other processes.
@@ -246,10 +243,11 @@ func (s *Store) Stopped(idle []string) error {
 // crashed.
 func (s *Store) readIdle() (idle map[string]bool) {
 	text, err := readFile(s.idlePath())
-	if errors.Is(err, os.ErrNotExist) {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
 		return nil
-	}
-	if err != nil {
+	case errors.Is(err, errEmpty): // an older release writes an empty file if no group is idle
+	case err != nil:
 		s.Damage = err
 		return nil
 	}

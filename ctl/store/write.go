@@ -36,6 +36,9 @@ func checksumLine(text []byte, with string) []byte {
 // withState is in the checksum's line of a group that has a file with its state.
 const withState = ", with a state"
 
+// errEmpty: a text of nothing has a line with its checksum too, so an empty file is a damaged one.
+var errEmpty = errors.New("it is empty")
+
 // readFile returns the text that writeFile has written to path, or the whole file if it has no
 // checksum.
 func readFile(path string) ([]byte, error) {
@@ -46,7 +49,11 @@ func readFile(path string) ([]byte, error) {
 // readMarked is readFile, and says whether the file is that of a group with a state.
 func readMarked(path string) (text []byte, hasState bool, err error) {
 	text, err = os.ReadFile(path)
-	if err != nil || !bytes.HasPrefix(text, []byte(checksumPrefix)) {
+	prefix := []byte(checksumPrefix)
+	switch {
+	case err == nil && len(text) == 0:
+		return nil, false, fmt.Errorf("the file %s is damaged: %w", path, errEmpty)
+	case err != nil || !bytes.HasPrefix(text, prefix) && !bytes.HasPrefix(prefix, text):
 		return text, false, err
 	}
 	line, text, _ := bytes.Cut(text, []byte("\n"))
