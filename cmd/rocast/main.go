@@ -57,6 +57,7 @@ func (e *env) run(ctx context.Context) int {
 	cmd.SetArgs(e.args)
 	cmd.SetOut(e.stdout)
 	cmd.SetErr(e.stderr)
+	strictDefaults(cmd)
 	switch err := cmd.ExecuteContext(ctx); {
 	case errors.Is(err, errUnhealthy):
 		return exitUnhealthy

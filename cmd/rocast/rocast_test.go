@@ -207,7 +207,7 @@ func TestHelpOfEveryCommand(t *testing.T) {
 
 // The man page has the commands that do something, and no headings for those that only hold others.
 func TestTheManPageHasEveryCommand(t *testing.T) {
-	exit, page, stderr := (&daemon{}).run("man")
+	exit, page, stderr := (&daemon{socket: "/nowhere"}).run("man")
 	if exit != exitOK || stderr != "" {
 		t.Fatalf("exit %d, %s", exit, stderr)
 	}
@@ -263,13 +263,31 @@ func TestWrongArgumentsSendNothing(t *testing.T) {
 // No name is not the name of everything.
 func TestAnEmptyNameIsRefused(t *testing.T) {
 	d := &daemon{socket: "/nowhere"}
-	for _, command := range []string{"capture", "drops", "events"} {
-		d.refused(t, exitUsage, api.Usage, "--group is empty; write the name of a group, or leave --group out for all of them; see rocast "+command+" --help", command, "--group", "")
+	for _, c := range []struct{ command, flag string }{
+		{"capture", "group"}, {"drops", "group"}, {"events", "group"}, {"capture", "kind"}, {"capture", "write"},
+		{"status", "api"}, {"top", "sort"}, {"cm up", "allow"}, {"perftest up", "allow"}, {"bundle", "output"},
+	} {
+		d.refused(t, exitUsage, api.Usage, fmt.Sprintf("--%s is empty; write a value, or leave --%[1]s out; see rocast %[2]s --help", c.flag, c.command),
+			append(strings.Fields(c.command), "--"+c.flag, "")...)
 	}
+	(&daemon{}).refused(t, exitUsage, api.Usage, "--socket is empty; write a value, or leave --socket out; see rocast status --help", "status")
 	for _, c := range []struct{ command, want string }{
 		{"trace group", "NAME"}, {"trace inject", "FILE|HEX"}, {"group show", "NAME"}, {"region ls", "GROUP"}, {"top", "NAME"}, {"log level", "LEVEL"},
 	} {
 		d.refused(t, exitUsage, api.Usage, c.want+" is empty; see rocast "+c.command+" --help", append(strings.Fields(c.command), "")...)
+	}
+}
+
+// What help and completion do not know is as wrong as with other commands.
+func TestHelpAndCompletionRefuseWhatTheyDoNotKnow(t *testing.T) {
+	d := &daemon{socket: "/nowhere"}
+	for _, c := range []struct{ args, want string }{
+		{"completion", "a command is missing: bash, fish, powershell, zsh; see rocast completion --help"},
+		{"completion bogus", `there is no "bogus" here; see rocast completion --help`},
+		{"help bogus", `there is no command "bogus"; see rocast help --help`},
+		{"help group bogus", `there is no command "group bogus"; see rocast help --help`},
+	} {
+		d.refused(t, exitUsage, api.Usage, c.want, strings.Fields(c.args)...)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -73,7 +74,9 @@ found that the box is not healthy.`
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().StringVar(&a.socket, "socket", client.DefaultSocket, "the daemon's socket `path`")
 	a.remote.addFlags(root)
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.remote.check(cmd) }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		return cmp.Or(refuseEmptyFlags(cmd), a.remote.check(cmd))
+	}
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print one JSON document, errors included")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(cmd, "%v", err)
@@ -109,21 +112,55 @@ func (a *app) noun(name, short string, verbs ...*cobra.Command) *cobra.Command {
 		Use:   name,
 		Short: short,
 		Args:  cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage(cmd, "there is no %q here", args[0])
-			}
-			var names []string
-			for _, verb := range cmd.Commands() {
-				if verb.IsAvailableCommand() {
-					names = append(names, verb.Name())
-				}
-			}
-			return usage(cmd, "a command is missing: %s", strings.Join(names, ", "))
-		},
+		RunE:  refuseNoun,
 	}
 	cmd.AddCommand(verbs...)
 	return cmd
+}
+
+// refuseNoun says which commands a noun has. It is executed if the command line names none of them.
+func refuseNoun(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage(cmd, "there is no %q here", args[0])
+	}
+	var names []string
+	for _, verb := range cmd.Commands() {
+		if verb.IsAvailableCommand() {
+			names = append(names, verb.Name())
+		}
+	}
+	return usage(cmd, "a command is missing: %s", strings.Join(names, ", "))
+}
+
+// strictDefaults lets the commands that cobra adds refuse what they do not know, like all others.
+func strictDefaults(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "completion":
+			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, refuseNoun
+		case "help":
+			cmd.Args = func(cmd *cobra.Command, args []string) error {
+				if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return usage(cmd, "there is no command %q", strings.Join(args, " "))
+				}
+				return nil
+			}
+		}
+	}
+}
+
+// refuseEmptyFlags refuses flags that are given without a value: in a script a variable may be
+// unset, and what is meant is neither everything nor the default.
+func refuseEmptyFlags(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		list, isList := f.Value.(pflag.SliceValue)
+		if err == nil && (f.Value.String() == "" || isList && len(list.GetSlice()) == 0) {
+			err = usage(cmd, "--%s is empty; write a value, or leave --%[1]s out", f.Name)
+		}
+	})
+	return err
 }
 
 // takes returns a check that a command line has exactly the named arguments.
@@ -153,12 +190,6 @@ func mayTake(names ...string) cobra.PositionalArgs {
 func (a *app) groupFlag(cmd *cobra.Command, group *string, text string) {
 	cmd.Flags().StringVar(group, "group", "", text)
 	completeFlag(cmd, "group", completed(a.anyGroup))
-	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		if *group == "" && cmd.Flags().Changed("group") {
-			return usage(cmd, "--group is empty; write the name of a group, or leave --group out for all of them")
-		}
-		return nil
-	}
 }
 
 // strictNumber is the value of a flag that is a number.
