@@ -151,7 +151,7 @@ func newFork(t *testing.T) (*fabric, *box) {
 func TestAMoveThatFailsIsTriedAgain(t *testing.T) {
 	f, b1 := newFork(t)
 	b1.route(8, "b3")
-	f.cut = func(_, to, _ string) (bool, bool) { return to != "b3", to != "b3" }
+	f.cuts(func(_, to, _ string) (bool, bool) { return to != "b3", to != "b3" })
 	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
 	f.tendAll(time.Now())
 	f.tendAll(time.Now())
@@ -163,7 +163,7 @@ func TestAMoveThatFailsIsTriedAgain(t *testing.T) {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 	b1.expectEvents(t, "group-created g1: ", "degraded g1: it cannot follow its routes: box b3: it does not answer (timeout)")
-	f.cut = nil
+	f.cuts(nil)
 	f.tendAll(time.Now())
 	f.check2("b1: 10.1.0.2 b3 | b3: 10.8.0.1")
 	if g, _ := b1.Group("g1"); g.State != api.Ready || g.Reason != "" {
@@ -275,7 +275,7 @@ func TestAWithdrawalThatFindsNothingIsNotLogged(t *testing.T) {
 		}
 	}
 	f.create(groupFile(everywhere...))
-	f.cut = func(_, to, method string) (bool, bool) { return method != "DELETE" || to != "b2", true }
+	f.cuts(func(_, to, method string) (bool, bool) { return method != "DELETE" || to != "b2", true })
 	if err := f.box("b1").Remove("g1"); err != nil {
 		t.Fatal(err)
 	}
@@ -552,7 +552,7 @@ func TestAMemberStaysWhileNoRouteLeadsToIt(t *testing.T) {
 func TestTheRootSaysWhichBoxIsMissing(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile(everywhere...))
-	f.cut = func(_, to, _ string) (bool, bool) { return to != "b4", to != "b4" }
+	f.cuts(func(_, to, _ string) (bool, bool) { return to != "b4", to != "b4" })
 	for _, name := range []string{"b2", "b1"} {
 		b := f.box(name)
 		b.due("g1")
@@ -613,7 +613,7 @@ func TestLeasesAreFollowed(t *testing.T) {
 		ended, answer := make(chan error, 1), make(chan struct{})
 		go func() { ended <- b1.followLeases(ctx) }()
 		b1.route(8, "b3")
-		f.cut = func(string, string, string) (bool, bool) { <-answer; return true, true }
+		f.cuts(func(string, string, string) (bool, bool) { <-answer; return true, true })
 		b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
 		time.Sleep(lookAtLeasesEvery)
 		synctest.Wait()

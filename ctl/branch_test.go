@@ -145,7 +145,7 @@ func TestAFailingSubtreeLeavesNothingBehind(t *testing.T) {
 func TestABoxThatDoesNotAnswerIsNamed(t *testing.T) {
 	for _, dead := range []string{"b2", "b4"} {
 		f := newTree(t)
-		f.cut = func(_, to, _ string) (bool, bool) { return to != dead, to != dead }
+		f.cuts(func(_, to, _ string) (bool, bool) { return to != dead, to != dead })
 		f.refused(groupFile(everywhere...), "box "+dead+": it does not answer")
 		f.nothingLeft()
 	}
@@ -154,7 +154,7 @@ func TestABoxThatDoesNotAnswerIsNamed(t *testing.T) {
 // An answer that is lost looks as if the box had failed: what it has made is taken back.
 func TestALostAnswerLeavesNothingBehind(t *testing.T) {
 	f := newTree(t)
-	f.cut = func(_, to, method string) (bool, bool) { return true, to != "b4" || method != "PUT" }
+	f.cuts(func(_, to, method string) (bool, bool) { return true, to != "b4" || method != "PUT" })
 	f.refused(groupFile(everywhere...), "box b4: it does not answer")
 	f.nothingLeft()
 }
@@ -162,7 +162,7 @@ func TestALostAnswerLeavesNothingBehind(t *testing.T) {
 // If the withdrawal is lost too, the lease ends what stayed.
 func TestALeaseEndsWhatCouldNotBeWithdrawn(t *testing.T) {
 	f := newTree(t)
-	f.cut = func(_, to, method string) (bool, bool) { return to != "b4" || method == "PUT", to != "b4" }
+	f.cuts(func(_, to, method string) (bool, bool) { return to != "b4" || method == "PUT", to != "b4" })
 	f.refused(groupFile(everywhere...), "box b4: it does not answer")
 	if f.shape() != "b4: 10.4.0.1" {
 		t.Fatal(f.shape())
@@ -223,13 +223,13 @@ func TestLeasesAreRenewedInTime(t *testing.T) {
 	}
 	f.check(wholeTree)
 	// A box that does not answer is asked again soon, and group show says so meanwhile.
-	f.cut = func(_, to, _ string) (bool, bool) { return to != "b2", to != "b2" }
+	f.cuts(func(_, to, _ string) (bool, bool) { return to != "b2", to != "b2" })
 	b1.groups["g1"].links[0].asked = now.Add(-DefaultLease / 2)
 	f.tendAll(now)
 	if g, _ := b1.Group("g1"); g.State != api.Degraded || g.Reason != "box b2: it does not answer (timeout)" || g.Links[0].State != api.Degraded {
 		t.Errorf("%+v", g.GroupSummary)
 	}
-	f.cut = nil
+	f.cuts(nil)
 	f.tendAll(time.Now().Add(askAgainEvery + time.Second))
 	b1.groups["g1"].links[0].asked = now.Add(-time.Minute)
 	f.tendAll(time.Now())
@@ -316,9 +316,9 @@ func TestOldRequestsChangeNothing(t *testing.T) {
 func TestAWithdrawalBeforeItsRequest(t *testing.T) {
 	f := newTree(t)
 	var late func() error
-	f.cut = func(_, to, method string) (bool, bool) { return to != "b4" || method != "PUT", true }
+	f.cuts(func(_, to, method string) (bool, bool) { return to != "b4" || method != "PUT", true })
 	f.refused(groupFile(everywhere...), "b4")
-	f.cut = nil
+	f.cuts(nil)
 	b2, b4 := f.box("b2"), f.box("b4")
 	late = func() error {
 		_, err := b4.PutBranch(t.Context(), "b2", "g1", api.Branch{
@@ -524,12 +524,12 @@ func TestAnUpdateThatFailsBehindChangesNothing(t *testing.T) {
 func TestALeaveThatIsLostIsToldLater(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile(everywhere...))
-	f.cut = func(_, to, _ string) (bool, bool) { return to != "b3", to != "b3" }
+	f.cuts(func(_, to, _ string) (bool, bool) { return to != "b3", to != "b3" })
 	f.box("b1").update(t, groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.4.0.1"))
 	if got := f.shape(); got != wholeTree {
 		t.Errorf("b3 knows already: %s", got)
 	}
-	f.cut = nil
+	f.cuts(nil)
 	f.box("b2").due("g1")
 	f.tendAll(time.Now())
 	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 b3 b4 | b3: 10.3.0.1 | b4: 10.4.0.1")
@@ -608,7 +608,7 @@ func (f *fabric) check2(want string) {
 func TestAGroupIsCreatedAgain(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile(everywhere...))
-	f.cut = func(_, _, method string) (bool, bool) { return method != "DELETE", true }
+	f.cuts(func(_, _, method string) (bool, bool) { return method != "DELETE", true })
 	if err := f.box("b1").Remove("g1"); err != nil {
 		t.Fatal(err)
 	}
@@ -649,7 +649,7 @@ func TestMembersFollowTheirRoutes(t *testing.T) {
 func TestTheTreeIsShown(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile(everywhere...))
-	f.cut = func(_, to, _ string) (bool, bool) { return to != "b4", to != "b4" }
+	f.cuts(func(_, to, _ string) (bool, bool) { return to != "b4", to != "b4" })
 	tree, err := f.box("b1").Tree(t.Context(), "g1")
 	if err != nil {
 		t.Fatal(err)

@@ -185,11 +185,11 @@ func TestNeighboursAreTold(t *testing.T) {
 		b1.due("g1")
 		b1.tend(t.Context(), b1.groups["g1"])
 	}
-	f.cut = func(string, string, string) (bool, bool) { return false, false }
+	f.cuts(func(string, string, string) (bool, bool) { return false, false })
 	renew()
 	renew()
 	b1.expectEvents(t, "neighbour-down g1 b2: box b2: it does not answer (timeout)")
-	f.cut = nil
+	f.cuts(nil)
 	renew()
 	renew()
 	b1.expectEvents(t, "neighbour-up g1 b2: its part of the group stands again")

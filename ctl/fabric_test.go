@@ -161,6 +161,13 @@ func (b *box) route(n int, through ...string) {
 	b.hops.Set(hops)
 }
 
+// cuts sets which requests arrive and which are answered. Boxes may ask each other meanwhile.
+func (f *fabric) cuts(cut func(from, to, method string) (arrives, answered bool)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cut = cut
+}
+
 // caller carries a box's requests to the others.
 type caller struct{ *box }
 
@@ -168,7 +175,10 @@ var errLost = errors.New("it does not answer (timeout)")
 
 func (c caller) deliver(to, method string, do func(*box) error) error {
 	arrives, answered := true, true
-	if cut := c.f.cut; cut != nil {
+	c.f.mu.Lock()
+	cut := c.f.cut
+	c.f.mu.Unlock()
+	if cut != nil {
 		arrives, answered = cut(c.name, to, method)
 	}
 	if !arrives {

@@ -136,14 +136,14 @@ func TestASwitchDuringAChangeStays(t *testing.T) {
 		f := newTree(t)
 		f.create(both.Replace(groupFile("10.1.0.2", "10.2.0.1")))
 		b1, second := f.box("b1"), mft.QP{IP: addr("10.1.0.2"), RemoteQPN: 1}
-		f.cut = func(_, to, method string) (bool, bool) {
+		f.cuts(func(_, to, method string) (bool, bool) {
 			if to == "b2" && method == "PUT" && b1.groups["g1"].source.IP != second.IP {
 				b1.sw.Wait(b1.groups["g1"].id, mft.Turn{Source: second})
 				b1.newsOf("g1", feedback.NoteWaits, "10.1.0.2", 1, 300)
 				b1.newsOf("g1", feedback.NoteSource, "10.1.0.2", 1, 300)
 			}
 			return true, true
-		}
+		})
 		after := []string{"10.1.0.2", "10.2.0.1", "10.2.0.2"}
 		if !stays {
 			after = after[1:]
@@ -221,14 +221,14 @@ func TestAReaderSeesNoHalfChange(t *testing.T) {
 func TestWhatHappensDuringAMoveStays(t *testing.T) {
 	f, b1 := newFork(t)
 	b1.route(8, "b3")
-	f.cut = func(_, to, method string) (bool, bool) {
+	f.cuts(func(_, to, method string) (bool, bool) {
 		if to == "b3" && method == "PUT" {
 			b1.mu.Lock()
 			b1.groups["g1"].switches, b1.groups["g1"].marked = true, true
 			b1.mu.Unlock()
 		}
 		return true, true
-	}
+	})
 	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
 	f.tendAll(time.Now())
 	f.check2("b1: 10.1.0.2 b3 | b3: 10.8.0.1")

@@ -221,8 +221,8 @@ func TestWhoMovesWithoutAPlace(t *testing.T) {
 // A move to a box that refuses, or whose answer is lost, leaves the group with its old links.
 func TestAMoveBehindARunningLinkFails(t *testing.T) {
 	for name, fail := range map[string]func(f *fabric){
-		"the request is lost": func(f *fabric) { f.cut = func(_, to, _ string) (bool, bool) { return to != "b2", true } },
-		"the answer is lost":  func(f *fabric) { f.cut = func(_, to, _ string) (bool, bool) { return true, to != "b2" } },
+		"the request is lost": func(f *fabric) { f.cuts(func(_, to, _ string) (bool, bool) { return to != "b2", true }) },
+		"the answer is lost":  func(f *fabric) { f.cuts(func(_, to, _ string) (bool, bool) { return true, to != "b2" }) },
 		"b2 refuses":          func(f *fabric) { f.box("b2").sw.Refuse(errors.New("the classifier is full")) },
 		"b1 cannot publish it": func(f *fabric) {
 			f.box("b1").sw.Refuse(errors.New("the classifier is full"))
@@ -237,7 +237,7 @@ func TestAMoveBehindARunningLinkFails(t *testing.T) {
 		local := linkTo(b1.groups["g1"].links, "b2").Local
 		fail(f)
 		f.goes("10.3.0.1", "b1", "b2")
-		f.cut = nil
+		f.cuts(nil)
 		b1.due("g1")
 		b1.renewLinks(t.Context(), b1.groups["g1"])
 		t.Log(name)
@@ -299,7 +299,7 @@ func TestAJoiningMemberOfADeadBoxMoves(t *testing.T) {
 	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
 	b1.sw.Carry("g1", 1005)
 	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"))
-	f.cut = func(_, to, _ string) (bool, bool) { return to != "b3", true }
+	f.cuts(func(_, to, _ string) (bool, bool) { return to != "b3", true })
 	f.renewAll()
 	f.goes("10.3.0.2", "b1", "b2")
 	if s := b2.groups["g1"].past.Standing(idOf("10.3.0.2")); s != chronicle.Lost {
@@ -442,12 +442,12 @@ func TestAMemberThatAQuorumLeavesBehindMeanwhileStays(t *testing.T) {
 	f.create(strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"), "mtu:", "ack: quorum 2\non-fatal: fail\nmtu:", 1))
 	b1.sw.Carry("g1", 1005)
 	b1.sw.Merge(b1.groups["g1"].id, 999)
-	f.cut = func(_, to, _ string) (bool, bool) {
+	f.cuts(func(_, to, _ string) (bool, bool) {
 		if to == "b2" { // only the move asks it: there is no evicted receiver to ask for
 			b1.sw.Merge(b1.groups["g1"].id, 1003)
 		}
 		return true, true
-	}
+	})
 	f.goes("10.3.0.1", "b1", "b2")
 	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1")
 	if g, _ := b1.Group("g1"); g.State != api.Degraded || !strings.Contains(g.Reason, "10.3.0.1 may lack packets that the quorum did not wait for") {

@@ -130,7 +130,7 @@ func TestABoxThatMissesAChangeOfMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	epoch := f.box("b3").published("g1").ID
-	f.cut = func(_, to, _ string) (bool, bool) { return to != "b3", to != "b3" }
+	f.cuts(func(_, to, _ string) (bool, bool) { return to != "b3", to != "b3" })
 	text, _ := f.box("b1").Store.Get("g1")
 	var fewer []string
 	for _, line := range strings.Split(string(text), "\n") {
@@ -143,7 +143,7 @@ func TestABoxThatMissesAChangeOfMemory(t *testing.T) {
 	if _, err := f.box("b1").changeRegions(t, api.RegionChange{Remove: []api.RegionStart{{VA: 0x20000, RKey: 0x88}}}); err == nil {
 		t.Error("the memory has changed, and b3 does not know")
 	}
-	f.cut = nil
+	f.cuts(nil)
 	for range 3 {
 		for _, b := range f.boxes {
 			b.due("g1")

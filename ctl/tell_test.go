@@ -70,11 +70,11 @@ func TestABoxThatFailsAGroupTellsItsNeighbours(t *testing.T) {
 func TestANeighbourIsToldAgain(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.3.0.1"))
-	f.cut = func(from, to, method string) (arrives, answered bool) { return from != "b2", true }
+	f.cuts(func(from, to, method string) (arrives, answered bool) { return from != "b2", true })
 	b2 := f.box("b2")
 	b2.failWith(`{"sourceSwitched": true}`)
 	f.tendAll(time.Now())
-	f.cut = nil
+	f.cuts(nil)
 	f.tendAll(time.Now())
 	if state, _ := f.box("b3").state(); state != api.Degraded {
 		t.Errorf("b3: %s", state)
