@@ -24,7 +24,7 @@ import (
 type claimant struct {
 	stands bool
 	held   bool // control stores the turn
-	told   bool // there was a note since the member's last packet
+	told   bool // there was a note since the last packet of a member that is not the source
 	path   int
 	since  feedback.Tick // when its first packet came
 	next   roce.PSN      // the packet behind those that are kept
@@ -100,8 +100,8 @@ func (c *Core) keep(now feedback.Tick, st *state, f *Frame, next int) Reason {
 		*w = claimant{stands: true, path: next, since: now, kept: kept, next: f.Original.PSN.Next()}
 		kept.put(f)
 		return SourceWaits
-	case w.path == next:
-		w.told = false // the note may be lost
+	default:
+		w.told = false // the note may be lost, and the member that waits may be dead
 	}
 	return SourceBlocked
 }

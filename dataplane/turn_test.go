@@ -237,6 +237,26 @@ func TestTheEngineHasNoGroupWhoseTurnIsStored(t *testing.T) {
 	k.gets(ipB, 1)
 }
 
+// The member that waited first may be dead, and the note of it lost. Another member that waits too
+// lets control hear of the first one, whose turn ends with what was kept of it.
+func TestAMemberThatDiedWaitingHoldsNobodyUp(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), both(2, ipC, 900))
+	k.message(ipA)
+	k.posts(ipB, 1)
+	k.waits(ipB) // and nobody hears it
+	k.posts(ipC, 1)
+	k.waits(ipB)
+	k.store()
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.gets(ipB, 1)
+	k.drain()
+	k.posts(ipC, 1)
+	k.waits(ipC)
+	k.store()
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.gets(ipC, 1)
+}
+
 // No note is necessary: the member's next packet makes another one. A note is made once for it.
 func TestALostNoteIsMadeAgain(t *testing.T) {
 	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))

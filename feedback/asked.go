@@ -146,6 +146,7 @@ func (g *Group) settleAt() {
 		}
 	}
 	g.begin(at.Next(), messages)
+	g.source.told = true
 	g.source.counted = at.Prev() // it may be inside a message
 	g.merged.known = false       // nobody knows what the source has heard an ACK of
 	g.claim = claim{true, at, since}

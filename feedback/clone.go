@@ -41,7 +41,7 @@ func (m *repairState) copyOf(from *repairState) *repairState {
 func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	s, m, f := &g.source, &g.merged, &g.floor
 	quorum, recopied, missed := g.policy.Ack != AckAll, &g.doubts.recopied, &g.doubts.missed
-	b = append(b, flags(s.known, s.inside, m.known, f.known, f.migReq),
+	b = append(b, flags(s.known, s.inside, s.told, m.known, f.known, f.migReq),
 		flags(g.back.awaited, g.back.newest, g.end.sent, g.speech.spoken, quorum && recopied.some, quorum && missed.some,
 			g.claimed(now), g.countsAgain()),
 		byte(g.refusal.syndrome), byte(g.end.syndrome), byte(g.away), s.unanswered)

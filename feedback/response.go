@@ -80,8 +80,10 @@ func (g *Group) learn(p *path, psn, acked roce.PSN) bool {
 	}
 	if psn.After(g.source.sent) {
 		g.source.sent = psn
-		g.source.inside = true // for all that is known, until the source sends that packet again
-		g.raise(psn.Next())    // these packets were forwarded before the restart, and are not retained
+		// For all that is known, until the source sends that packet again. A source whose turn is
+		// over sends nothing again: then it is as in settleAt.
+		g.source.inside = !g.source.told
+		g.raise(psn.Next()) // these packets were forwarded before the restart, and are not retained
 	}
 	p.part, p.acked = PartActive, acked
 	return true

@@ -7,6 +7,7 @@ type source struct {
 	known    bool     // it was heard, or the group began with it; else sent and pos mean nothing
 	inside   bool     // its newest packet is not the last one of its message
 	asks     bool     // the last packet seen asks for an ACK
+	told     bool     // the receivers have told where it is (asked.go)
 	first    roce.PSN // the lowest PSN that can be one that was sent before: the group's first, or Window below sent
 	sent     roce.PSN // the highest PSN forwarded
 	pos      roce.PSN // the last PSN seen: sent, or a lower one while the source resends

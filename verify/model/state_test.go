@@ -40,7 +40,7 @@ func TestStateIsWhole(t *testing.T) {
 		{field(repair, "guess"), []string{"stands", "until"}},
 		{field(repair, "gap"), []string{"calls", "rests", "seen", "since"}},
 		{field(repair, "lull"), []string{"acked", "asked", "seen", "since", "times", "spoke"}},
-		{field(group, "source"), []string{"known", "inside", "asks", "first", "sent", "pos", "counted", "messages", "resentAt", "unanswered"}},
+		{field(group, "source"), []string{"known", "inside", "asks", "told", "first", "sent", "pos", "counted", "messages", "resentAt", "unanswered"}},
 		{field(group, "again"), []string{"known", "psn", "msn"}},
 		{field(group, "merged"), []string{"known", "psn", "highest", "msn"}},
 		{field(group, "floor"), []string{"known", "migReq", "psn", "msn", "above", "need"}},
