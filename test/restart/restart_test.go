@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/rnic/endpoint"
 	"github.com/rocast/rocast/internal/testlab"
@@ -32,71 +28,69 @@ const (
 	pathMTU    = 1024
 	patience   = 60 * time.Second
 	retryCount = 6
-	between    = 1200 * time.Millisecond // of two kills
 )
 
-func TestMain(m *testing.M) {
-	status := m.Run()
-	boxes.RemoveProgram()
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { boxes.Main(m) }
 
 // group is one group: host 0 writes to all others.
 type group struct {
 	name      string
 	source    *endpoint.QP
 	receivers [][]byte
-	rounds    int // how often the source has filled the memory
+	rounds    int           // how often the source has filled the memory
+	filled    chan struct{} // has something when it has filled it again
 	longest   time.Duration
+}
+
+// forget takes what a channel has, so that the next thing in it is new.
+func forget(c chan struct{}) {
+	select {
+	case <-c:
+	default:
+	}
+}
+
+// note puts something into a channel, unless it has something.
+func note(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 type lab struct {
 	*bed.Bed
 	t       *testing.T
-	daemon  boxes.Daemon
+	daemon  *boxes.Daemon
 	timeout uint8 // local ACK timeout of the queue pairs: 4.096 us * 2^timeout
 	groups  []*group
-	filled  atomic.Uint64 // times that a source has filled the memory
+	filled  chan struct{} // has something when a source has filled the memory
 }
 
 func newLab(t *testing.T, groups int, timeout uint8) *lab {
 	t.Helper()
 	testlab.NeedRoot(t)
-	dir, err := os.MkdirTemp("", "rcr") // short: the path of a socket has its limit
-	check(t, err)
-	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
-	l := &lab{t: t, timeout: timeout}
+	l := &lab{t: t, timeout: timeout, filled: make(chan struct{}, 1)}
+	var err error
 	l.Bed, err = bed.New(bed.Options{Hosts: hosts})
 	testlab.Permitted(t, err)
-	t.Cleanup(func() { check(t, l.Close()) })
-	program, err := boxes.Program()
-	check(t, err)
-	file, socket := filepath.Join(dir, "rocastd.yaml"), filepath.Join(dir, "s")
-	config := fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\n", strings.Join(l.Ports(), ", "), socket, filepath.Join(dir, "state"))
-	check(t, os.WriteFile(file, []byte(config), 0o600))
-	niced := filepath.Join(dir, "rocastd")
-	check(t, os.WriteFile(niced, []byte("#!/bin/sh\nexec nice -n -10 "+program+" \"$@\"\n"), 0o700)) // as its unit says
-	l.daemon = boxes.Daemon{Program: niced, Config: file, Socket: socket}
-	t.Cleanup(func() { check(t, l.daemon.Kill()) })
-	l.start()
+	t.Cleanup(func() { testlab.Must(t, l.Close()) })
+	l.daemon = boxes.Launch(t, l.Box, boxes.Ports(l.Ports()...))
+	// From now on it starts as its unit starts it.
+	niced := filepath.Join(t.TempDir(), "rocastd")
+	testlab.Must(t, os.WriteFile(niced, []byte("#!/bin/sh\nexec nice -n -10 "+l.daemon.Program+" \"$@\"\n"), 0o700))
+	l.daemon.Program = niced
 	for n := range groups {
 		l.create(n)
 	}
 	return l
 }
 
-func (l *lab) start() {
-	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
-	defer cancel()
-	check(l.t, l.daemon.Start(ctx, l.Box))
-}
-
 // create makes group n and connects the hosts' queue pairs to it.
 func (l *lab) create(n int) {
 	t := l.t
 	t.Helper()
-	g := &group{name: fmt.Sprintf("g%d", n)}
+	g := &group{name: fmt.Sprintf("g%d", n), filled: make(chan struct{}, 1)}
 	qpn := func(host int) roce.QPN { return roce.QPN(100*(n+1) + host) }
 	expects := func(host int) roce.PSN { return roce.PSN(0xFFFF00 + 1000*host) }
 	groupQPN, psn := roce.QPN(n+1), roce.PSN(0xFFFF80+n)
@@ -106,21 +100,20 @@ func (l *lab) create(n int) {
 	for i, h := range l.Hosts[1:] {
 		text += fmt.Sprintf("  - {ip: %v, qpn: %d, psn: %d, regions: {va: 0, length: %d, rkey: %d}}\n", h.IP, qpn(i+1), expects(i+1)&0xFFFFFF, memory, n+7)
 	}
-	_, err := l.daemon.Client().CreateGroup(t.Context(), []byte(text))
-	check(t, err)
+	l.daemon.Create(t, g.name, text)
 	connect := func(host int, first roce.PSN, p endpoint.Peer) *endpoint.QP {
 		c := bed.QP(qpn(host), first, pathMTU)
 		c.Timeout, c.RetryCount = l.timeout, retryCount
 		qp, err := l.Hosts[host].RNIC.NewQP(c)
-		check(t, err)
+		testlab.Must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		check(t, qp.Connect(ctx, p))
+		testlab.Must(t, qp.Connect(ctx, p))
 		return qp
 	}
 	for i, h := range l.Hosts[1:] {
 		m := make([]byte, memory)
-		check(t, h.RNIC.Register(rnic.Region{VA: 0, RKey: uint32(n + 7), Access: rnic.RemoteWrite, Bytes: m}))
+		testlab.Must(t, h.RNIC.Register(rnic.Region{VA: 0, RKey: uint32(n + 7), Access: rnic.RemoteWrite, Bytes: m}))
 		g.receivers = append(g.receivers, m)
 		connect(i+1, 0, endpoint.Peer{IP: l.GroupIP(), QPN: groupQPN, PSN: expects(i+1) & 0xFFFFFF})
 	}
@@ -139,12 +132,13 @@ func (l *lab) stream(ctx context.Context, g *group, stop <-chan struct{}) error 
 			return fmt.Errorf("%s, round %d, longest pause %v: %w", g.name, g.rounds, g.longest, err)
 		}
 		g.rounds++
-		l.filled.Add(1)
 		for i, m := range g.receivers {
 			if !l.Hosts[i+1].Has(m, data) {
 				return fmt.Errorf("%s: the memory of %v differs from the source's data", g.name, l.Hosts[i+1].IP)
 			}
 		}
+		note(g.filled)
+		note(l.filled)
 		select {
 		case <-stop:
 			return bed.CheckResponses(g.source)
@@ -158,10 +152,6 @@ func (l *lab) stream(ctx context.Context, g *group, stop <-chan struct{}) error 
 func TestFortyGroupsSurviveWhenTheDaemonIsKilled(t *testing.T) {
 	times := setting(t, "ROCAST_KILLS", 3)
 	l := newLab(t, 40, uint8(setting(t, "ROCAST_TIMEOUT", 16)))
-	testlab.Eventually(t, patience, "the groups are ready", func() bool {
-		list, err := l.daemon.Client().Groups(t.Context())
-		return err == nil && !slices.ContainsFunc(list.Groups, func(g api.GroupSummary) bool { return g.State != api.Ready })
-	}, l.daemon.Log)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	stop := make(chan struct{})
@@ -170,19 +160,21 @@ func TestFortyGroupsSurviveWhenTheDaemonIsKilled(t *testing.T) {
 		sources.Go(func() error { return l.stream(ctx, g, stop) })
 	}
 	for n := range times {
-		time.Sleep(between)
+		l.eachGetsOn(ctx)
 		killed := time.Now()
-		check(t, l.daemon.Kill())
-		dead, before := time.Now(), l.filled.Load()
-		l.start()
+		testlab.Must(t, l.daemon.Kill())
+		dead := time.Now()
+		forget(l.filled)
+		l.daemon.StartFor(t, l.Box)
 		answers := time.Now()
-		for l.filled.Load() == before && ctx.Err() == nil {
-			time.Sleep(time.Millisecond)
+		select {
+		case <-l.filled:
+		case <-ctx.Done():
 		}
 		t.Logf("kill %d: the daemon was dead after %v, answered after another %v, and a source got on after %v",
 			n+1, dead.Sub(killed), answers.Sub(dead), time.Since(killed))
 	}
-	time.Sleep(between)
+	l.eachGetsOn(ctx)
 	close(stop)
 	if err := sources.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, l.daemon.Log())
@@ -194,6 +186,20 @@ func TestFortyGroupsSurviveWhenTheDaemonIsKilled(t *testing.T) {
 	t.Logf("%d rounds of %d groups; the longest pause of a source was %v", rounds, len(l.groups), longest)
 }
 
+// eachGetsOn waits until each source has filled the memory again, or one of them has failed.
+func (l *lab) eachGetsOn(ctx context.Context) {
+	for _, g := range l.groups {
+		forget(g.filled)
+	}
+	for _, g := range l.groups {
+		select {
+		case <-g.filled:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // setting is a number that the environment may say.
 func setting(t *testing.T, name string, otherwise int) int {
 	t.Helper()
@@ -202,13 +208,6 @@ func setting(t *testing.T, name string, otherwise int) int {
 		return otherwise
 	}
 	n, err := strconv.Atoi(text)
-	check(t, err)
+	testlab.Must(t, err)
 	return n
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

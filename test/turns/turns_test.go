@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/rnic/endpoint"
 	"github.com/rocast/rocast/internal/testlab"
@@ -68,9 +67,8 @@ func (l *lab) create(keys string) {
 		text += fmt.Sprintf("  - {ip: %v, qpn: %d, psn: %d, sendPSN: %d, role: both, regions: {va: 0, length: %d, rkey: 7}}\n",
 			h.IP, 100+i, expects(i), sends(i), memory)
 	}
-	_, err := l.daemon.Client().CreateGroup(t.Context(), []byte(text))
-	testlab.Must(t, err)
-	l.ready()
+	l.daemon.Create(t, "g1", text)
+	var err error
 	for i, h := range l.Hosts {
 		m := &member{Host: h, memory: make([]byte, memory)}
 		testlab.Must(t, h.RNIC.Register(rnic.Region{VA: 0, RKey: 7, Access: rnic.RemoteWrite, Bytes: m.memory}))
@@ -81,18 +79,6 @@ func (l *lab) create(keys string) {
 		testlab.Must(t, m.qp.Connect(ctx, endpoint.Peer{IP: l.GroupIP(), QPN: 1, PSN: expects(i)}))
 		l.members = append(l.members, m)
 	}
-}
-
-func (l *lab) ready() {
-	l.t.Helper()
-	testlab.Eventually(l.t, patience, "the group is ready", func() bool { return l.group().State == api.Ready }, l.daemon.Log)
-}
-
-func (l *lab) group() api.Group {
-	l.t.Helper()
-	g, err := l.daemon.Client().Group(l.t.Context(), "g1")
-	testlab.Must(l.t, err)
-	return g
 }
 
 // write lets a member write that often, one WRITE after the other, and says how long each one took.
