@@ -25,7 +25,8 @@ func (g *guard) Unlock() {
 	g.changing.Unlock()
 }
 
-// RLock lets the caller read until RUnlock, and change nothing that a change reads.
+// RLock lets the caller read until RUnlock. It must change nothing that a change counts on across
+// its wait.
 func (g *guard) RLock() { g.known.Lock() }
 
 // TryRLock is RLock if nobody has to be waited for; else it returns false.

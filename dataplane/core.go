@@ -31,7 +31,7 @@ type Core struct {
 	replays   []replay
 	spare     *handoff // for the packets of the next member that waits for its turn
 	astray    [NumReasons]Refused
-	told      told // of all groups, also of those that were removed
+	naks      nakCounts // of all groups, also of those that were removed
 }
 
 // NewCore returns a core without any state. FanOut is the engine in front of it; nil: none.
@@ -328,8 +328,8 @@ func (c *Core) perform(st *state, f *Frame, out *Outputs) {
 			st.fillIn(out.another(), a)
 		case feedback.Reply, feedback.PassCNP:
 			if !gone { // the group's first Source has a PSN space of its own, and would take it for an answer
-				c.told[a.Cause]++
-				st.told[a.Cause]++
+				c.naks[a.Cause]++
+				st.naks[a.Cause]++
 				st.tell(f, a, out)
 			}
 		case feedback.Join:

@@ -120,7 +120,7 @@ type EngineState struct {
 }
 
 func (c *Core) groupState(now feedback.Tick, st *state) *GroupState {
-	s := &GroupState{Snapshot: st.merge.Snapshot(), Counters: st.told.named(named(&st.counts)), Engine: c.engineState(st), Traffic: st.traffic, Refused: st.refused}
+	s := &GroupState{Snapshot: st.merge.Snapshot(), Counters: st.naks.named(named(&st.counts)), Engine: c.engineState(st), Traffic: st.traffic, Refused: st.refused}
 	s.Receivers = st.receivers(&s.Snapshot)
 	if st.held != nil {
 		s.Repaired, s.Retained = st.held.recent.last(now), st.held.used*mft.BufferBytes

@@ -25,20 +25,20 @@ type Reply struct {
 	event uint64 // see Worker.event; 0: no frame has caused it
 }
 
-// told counts what sources were sent, by the cause of a NAK or an RNR NAK. What is no NAK has no
-// cause.
-type told [feedback.NumCauses]uint64
+// nakCounts counts the NAKs and RNR NAKs to sources by their cause. An ACK has no cause and counts
+// at 0, which nobody reads.
+type nakCounts [feedback.NumCauses]uint64
 
-func (t *told) add(d *told) {
+func (c *nakCounts) add(d *nakCounts) {
 	for cause, n := range d {
-		t[cause] += n
+		c[cause] += n
 	}
 }
 
-// named appends the counts of NAKs with their names.
-func (t *told) named(counters []Counter) []Counter {
+// named appends the counts with their names.
+func (c *nakCounts) named(counters []Counter) []Counter {
 	for cause := feedback.CauseReceiver; cause < feedback.NumCauses; cause++ {
-		counters = append(counters, Counter{"nak-" + cause.String(), t[cause]})
+		counters = append(counters, Counter{"nak-" + cause.String(), c[cause]})
 	}
 	return counters
 }

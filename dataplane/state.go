@@ -22,7 +22,7 @@ type state struct {
 	answerPCP     uint8
 	answersTagged bool
 	counts        [NumReasons]uint64
-	told          told
+	naks          nakCounts
 	traffic       Traffic
 	refused       Refused // data of members
 	tallies       []tally // per path

@@ -415,14 +415,14 @@ func (s *Switch) Counters() []Counter {
 	unsent := uint64(0)
 	var fan FanOutCounts
 	var repair RepairCounts
-	var told told
+	var naks nakCounts
 	for _, w := range s.workers {
 		s.do(w, func(w *Worker) {
 			w.core.lookAtAll(w.now(), &w.out)
 			w.flush()
 			fan.add(&w.core.fanCounts)
 			repair.add(&w.core.repair.counts)
-			told.add(&w.core.told)
+			naks.add(&w.core.naks)
 			for r, n := range w.counts {
 				counts[r] += n
 			}
@@ -430,7 +430,7 @@ func (s *Switch) Counters() []Counter {
 		})
 	}
 	counts[feedback.Forwarded] += fan.Carried
-	return repair.named(append(told.named(named(&counts)), Counter{"unsent", unsent},
+	return repair.named(append(naks.named(named(&counts)), Counter{"unsent", unsent},
 		Counter{"fan-out-armed", fan.Armed}, Counter{"fan-out-disarmed", fan.Disarmed},
 		Counter{"fan-out-carried", fan.Carried}, Counter{"fan-out-refused", fan.Refused}))
 }

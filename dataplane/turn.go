@@ -90,20 +90,18 @@ func (st *state) claim(next int) feedback.SourceSwitch {
 // keep lets the member of path next wait with f, the first packet of its turn.
 func (c *Core) keep(now feedback.Tick, st *state, f *Frame, next int) Reason {
 	w := &st.claimant
-	switch {
-	case !w.stands || !w.held && now-w.since > keptLife:
-		kept := w.kept
-		if kept == nil {
-			kept = c.newKept()
-		}
-		kept.drop()
-		*w = claimant{stands: true, path: next, since: now, kept: kept, next: f.Original.PSN.Next()}
-		kept.put(f)
-		return SourceWaits
-	default:
+	if w.stands && (w.held || now-w.since <= keptLife) {
 		w.told = false // the note may be lost, and the member that waits may be dead
+		return SourceBlocked
 	}
-	return SourceBlocked
+	kept := w.kept
+	if kept == nil {
+		kept = c.newKept()
+	}
+	kept.drop()
+	*w = claimant{stands: true, path: next, since: now, kept: kept, next: f.Original.PSN.Next()}
+	kept.put(f)
+	return SourceWaits
 }
 
 // askFor asks the receivers what they have, for the member of path next that waits, or for the box

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/cm"
@@ -230,19 +229,7 @@ func metricsAt(v yamldoc.Value) (netip.AddrPort, error) {
 	if v.IsEmpty() {
 		return netip.AddrPort{}, nil
 	}
-	text, err := v.Text()
-	if err == nil {
-		err = v.Decimal(text[strings.LastIndexByte(text, ':')+1:])
-	}
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	at, err := netip.ParseAddrPort(text)
-	if err != nil || at.Port() == 0 {
-		return netip.AddrPort{}, v.Errorf("%q is not an address with a port; write one such as %v or [::]:%d, or \"\" for none",
-			text, defaultMetrics, defaultMetrics.Port())
-	}
-	return at, nil
+	return v.AddrPort(fmt.Sprintf("%v or [::]:%d, or \"\" for none", defaultMetrics, defaultMetrics.Port()))
 }
 
 func oneOf(words []string) func(yamldoc.Value) (string, error) {

@@ -3,7 +3,6 @@ package gather
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/yamldoc"
@@ -43,18 +42,12 @@ func ReadConfig(v yamldoc.Value) (c Config, err error) {
 }
 
 func listen(v yamldoc.Value) (netip.AddrPort, error) {
-	text, err := v.Text()
-	if err == nil {
-		err = v.Decimal(text[strings.LastIndexByte(text, ':')+1:])
+	const example = "10.77.0.254:7472"
+	at, err := v.AddrPort(example)
+	if err == nil && (at.Addr().Is4In6() || at.Addr().IsMulticast()) {
+		err = v.Errorf("%q is not an address with a port; write one such as %s", at, example)
 	}
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	at, err := netip.ParseAddrPort(text)
-	if err != nil || at.Port() == 0 || at.Addr().Is4In6() || at.Addr().IsMulticast() {
-		return netip.AddrPort{}, v.Errorf("%q is not an address with a port; write one such as 10.77.0.254:7472", text)
-	}
-	return at, nil
+	return at, err
 }
 
 func (c *Config) readGroupIPs(v yamldoc.Value) error {

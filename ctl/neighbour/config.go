@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
@@ -134,16 +133,5 @@ func apiURL(v yamldoc.Value) (string, error) {
 }
 
 func listen(v yamldoc.Value) (netip.AddrPort, error) {
-	text, err := v.Text()
-	if err == nil {
-		err = v.Decimal(text[strings.LastIndexByte(text, ':')+1:])
-	}
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	at, err := netip.ParseAddrPort(text)
-	if err != nil || at.Port() == 0 {
-		return netip.AddrPort{}, v.Errorf("%q is not an address with a port; write one such as 10.9.0.1:7471 or [fd00::1]:7471", text)
-	}
-	return at, nil
+	return v.AddrPort("10.9.0.1:7471 or [fd00::1]:7471")
 }

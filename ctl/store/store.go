@@ -79,7 +79,8 @@ func (s *Store) Close() error { return s.lock.Close() }
 // Dir returns the directory, in which other packages store their own files.
 func (s *Store) Dir() string { return s.dir }
 
-// Put stores a group. If it has a state by then, a later Restore misses that one.
+// Put stores a group. Where the group's state is stored already, the text says so: a Restore that
+// does not find the state then fails the group.
 func (s *Store) Put(name string, text []byte) error {
 	with := ""
 	if _, err := os.Lstat(s.beside(name, stateSuffix)); err == nil {

@@ -251,6 +251,21 @@ func (v Value) Addr() (netip.Addr, error) {
 	return addr, nil
 }
 
+// AddrPort returns an IP address with a port that is not 0. The error ends with the example.
+func (v Value) AddrPort(example string) (at netip.AddrPort, err error) {
+	text, err := v.Text()
+	if err == nil {
+		err = v.Decimal(text[strings.LastIndexByte(text, ':')+1:])
+	}
+	if err != nil {
+		return at, err
+	}
+	if at, err = netip.ParseAddrPort(text); err != nil || at.Port() == 0 {
+		return netip.AddrPort{}, v.Errorf("%q is not an address with a port; write one such as %s", text, example)
+	}
+	return at, nil
+}
+
 func kind(node *yaml.Node) string {
 	switch node.Kind {
 	case yaml.MappingNode:

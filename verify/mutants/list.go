@@ -268,7 +268,7 @@ var rules = []rule{
 	{"12", "the source goes on while a turn is stored", "dataplane/core.go", "case st.claimant.held && ", "case false && "},
 	{"12", "a train goes on while a turn is stored", "dataplane/train.go", "|| st.claimant.held ", ""},
 	{"12", "the engine goes on while a turn is stored", "dataplane/turn.go", "	c.takeBack(now, st, out)\n	if !st.claimant.held", "	if !st.claimant.held"},
-	{"12", "a dead member that waits keeps the next one from being heard of", "dataplane/turn.go", "	default:\n		w.told = false", "	case w.path == next:\n		w.told = false"},
+	{"12", "a dead member that waits keeps the next one from being heard of", "dataplane/turn.go", "		w.told = false //", "		w.told = w.told && w.path != next //"},
 	{"12", "a note that was lost is not made again", "dataplane/turn.go", "w.told = false // the note", "_ = w // the note"},
 	{"13", "a packet that an answer acknowledges after a restart counts as not sent", "response.go", "		g.source.sent = psn\n", ""},
 	{"13", "receivers of unknown state get no data", "path.go", "return p == PartActive || p == PartUnknown }", "return p == PartActive }"},
