@@ -15,21 +15,29 @@
 // The files, by what they are about:
 //
 //	switch.go        the interfaces to the data path, the next hops and the addresses
+//	controller.go    what a Controller has; run.go, its start, run and end
 //	guard.go         the lock: one change at a time, and readers wait for no disk
 //	group.go         one desired group; index.go finds groups by their members
-//	publish.go       plan, publish, own and track a group; keep.go keeps its chronicle
-//	view.go          groups as the API shows them; trouble.go, receivers that do not get on; stats.go
-//	refuse.go        the checks of a new group or member
-//	create.go        create and remove a group; update.go; restore.go
-//	services.go      services at group IPs: perftest.go and rdmacm.go; helpers.go, their groups and addresses
-//	boxes.go         other boxes, and who changes a group at present; link.go, a group's links to them
+//	publish.go       plan, publish, own and track a group; keep.go stores what a restart needs
+//	refuse.go        the checks of a new group or member; errors.go
+//	create.go        create and remove a group; update.go; restore.go; confirm.go, a receiver is ready
+//	regions.go       memory of a running group; table.go, where the memory is a table
+//	follow.go        links and next hops that change; change_ports.go, ports that the config changes
+//	news.go          the data path's notes about members; turn.go, another member becomes the source
+//	progress.go      whether groups get on; senders.go and strays.go, frames that are refused;
+//	                 trouble.go, who does not get on and why
+//	view.go          groups as the API shows them; traffic.go, what they carry; tags.go, whose VLAN
+//	                 tags a port takes out; status.go, the box; stats.go; events.go
+//	capture.go       frames for a capture; trace.go, what would become of a frame
+//	services.go      services at group IPs: perftest.go and rdmacm.go; helpers.go, their groups
+//	hosts.go         groups that hosts make; hosts_members.go, members that come, go and are silent
+//	boxes.go         other boxes, and who changes a group at present; link.go, a group's links
 //	assign.go        which members are behind which neighbour; register.go, the requests to them
-//	branch.go        what upper boxes ask of this one; change.go, sets up and changes the whole subtree
-//	lease.go         renews and ends branches; move.go, members whose routes have changed; place.go,
-//	                 the PSNs that they expect; tree_view.go
-//	follow.go        changes of links and next hops; news.go, the data path's notes about members
-//	shared.go        groups that all boxes share, in etcd
-//	run.go           start, run and close a Controller
+//	branch.go        what upper boxes ask of this one; change.go changes the whole subtree
+//	lease.go         renews and ends branches; tell.go, what a neighbour must hear at once
+//	move.go          members whose routes have changed; place.go, the PSNs that they expect
+//	tree_view.go     the tree of a group over all boxes
+//	shared.go        groups that all boxes share, in etcd; standby.go, those that go with an address
 //
 // A group may span several boxes (docs/tree.md). To this box, the boxes behind
 // it are receivers, and an upper box is the source: a member that is behind a neighbour is replaced
