@@ -15,6 +15,7 @@ type document struct {
 	size   uint64
 	memory uint64
 	ip     netip.Addr
+	listen netip.AddrPort
 	items  []uint64
 }
 
@@ -31,6 +32,7 @@ func parse(text string) (document, error) {
 		Field{Key: "size", Set: Into(&d.size, size)},
 		Field{Key: "memory", Set: Into(&d.memory, func(v Value) (uint64, error) { return v.Size(", or more") })},
 		Field{Key: "ip", Set: Into(&d.ip, Value.Addr)},
+		Field{Key: "listen", Set: Into(&d.listen, func(v Value) (netip.AddrPort, error) { return v.AddrPort("10.0.0.1:80") })},
 		Field{Key: "items", Set: func(v Value) error {
 			return v.EachOrOne("item", func(item Value) error {
 				return item.Fields(Field{Key: "size", Needed: "size: N", Set: func(v Value) error {
@@ -50,6 +52,9 @@ func TestValuesAreReadAsWritten(t *testing.T) {
 	}
 	if d.name != "g1" || d.file != "/etc/x" || d.size != 16 || d.ip != netip.MustParseAddr("fd00::1") || !slices.Equal(d.items, []uint64{1000, 0}) {
 		t.Errorf("read %+v", d)
+	}
+	if d, err := parse("name: g1\nlisten: '[fd00::1]:7471'\n"); err != nil || d.listen != netip.MustParseAddrPort("[fd00::1]:7471") {
+		t.Errorf("read %+v, %v", d, err)
 	}
 	// A mark of the byte order is no text, and neither are these lines' ends control characters.
 	if d, err := parse("\ufeffname: g\u00e9 # \u00a0\u0085size: 0X1f\r\nfile:\t/\U0001f600\n"); err != nil || d.name != "g\u00e9" || d.size != 31 || d.file != "/\U0001f600" {
@@ -151,9 +156,9 @@ func TestTooManyValuesAreRefusedUnread(t *testing.T) {
 func TestMistakesNameLineThingAndMend(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "line 1: the file is empty; write its keys"},
-		{"just a word", "line 1: the file is a single word; write a mapping with the keys name, file, size, memory, ip, items"},
+		{"just a word", "line 1: the file is a single word; write a mapping with the keys name, file, size, memory, ip, listen, items"},
 		{"name: a\n---\nname: b\n", "line 2: a second document starts here, and the file holds only one; remove it"},
-		{"name: a\nsiez: 3\n", `line 2: key "siez" is unknown here; the known keys are name, file, size, memory, ip, items`},
+		{"name: a\nsiez: 3\n", `line 2: key "siez" is unknown here; the known keys are name, file, size, memory, ip, listen, items`},
 		{"name: a\n\nname: b\n", `line 3: key "name" was already given on line 1; keep one of them`},
 		{"size: 1\n", "line 1: the file has no name; add name: WORD"},
 		{"name:\nsize: 1\n", "line 1: name has no value; write one or remove the key"},
@@ -177,8 +182,12 @@ func TestMistakesNameLineThingAndMend(t *testing.T) {
 		{"name: a\nip: '::ffff:10.0.0.1'\n", "line 2: ip ::ffff:10.0.0.1 is an IPv4 address written as IPv6; write 10.0.0.1"},
 		{"name: a\nip: fe80::1%eth0\n", `line 2: ip "fe80::1%eth0" has a zone; write a global or unique local address`},
 		{"name: a\nip: \"::ffff:10.0.0.1%a\\nb\"\n", `line 2: ip "::ffff:10.0.0.1%a\nb" has a zone; write a global or unique local address`},
+		{"name: a\nlisten: [10.0.0.1:80]\n", "line 2: listen is a list; write one word"},
+		{"name: a\nlisten: 10.0.0.1\n", `line 2: listen "10.0.0.1" is not an address with a port; write one such as 10.0.0.1:80`},
+		{"name: a\nlisten: 10.0.0.1:0\n", `line 2: listen "10.0.0.1:0" is not an address with a port; write one such as 10.0.0.1:80`},
+		{"name: a\nlisten: 10.0.0.1:080\n", "line 2: listen has a leading zero; write it in decimal without one"},
 		{"name: " + strings.Repeat("a", 1025), "line 1: name is 1025 bytes long; write 1024 at most"},
-		{"? " + strings.Repeat("k", 2000) + "\n: 1\n", `line 1: key "` + strings.Repeat("k", 80) + `" is unknown here; the known keys are name, file, size, memory, ip, items`},
+		{"? " + strings.Repeat("k", 2000) + "\n: 1\n", `line 1: key "` + strings.Repeat("k", 80) + `" is unknown here; the known keys are name, file, size, memory, ip, listen, items`},
 		{"name: *" + strings.Repeat("a", 2000), "line 1: not YAML: unknown anchor '" + strings.Repeat("a", 64) + "; mend it on this line or the next"},
 		{"name: &a b\nip: *a\n", "line 1: anchors and aliases are not supported here; write the value itself"},
 		{"name: a\nitems:\n  - {size: 1}\n  - {size: x}\n", "line 4: item 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
