@@ -341,11 +341,11 @@ func TestANameAndAQPNAreTakenOnce(t *testing.T) {
 
 func TestEveryPolicyKeyIsPublishedAndShown(t *testing.T) {
 	w := newWorld(t)
-	keys := "ack: quorum 1\nnak: lower\nspeak: rnr\nsilent-after: 200ms\nevict: true\ncnp: filter\ncnp-interval: 50us\ncredits: merge\nsource-switch: force\n" +
+	keys := "ack: quorum 1\nnak: lower\nsilent-after: 200ms\nevict: true\ncnp: filter\ncnp-interval: 50us\ncredits: merge\nsource-switch: force\n" +
 		"repair: local\nrepair-window: 100\nrepair-bytes: 40KiB\nrepair-attempts: 3\nrepair-timer-floor: 300us\nrepair-timer-cap: 5ms\n"
 	g := w.create(t, keys+g1)
 	want := api.Policy{
-		Ack: "quorum 1", Nak: "lower", OnFatal: "evict", Speak: "rnr", SilentAfter: "200ms", Evict: true, CNP: "filter", CNPInterval: "50µs",
+		Ack: "quorum 1", Nak: "lower", OnFatal: "evict", SilentAfter: "200ms", Evict: true, CNP: "filter", CNPInterval: "50µs",
 		Credits: "merge", SourceSwitch: "force",
 		Repair: "local", RepairWindow: 100, RepairBytes: 40 << 10, RepairAttempts: 3, RepairTimerFloor: "300µs", RepairTimerCap: "5ms",
 	}
@@ -361,7 +361,7 @@ func TestEveryPolicyKeyIsPublishedAndShown(t *testing.T) {
 func TestABoundWithoutEffectIsNotShown(t *testing.T) {
 	w := newWorld(t)
 	want := api.Policy{
-		Ack: "all", Nak: "hold", OnFatal: "fail", Speak: "off", SilentAfter: "0", CNP: "filter", CNPInterval: "0",
+		Ack: "all", Nak: "hold", OnFatal: "fail", SilentAfter: "0", CNP: "filter", CNPInterval: "0",
 		Credits: "unlimited", SourceSwitch: "guard", Repair: "off",
 	}
 	if g := w.create(t, "repair: off\n"+g1); *g.Policy != want || g.Members[1].Repair != nil || g.Retained != nil {

@@ -1173,7 +1173,7 @@ func TestThePolicyOfAGroup(t *testing.T) {
 	h.came(t, "g1", "10.77.0.2")
 	refused("nak=lower", "10.77.0.4 says policy nak=lower, and 10.77.0.2 says "+policy+"; write the same policy at all hosts of group g1, or at one alone")
 	refused("repair=of", `policy repair=of: repair policy "of" is not one of ["off" "local"]`)
-	refused("mtu=9", `policy mtu=9: key "mtu" is unknown here; the known keys are ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, `+
+	refused("mtu=9", `policy mtu=9: key "mtu" is unknown here; the known keys are ack, nak, on-fatal, silent-after, evict, cnp, cnp-interval, credits, `+
 		"repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap, source-switch")
 	refused("evict=true", "policy evict=true: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict")
 	// The order of the keys, and those that say what is so without them, make no difference.

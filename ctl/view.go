@@ -190,7 +190,7 @@ func addEngine(v *api.Engine, e dataplane.EngineState) {
 
 func policy(p feedback.Policy) *api.Policy {
 	v := &api.Policy{
-		Ack: p.Ack.String(), Nak: p.Nak.String(), OnFatal: p.OnFatal.String(), Speak: p.Speak.String(),
+		Ack: p.Ack.String(), Nak: p.Nak.String(), OnFatal: p.OnFatal.String(),
 		SilentAfter: "0", Evict: p.Evict, CNP: p.CNP.String(), CNPInterval: "0", Credits: p.Credits.String(), SourceSwitch: p.Switch.String(),
 		Repair: p.Repair.String(),
 	}

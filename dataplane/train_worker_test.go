@@ -67,7 +67,7 @@ func newBatchTwins(t *testing.T, seed uint64) *batchTwins {
 func (w *batchTwins) policy() feedback.Policy {
 	p := feedback.Policy{
 		Ack: feedback.AckPolicy(w.r.IntN(3)), Nak: feedback.NakPolicy(w.r.IntN(2)),
-		Speak: feedback.SpeakPolicy(w.r.IntN(2)), Switch: feedback.SwitchPolicy(w.r.IntN(2)),
+		Switch: feedback.SwitchPolicy(w.r.IntN(2)),
 	}
 	switch w.r.IntN(6) {
 	case 0:

@@ -62,7 +62,6 @@ func (g *Group) Told() Place { return Place{g.floor.psn, g.floor.msn} }
 // except that the source is sent only what it was not told yet. What was carried must have been
 // reported before.
 func (g *Group) Answered(now Tick, paths []Answered, told Place, acts []Action) []Action {
-	was := g.floor.psn
 	for i := range paths {
 		at := &paths[i]
 		if p := &g.paths[at.Path]; p.part == PartActive && at.PSN.After(p.acked) {
@@ -73,9 +72,6 @@ func (g *Group) Answered(now Tick, paths []Answered, told Place, acts []Action) 
 		}
 	}
 	g.recount()
-	if g.floor.psn != was {
-		g.speech.quietSince = now
-	}
 	if told.PSN == g.floor.psn {
 		g.floor.msn = told.MSN // the lowest path's when the source was told; others have moved since
 	}

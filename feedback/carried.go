@@ -67,9 +67,6 @@ func (g *Group) carried(now Tick, ev *Event, acts []Action) []Action {
 			p.since = now
 		}
 	}
-	if hole := g.floor.psn.Next(); hole.After(newest) && !hole.After(ev.PSN) {
-		g.speech.quietSince = now
-	}
 	if upTo, messages := g.counts(); upTo == newest {
 		g.source.counted, g.source.messages = ev.PSN, messages.Add(ev.MSN.Sub(0))
 	}

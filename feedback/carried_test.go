@@ -25,7 +25,6 @@ func drawGroups(t *rapid.T, paths int, repair RepairPolicy, acks ...AckPolicy) (
 		Repair: repair,
 		Ack:    rapid.SampledFrom(acks).Draw(t, "ack"),
 		Nak:    rapid.SampledFrom([]NakPolicy{NakHold, NakLower}).Draw(t, "nak"),
-		Speak:  rapid.SampledFrom([]SpeakPolicy{SpeakOff, SpeakRNR}).Draw(t, "speak"),
 	}
 	if rapid.Bool().Draw(t, "silence") {
 		policy.SilentAfter, policy.Evict = 20*time.Millisecond, rapid.Bool().Draw(t, "evict")

@@ -12,8 +12,6 @@ const (
 	CauseNotReady
 	// CauseGap: a packet of the source did not come, and later ones did.
 	CauseGap
-	// CauseSilentReceiver: a receiver does not ask for what it lacks.
-	CauseSilentReceiver
 	// CauseSilentSource: the source fell silent, and what it sent last may be lost.
 	CauseSilentSource
 	// CauseUnheard: the source did not come where it was called to.
@@ -25,7 +23,7 @@ const (
 )
 
 var causeNames = [NumCauses]string{
-	CauseReceiver: "receiver", CauseNotReady: "not-ready", CauseGap: "gap", CauseSilentReceiver: "silent-receiver",
+	CauseReceiver: "receiver", CauseNotReady: "not-ready", CauseGap: "gap",
 	CauseSilentSource: "silent-source", CauseUnheard: "unheard", CauseEnd: "end",
 }
 

@@ -8,7 +8,7 @@ import (
 // causesOf is why the source of some stories is sent NAKs and RNR NAKs.
 var causesOf = map[string][]Cause{
 	"hold": {CauseReceiver}, "lower": {CauseReceiver, CauseNotReady}, "rnr-after-nak": {CauseNotReady},
-	"gap": {CauseGap}, "gap-again": {CauseGap}, "speak-rnr": {CauseNotReady, CauseSilentReceiver}, "repair-quorum": {CauseSilentReceiver},
+	"gap": {CauseGap}, "gap-again": {CauseGap},
 	"silent-source-pauses": {CauseSilentSource}, "silent-source-called": {CauseSilentSource, CauseUnheard},
 	"gap-first": {CauseGap, CauseUnheard}, "fatal-first": {CauseEnd}, "read": {CauseEnd}, "nobody-left": {CauseEnd},
 	"filter": nil, "repair-nak": nil,

@@ -42,7 +42,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	s, m, f := &g.source, &g.merged, &g.floor
 	quorum, recopied, missed := g.policy.Ack != AckAll, &g.doubts.recopied, &g.doubts.missed
 	b = append(b, flags(s.known, s.inside, s.told, m.known, f.known, f.migReq),
-		flags(g.back.awaited, g.back.newest, g.end.sent, g.speech.spoken, quorum && recopied.some, quorum && missed.some,
+		flags(g.back.awaited, g.back.newest, g.end.sent, quorum && recopied.some, quorum && missed.some,
 			g.claimed(now), g.countsAgain()),
 		byte(g.refusal.syndrome), byte(g.end.syndrome), byte(g.away), s.unanswered)
 	for _, p := range []struct {
@@ -51,7 +51,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	}{
 		{s.first, s.known && s.sent.Sub(s.first) < Window}, {s.sent, s.known}, {s.pos, s.known}, {m.psn, s.known}, {m.highest, m.known}, {f.psn, true}, {s.counted, s.known},
 		{g.back.psn, g.back.awaited || g.back.newest}, {g.refusal.psn, g.refusal.syndrome != 0},
-		{g.end.psn, g.end.syndrome != 0}, {g.speech.hole, g.speech.spoken},
+		{g.end.psn, g.end.syndrome != 0},
 		{recopied.from, quorum && recopied.some}, {recopied.to, quorum && recopied.some},
 		{missed.from, quorum && missed.some}, {missed.to, quorum && missed.some},
 	} {
@@ -83,9 +83,6 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	if a := &g.asking; a.begun && !s.known {
 		b = binary.AppendVarint(b, int64(min(now-a.from, onItsWay+g.policy.settleWithin())))
 		b = binary.AppendVarint(b, int64(min(now-a.at, claimLife+1)))
-	}
-	if g.policy.Speak != SpeakOff {
-		b = binary.AppendVarint(b, int64(min(now-g.speech.quietSince, speakAfter)))
 	}
 	if g.repairState != nil {
 		b = binary.AppendVarint(b, int64(g.retained.oldest.Sub(first)))

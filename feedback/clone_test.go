@@ -9,7 +9,7 @@ import (
 )
 
 // everything is a policy for which every part of a group's state matters.
-var everything = Policy{Ack: 2, Speak: SpeakRNR, SilentAfter: 20 * time.Millisecond}
+var everything = Policy{Ack: 2, SilentAfter: 20 * time.Millisecond}
 
 const stateNow = Tick(time.Second)
 
@@ -25,7 +25,6 @@ func aGroup(p Policy) *Group {
 	g.refusal = refusal{psn: 121, syndrome: roce.NAKInvalidRequest}
 	g.end = end{psn: 119, syndrome: roce.NAKRemoteAccess}
 	g.doubts = doubts{recopied: span{some: true, from: 101, to: 103}, missed: span{some: true, from: 121, to: 122}, countedAt: stateNow - 5e6}
-	g.speech = speech{quietSince: stateNow - 6e6, spoken: true, hole: 109}
 	if g.repairState != nil {
 		g.source.inside = true
 		g.retained = retained{oldest: 106, lowest: 105, at: 1, repairing: 1, running: 1}
@@ -149,10 +148,6 @@ func TestStateTellsGroupsApart(t *testing.T) {
 		"missed to":        func(g *Group) { g.doubts.missed.to++ },
 		"counted at":       func(g *Group) { g.doubts.countedAt++ },
 		"counted long ago": func(g *Group) { g.doubts.countedAt = stateNow - doubtPeriod },
-		"quiet since":      func(g *Group) { g.speech.quietSince++ },
-		"quiet for long":   func(g *Group) { g.speech.quietSince = stateNow - speakAfter },
-		"spoken":           func(g *Group) { g.speech.spoken = false },
-		"spoken for":       func(g *Group) { g.speech.hole++ },
 		"away":             func(g *Group) { g.away = PartUnknown },
 		"path since":       func(g *Group) { g.paths[0].since++ },
 		"path for long":    func(g *Group) { g.paths[0].since = stateNow - Tick(everything.SilentAfter) },
@@ -273,11 +268,10 @@ func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
 			g.paths[0].ask, g.paths[0].unheard, g.paths[0].follows = askNone, 0, true
 		}},
 		{"silence that the policy ignores", never, nil, func(g *Group) { g.paths[0].since, g.source.resentAt = 1, 1 }},
-		{"speech that the policy ignores", never, nil, func(g *Group) { g.speech.quietSince = 1 }},
 		{"a time that is over", everything, func(g *Group) {
 			g.paths[0].since = stateNow - Tick(everything.SilentAfter)
-			g.source.resentAt, g.speech.quietSince, g.doubts.countedAt = stateNow, stateNow-speakAfter, stateNow-doubtPeriod
-		}, func(g *Group) { g.paths[0].since, g.speech.quietSince, g.doubts.countedAt = 1, 1, 1 }},
+			g.source.resentAt, g.doubts.countedAt = stateNow, stateNow-doubtPeriod
+		}, func(g *Group) { g.paths[0].since, g.doubts.countedAt = 1, 1 }},
 		{"the PSNs of a source that is not known", everything, func(g *Group) { g.source.known = false },
 			func(g *Group) { g.source = source{messages: 3, resentAt: g.source.resentAt}; g.merged.psn = 0 }},
 		{"a first PSN that is far back", everything, func(g *Group) { g.source.first = g.source.sent.Add(-Window) },
@@ -286,7 +280,6 @@ func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
 		{"where the source was called back to", everything, func(g *Group) { g.back.awaited = false }, func(g *Group) { g.back.psn++ }},
 		{"where nothing was refused", everything, func(g *Group) { g.refusal.syndrome = 0 }, func(g *Group) { g.refusal.psn++ }},
 		{"where nothing ends", everything, func(g *Group) { g.end.syndrome = 0 }, func(g *Group) { g.end.psn++ }},
-		{"what was not said", everything, func(g *Group) { g.speech.spoken = false }, func(g *Group) { g.speech.hole++ }},
 		{"what was not copied again", everything, func(g *Group) { g.doubts.recopied.some = false },
 			func(g *Group) { g.doubts.recopied.from++; g.doubts.recopied.to++ }},
 		{"NAKs that were not missed", everything, func(g *Group) { g.doubts.missed.some = false },

@@ -110,7 +110,6 @@ func (g *Group) advance(now Tick, i int, acked roce.PSN) {
 		return
 	}
 	g.recount()
-	g.speech.quietSince = now
 }
 
 // stands notes that a path has acknowledged more than before.

@@ -51,7 +51,6 @@ type Group struct {
 	end        end
 	doubts     doubts
 	claim      claim
-	speech     speech
 	asking     asking
 	congestion congestion
 }

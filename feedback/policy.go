@@ -12,7 +12,6 @@ type Policy struct {
 	Ack     AckPolicy
 	Nak     NakPolicy
 	OnFatal FatalPolicy
-	Speak   SpeakPolicy
 	CNP     CNPPolicy
 	Credits CreditPolicy
 	Switch  SwitchPolicy
@@ -72,17 +71,6 @@ const (
 	FatalEvict
 )
 
-// SpeakPolicy is what is done for a receiver that is silent because its resent packet was lost as
-// well (rule 4).
-type SpeakPolicy uint8
-
-const (
-	// SpeakOff leaves it to the source's timeout.
-	SpeakOff SpeakPolicy = iota
-	// SpeakRNR sends the source an RNR NAK of the shortest time, once for each packet.
-	SpeakRNR
-)
-
 // CNPPolicy is which congestion notifications reach the source.
 type CNPPolicy uint8
 
@@ -136,7 +124,6 @@ const (
 var (
 	nakNames    = [...]string{NakHold: "hold", NakLower: "lower"}
 	fatalNames  = [...]string{FatalFail: "fail", FatalEvict: "evict"}
-	speakNames  = [...]string{SpeakOff: "off", SpeakRNR: "rnr"}
 	cnpNames    = [...]string{CNPFilter: "filter", CNPAll: "all"}
 	switchNames = [...]string{SwitchGuard: "guard", SwitchForce: "force"}
 	creditNames = [...]string{CreditsUnlimited: "unlimited", CreditsMerge: "merge"}
@@ -152,7 +139,6 @@ func (p AckPolicy) String() string {
 
 func (p NakPolicy) String() string    { return nakNames[p] }
 func (p FatalPolicy) String() string  { return fatalNames[p] }
-func (p SpeakPolicy) String() string  { return speakNames[p] }
 func (p CNPPolicy) String() string    { return cnpNames[p] }
 func (p SwitchPolicy) String() string { return switchNames[p] }
 func (p CreditPolicy) String() string { return creditNames[p] }
@@ -178,9 +164,6 @@ func ParseNak(s string) (NakPolicy, error) { return parse[NakPolicy]("nak", s, n
 func ParseFatal(s string) (FatalPolicy, error) {
 	return parse[FatalPolicy]("on-fatal", s, fatalNames[:])
 }
-
-// ParseSpeak is the inverse of SpeakPolicy.String.
-func ParseSpeak(s string) (SpeakPolicy, error) { return parse[SpeakPolicy]("speak", s, speakNames[:]) }
 
 // ParseCNP is the inverse of CNPPolicy.String.
 func ParseCNP(s string) (CNPPolicy, error) { return parse[CNPPolicy]("cnp", s, cnpNames[:]) }

@@ -19,8 +19,6 @@ func TestPolicyNames(t *testing.T) {
 		{"lower", NakLower, func(s string) (any, error) { return ParseNak(s) }},
 		{"fail", FatalFail, func(s string) (any, error) { return ParseFatal(s) }},
 		{"evict", FatalEvict, func(s string) (any, error) { return ParseFatal(s) }},
-		{"off", SpeakOff, func(s string) (any, error) { return ParseSpeak(s) }},
-		{"rnr", SpeakRNR, func(s string) (any, error) { return ParseSpeak(s) }},
 		{"filter", CNPFilter, func(s string) (any, error) { return ParseCNP(s) }},
 		{"all", CNPAll, func(s string) (any, error) { return ParseCNP(s) }},
 		{"guard", SwitchGuard, func(s string) (any, error) { return ParseSwitch(s) }},
@@ -54,7 +52,6 @@ func TestNeedsTimer(t *testing.T) {
 		{Policy{}, false},
 		{Policy{Ack: 2, Nak: NakLower, Evict: true, CNPInterval: time.Second}, false},
 		{Policy{SilentAfter: 1}, true},
-		{Policy{Speak: SpeakRNR}, true},
 	} {
 		if got := c.policy.NeedsTimer(); got != c.want {
 			t.Errorf("%+v: %v", c.policy, got)
@@ -73,7 +70,7 @@ func TestTheDefaultsOfRepair(t *testing.T) {
 // A policy without repair is that of a group that never had any.
 func TestAPolicyWithoutRepair(t *testing.T) {
 	want := Policy{
-		Ack: 2, Nak: NakLower, OnFatal: FatalEvict, Speak: SpeakRNR, CNP: CNPAll, CNPInterval: time.Second, Credits: CreditsMerge,
+		Ack: 2, Nak: NakLower, OnFatal: FatalEvict, CNP: CNPAll, CNPInterval: time.Second, Credits: CreditsMerge,
 		Switch: SwitchForce, SilentAfter: time.Second, Evict: true,
 	}
 	with := want

@@ -283,12 +283,6 @@ func (g *Group) mends(i int) bool {
 // the source need not be called back.
 func (g *Group) mending() bool { return g.anyHolding(g.mends) }
 
-// mendable says whether the switch can mend what a path lacks that holds the floor down, as soon as
-// that path asks or is asked.
-func (g *Group) mendable() bool {
-	return g.anyHolding(func(i int) bool { return g.repairable(i) || g.mends(i) })
-}
-
 // anyHolding says whether the condition is true of a path that holds the floor down. Such a path
 // stands at the floor. If members of a quorum have left and too few paths have come as far as the
 // floor, the floor waits for the paths below it too: it never falls below what the source was sent

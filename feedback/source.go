@@ -70,9 +70,6 @@ func (g *Group) arrive(now Tick, psn roce.PSN, asks bool) (resent bool) {
 	if !g.source.known {
 		g.hearSource(now, psn)
 	}
-	if psn == g.floor.psn.Next() {
-		g.speech.quietSince = now
-	}
 	g.heard(now, psn)
 	fellBack := !psn.After(g.source.pos)
 	if fellBack {
@@ -96,7 +93,6 @@ func (g *Group) arrive(now Tick, psn roce.PSN, asks bool) (resent bool) {
 		// source went back shows by a step back, whose first packets may be lost, or by the packet
 		// that it was asked for.
 		g.back.awaited = false
-		g.speech.quietSince = now
 	}
 	return resent
 }

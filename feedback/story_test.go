@@ -19,7 +19,7 @@ import (
 // and with an engine that carries every packet that it may. All must print the same.
 //
 //	group receivers=(b,c) first=100 [restored] [nak=lower] [ack=(quorum,2)]
-//	      [on-fatal=evict] [speak=rnr] [cnp=all] [cnp-interval=50us] [credits=merge]
+//	      [on-fatal=evict] [cnp=all] [cnp-interval=50us] [credits=merge]
 //	      [silent-after=1s] [evict] [switch=force] [source=b]
 //	      [repair=local] [window=1024] [attempts=7] [timer=(200us,16ms)]
 //	run
@@ -109,8 +109,6 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 			cfg.Policy.Ack, err = ParseAck(strings.Join(arg.Vals, " "))
 		case "on-fatal":
 			cfg.Policy.OnFatal, err = ParseFatal(arg.Vals[0])
-		case "speak":
-			cfg.Policy.Speak, err = ParseSpeak(arg.Vals[0])
 		case "cnp":
 			cfg.Policy.CNP, err = ParseCNP(arg.Vals[0])
 		case "cnp-interval":

@@ -6,10 +6,6 @@ package feedback
 // Copy of a path has the PSN of the first packet and stands for those of all.
 func (g *Group) train(now Tick, ev *Event, acts []Action) []Action {
 	before := g.source.sent
-	first := before.Next()
-	if next := g.floor.psn.Next(); !next.Before(first) && !next.After(ev.PSN) {
-		g.speech.quietSince = now
-	}
 	if g.repairState != nil {
 		g.heardTrain(now, ev)
 	}
@@ -38,7 +34,7 @@ func (g *Group) train(now Tick, ev *Event, acts []Action) []Action {
 		}
 		acts = append(acts, Action{Kind: Copy})
 		last := &acts[len(acts)-1]
-		last.Path, last.PSN = i, first
+		last.Path, last.PSN = i, before.Next()
 	}
 	return g.replies(acts)
 }

@@ -26,7 +26,6 @@ names the line and the mend.
   ack: all                               # or quorum N
   nak: hold                              # or lower
   on-fatal: fail                         # or evict, the default with a quorum
-  speak: off                             # or rnr: ask the source again for a packet that a silent receiver lacks
   silent-after: 0                        # never; or a time from 10ms to 1h
   evict: false                           # or true: a silent receiver leaves the group
   cnp: filter                            # or all

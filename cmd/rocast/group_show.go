@@ -50,9 +50,9 @@ func printGroup(w io.Writer, g api.Group) {
 	row(w, "addressing", g.Addressing)
 	row(w, "mtu", g.MTU)
 	p := g.Policy
-	row(w, "policy", fmt.Sprintf("ack %s, nak %s, on-fatal %s, speak %s, silent-after %s, evict %t, cnp %s, "+
+	row(w, "policy", fmt.Sprintf("ack %s, nak %s, on-fatal %s, silent-after %s, evict %t, cnp %s, "+
 		"cnp-interval %s, credits %s, source-switch %s",
-		p.Ack, p.Nak, p.OnFatal, p.Speak, p.SilentAfter, p.Evict, p.CNP, p.CNPInterval, p.Credits, p.SourceSwitch))
+		p.Ack, p.Nak, p.OnFatal, p.SilentAfter, p.Evict, p.CNP, p.CNPInterval, p.Credits, p.SourceSwitch))
 	row(w, "repair", repairPolicy(p))
 	if g.Retained != nil {
 		row(w, "retained", fmt.Sprintf("%d of %d KiB", *g.Retained>>10, p.RepairBytes>>10))

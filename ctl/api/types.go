@@ -137,7 +137,6 @@ type Policy struct {
 	Ack          string `json:"ack"`
 	Nak          string `json:"nak"`
 	OnFatal      string `json:"on-fatal"`
-	Speak        string `json:"speak"`
 	SilentAfter  string `json:"silent-after"` // a duration ("200ms"); "0": never
 	Evict        bool   `json:"evict"`
 	CNP          string `json:"cnp"`
@@ -298,7 +297,6 @@ type Perftests struct {
 type PolicyKeys struct {
 	Nak              string `json:"nak,omitempty"`
 	OnFatal          string `json:"on-fatal,omitempty"`
-	Speak            string `json:"speak,omitempty"`
 	SilentAfter      string `json:"silent-after,omitempty"`
 	Evict            bool   `json:"evict,omitempty"`
 	CNP              string `json:"cnp,omitempty"`

@@ -8,9 +8,10 @@ import (
 )
 
 // ParseBranch reads a group file that has no source, for the part of a group that another box asks
-// this one to carry. upper is that box's end of the link: the first source of this part.
+// this one to carry. upper is that box's end of the link: the first source of this part. That box
+// accepted the text, and may be of an older release.
 func ParseBranch(text []byte, upper Member) (*File, error) {
-	return parse(text, yamldoc.Parse, func(document yamldoc.Value, p *parser) {
+	return parse(text, yamldoc.ParseStored, func(document yamldoc.Value, p *parser) {
 		link := member{Member: upper, value: document}
 		link.Line = document.Line()
 		if upper.Role == Both {

@@ -51,7 +51,6 @@ var keys = []struct{ name, fallback, value, meaning, other string }{
 	{"ack", "all", "all, or quorum N", "how many receivers must have a packet before the source hears that it arrived", "quorum 1"},
 	{"nak", "hold", "hold or lower", "when the source hears of a loss", "lower"},
 	{"on-fatal", "fail; with a quorum evict", "fail or evict", "whether a receiver's fatal NAK ends the source's QP, or the receiver leaves", "evict"},
-	{"speak", "off", "off or rnr", "rnr: the source is asked again for a packet that a silent receiver lacks", "rnr"},
 	{"silent-after", "0", "duration, 10ms to 1h, or 0", "how long a receiver may make no progress; 0: for ever", "200ms"},
 	{"evict", "false", "true or false", "whether a silent receiver leaves the group", "true"},
 	{"cnp", "filter", "filter or all", "which congestion notifications the source hears", "all"},

@@ -61,7 +61,7 @@ func TestParseTakesEveryKey(t *testing.T) {
 		t.Error("hosts may not join")
 	}
 	if got.Addressing != mft.BySwitchIP || got.Engine != mft.EngineAFXDP || got.Policy != WithRepair(feedback.Policy{
-		Ack: 2, Nak: feedback.NakLower, OnFatal: feedback.FatalFail, Speak: feedback.SpeakRNR, CNP: feedback.CNPAll,
+		Ack: 2, Nak: feedback.NakLower, OnFatal: feedback.FatalFail, CNP: feedback.CNPAll,
 		Credits: feedback.CreditsMerge, Switch: feedback.SwitchForce, SilentAfter: 250 * time.Millisecond, Evict: true,
 	}, got.PathMTU) {
 		t.Errorf("addressing %v, policy %+v", got.Addressing, got.Policy)
@@ -82,7 +82,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 	good := read(t, "g1.yaml")
 	receiver := "  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}\n"
 	for _, c := range []struct{ name, old, new, want string }{
-		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is unknown here; the known keys are name, ip, qpn, mtu, addressing, engine, degraded-below, degraded-after, hosts, hosts-secret, memory, members, ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap, source-switch`},
+		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is unknown here; the known keys are name, ip, qpn, mtu, addressing, engine, degraded-below, degraded-after, hosts, hosts-secret, memory, members, ack, nak, on-fatal, silent-after, evict, cnp, cnp-interval, credits, repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap, source-switch`},
 		{"unknown member key", "psn: 5", "spn: 5", `line 10: member 2: key "spn" is unknown here; the known keys are ip, qpn, psn, sendPSN, role, remoteQPN, remoteIP, receivers, via, confirm, regions`},
 		{"key twice", "ack: all", "mtu: 1024", `line 5: key "mtu" was already given on line 4; keep one of them`},
 		{"no name", "name: g1", "", "line 2: the group file has no name; add name: WORD, what the group is called"},
@@ -118,7 +118,6 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"quorum beyond the receivers", "ack: all", "ack: quorum 2", "line 5: ack waits for 2 receivers and the group has 1; write a smaller quorum or all"},
 		{"nak policy", "nak: hold", "nak: keep", "line 6: " + refusal(feedback.ParseNak("keep"))},
 		{"on-fatal policy", "nak: hold", "on-fatal: ignore", "line 6: " + refusal(feedback.ParseFatal("ignore"))},
-		{"speak policy", "nak: hold", "speak: nak", "line 6: " + refusal(feedback.ParseSpeak("nak"))},
 		{"cnp policy", "nak: hold", "cnp: none", "line 6: " + refusal(feedback.ParseCNP("none"))},
 		{"repair policy", "nak: hold", "repair: source", "line 6: " + refusal(feedback.ParseRepair("source"))},
 		{"no window", "nak: hold", "repair: local\nrepair-window: 0", "line 7: repair-window is not a whole number from 1 to 65536 (0x10000); write one, without quotes"},
@@ -360,7 +359,7 @@ func TestMemoryOverlapIsRefusedUnderOneRKeyOnly(t *testing.T) {
 		t.Errorf("two rkeys: %v", err)
 	}
 	text = strings.Replace(text, "va: 0x20000, rkey: 0x78", "va: 0x10fff, rkey: 0x77", 1)
-	want := "line 20: memory 2 overlaps memory 1 under the same rkey, so an address in both would be ambiguous; move it or give it another rkey"
+	want := "line 19: memory 2 overlaps memory 1 under the same rkey, so an address in both would be ambiguous; move it or give it another rkey"
 	if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
@@ -370,7 +369,7 @@ func TestMemoryOverlapIsRefusedUnderOneRKeyOnly(t *testing.T) {
 func TestMemoryThatTouches(t *testing.T) {
 	const (
 		first, second = "{va: 0x10000, length: 4096, rkey: 0x77}", "{va: 0x20000, rkey: 0x78}"
-		want          = "line 20: memory 2 overlaps memory 1 under the same rkey, so an address in both would be ambiguous; move it or give it another rkey"
+		want          = "line 19: memory 2 overlaps memory 1 under the same rkey, so an address in both would be ambiguous; move it or give it another rkey"
 	)
 	text := read(t, "everything.yaml")
 	for _, c := range []struct {

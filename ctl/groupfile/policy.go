@@ -42,7 +42,6 @@ func PolicyFields(policy *feedback.Policy, lines map[string]int) []yamldoc.Field
 		{Key: "ack", Set: yamldoc.Into(&policy.Ack, ack)},
 		{Key: "nak", Set: yamldoc.Into(&policy.Nak, choice(feedback.ParseNak))},
 		{Key: "on-fatal", Set: yamldoc.Into(&policy.OnFatal, choice(feedback.ParseFatal))},
-		{Key: "speak", Set: yamldoc.Into(&policy.Speak, choice(feedback.ParseSpeak))},
 		{Key: "silent-after", Set: yamldoc.Into(&policy.SilentAfter, silentAfter)},
 		{Key: "evict", Set: yamldoc.Into(&policy.Evict, yamldoc.Value.Bool)},
 		{Key: "cnp", Set: yamldoc.Into(&policy.CNP, choice(feedback.ParseCNP))},
@@ -54,6 +53,7 @@ func PolicyFields(policy *feedback.Policy, lines map[string]int) []yamldoc.Field
 		{Key: "repair-attempts", Set: yamldoc.Into(&policy.RepairAttempts, count(maxRepairAttempts))},
 		{Key: "repair-timer-floor", Set: yamldoc.Into(&policy.RepairTimerFloor, repairTimer)},
 		{Key: "repair-timer-cap", Set: yamldoc.Into(&policy.RepairTimerCap, repairTimer)},
+		{Key: "speak", Gone: "repair: local, which is the default, sends a packet again that a silent receiver lacks; remove the key"},
 		{Key: SourceSwitch, Set: yamldoc.Into(&policy.Switch, choice(feedback.ParseSwitch))},
 	})
 }

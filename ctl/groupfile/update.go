@@ -73,7 +73,6 @@ func (f *File) samePolicy(running *File) error {
 		same(f, "ack", is.Ack, was.Ack),
 		same(f, "nak", is.Nak, was.Nak),
 		same(f, "on-fatal", is.OnFatal, was.OnFatal),
-		same(f, "speak", is.Speak, was.Speak),
 		same(f, "silent-after", is.SilentAfter, was.SilentAfter),
 		same(f, "evict", is.Evict, was.Evict),
 		same(f, "cnp", is.CNP, was.CNP),

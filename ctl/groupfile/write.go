@@ -26,8 +26,8 @@ func (f *File) text(members []Member) []byte {
 	p := &f.Policy
 	fmt.Fprintf(&b, "name: %q\nip: %q\nqpn: %d\nmtu: %d\naddressing: %v\nengine: %v\n",
 		f.Name, f.IP, f.QPN, f.PathMTU, f.Addressing, f.Engine)
-	fmt.Fprintf(&b, "ack: %v\nnak: %v\non-fatal: %v\nspeak: %v\nsilent-after: %v\nevict: %t\ncnp: %v\ncnp-interval: %v\n"+
-		"credits: %v\nsource-switch: %v\n", p.Ack, p.Nak, p.OnFatal, p.Speak, p.SilentAfter, p.Evict, p.CNP,
+	fmt.Fprintf(&b, "ack: %v\nnak: %v\non-fatal: %v\nsilent-after: %v\nevict: %t\ncnp: %v\ncnp-interval: %v\n"+
+		"credits: %v\nsource-switch: %v\n", p.Ack, p.Nak, p.OnFatal, p.SilentAfter, p.Evict, p.CNP,
 		p.CNPInterval, p.Credits, p.Switch)
 	if f.DegradedAfter != 0 { // else degraded-below has no effect, which is refused
 		fmt.Fprintf(&b, "degraded-below: %d%%\n", f.DegradedBelow)

@@ -188,3 +188,21 @@ func TestAStoredKeyWithoutEffectIsRead(t *testing.T) {
 		t.Errorf("%v\n%s", err, f.Text())
 	}
 }
+
+// An older release wrote the key into every file that it stored or sent to a box behind it.
+func TestAKeyThatHasGoneIsReadWhereItWasAccepted(t *testing.T) {
+	text := read(t, "g1.yaml")
+	want, err := Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := strings.Replace(text, "ack: all", "ack: all\nspeak: rnr", 1)
+	got, err := ParseStored([]byte(older))
+	if err != nil || got.Policy != want.Policy {
+		t.Errorf("%v, policy %+v", err, got)
+	}
+	_, err = Parse([]byte(older))
+	if want := `line 6: key "speak" is no longer known; repair: local, which is the default, sends a packet again that a silent receiver lacks; remove the key`; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}

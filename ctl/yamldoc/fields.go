@@ -16,7 +16,7 @@ type Field struct {
 	// optional.
 	Needed string
 	// Gone tells the user what to do instead of writing a key that was known once. Set is not
-	// called.
+	// called. A stored text may have the key.
 	Gone string
 }
 
@@ -42,7 +42,9 @@ func (v Value) Fields(fields ...Field) error {
 			return Errorf(key.Line, "%skey %.*q is unknown here; the known keys are %s",
 				v.inside(), maxQuotedRunes, key.Value, keys(fields))
 		}
-		if gone := fields[at].Gone; gone != "" {
+		if gone := fields[at].Gone; gone != "" && v.stored {
+			continue
+		} else if gone != "" {
 			return Errorf(key.Line, "%skey %q is no longer known; %s", v.inside(), key.Value, gone)
 		}
 		if first, twice := lines[key.Value]; twice {

@@ -52,7 +52,6 @@ var Dimensions = []Dimension{
 	{"nak", everywhere("hold", "lower")},
 	{"on-fatal", everywhere("fail", "evict")},
 	{"evict", everywhere("no", "yes")},
-	{"speak", everywhere("off", "rnr")},
 	// With guard and force all members have role both, and another one becomes the source midway.
 	{"source-switch", append(everywhere("none", "guard"), Value{Name: "force", Runs: Namespaces})},
 	{"regions", everywhere("one", "none", "many", "table")},

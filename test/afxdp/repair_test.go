@@ -43,7 +43,7 @@ func TestLossOnOneLinkIsRepairedAtTheBox(t *testing.T) {
 			// pause, so that the source is called back or repair gives up, or the link to the
 			// box overflows.
 			source, causes := l.Hosts[0].RNIC.Counters(), uint64(0)
-			for _, name := range []string{"nak-receiver", "nak-not-ready", "nak-gap", "nak-silent-receiver", "nak-silent-source", "nak-unheard"} {
+			for _, name := range []string{"nak-receiver", "nak-not-ready", "nak-gap", "nak-silent-source", "nak-unheard"} {
 				causes += counter(t, l.sw, name)
 			}
 			if n := source.Get(rnic.NAKSequenceReceived) + source.Get(rnic.RNRNAKsReceived); n > causes {

@@ -88,7 +88,7 @@ func text(c matrix.Cell, ip netip.Addr, members []*member) string {
 
 // policyLines is the policy of a cell, as it stands in a group file.
 func policyLines(c matrix.Cell) (lines []string) {
-	for _, key := range []string{"repair", "nak", "on-fatal", "speak"} {
+	for _, key := range []string{"repair", "nak", "on-fatal"} {
 		lines = append(lines, key+": "+c.Get(key))
 	}
 	if c.Is("ack", "quorum") {

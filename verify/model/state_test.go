@@ -24,7 +24,7 @@ func TestStateIsWhole(t *testing.T) {
 	}{
 		{group, []string{
 			"policy", "paths", "quorum", "away", "repairState",
-			"source", "again", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "claim", "speech", "asking", "congestion",
+			"source", "again", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "claim", "asking", "congestion",
 		}},
 		{repair, []string{"legs", "tally", "retained", "gap", "guess", "lull", "pace"}},
 		{field(repair, "pace"), []string{"seenAt", "pause"}},
@@ -52,7 +52,6 @@ func TestStateIsWhole(t *testing.T) {
 		{field(field(group, "doubts"), "recopied"), []string{"some", "from", "to"}},
 		{field(group, "asking"), []string{"begun", "from", "at"}},
 		{field(group, "claim"), []string{"stands", "sent", "since"}},
-		{field(group, "speech"), []string{"quietSince", "spoken", "hole"}},
 	} {
 		var got []string
 		for i := range c.of.NumField() {
@@ -79,7 +78,6 @@ func TestEqualStatesActAlike(t *testing.T) {
 		{Losses: 1, Receivers: 2, Policy: feedback.Policy{Nak: feedback.NakLower}, Doubles: 1},
 		{Losses: 1, Receivers: 3, Policy: feedback.Policy{Ack: 2}},
 		{Crashes: 1, Losses: 1, Receivers: 2},
-		{Losses: 1, Receivers: 2, Policy: feedback.Policy{Speak: feedback.SpeakRNR}, Ticks: 1},
 		{Losses: 1, Deaths: 1, Receivers: 2, Ticks: 1, Policy: feedback.Policy{SilentAfter: 20e6, Evict: true}},
 		{Losses: 1, Fatals: 1, Receivers: 2},
 		{Read: 2, Losses: 1, Receivers: 2},

@@ -63,7 +63,7 @@ func (t *tape) open(w *World, restored string) {
 		fmt.Fprintf(&t.told, " ack=(quorum,%d)", f)
 	}
 	for _, o := range []struct{ key, value, standard string }{
-		{"nak", p.Nak.String(), "hold"}, {"on-fatal", p.OnFatal.String(), "fail"}, {"speak", p.Speak.String(), "off"},
+		{"nak", p.Nak.String(), "hold"}, {"on-fatal", p.OnFatal.String(), "fail"},
 		{"silent-after", p.SilentAfter.String(), "0s"}, {"repair", p.Repair.String(), "off"},
 		{"window", strconv.Itoa(p.RepairWindow), "0"}, {"attempts", strconv.Itoa(p.RepairAttempts), "0"},
 		{"timer", fmt.Sprintf("(%v,%v)", p.RepairTimerFloor, p.RepairTimerCap), "(0s,0s)"},

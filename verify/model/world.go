@@ -45,9 +45,6 @@ func (w World) String() string {
 	if p.OnFatal != feedback.FatalFail {
 		text += fmt.Sprintf(", fatal %v", p.OnFatal)
 	}
-	if p.Speak != feedback.SpeakOff {
-		text += ", speak"
-	}
 	if p.SilentAfter > 0 {
 		text += ", evict the silent"
 	}

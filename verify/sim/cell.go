@@ -145,7 +145,6 @@ func (d drawer) say(s *Scenario, c matrix.Cell) {
 	s.MTUBytes = must(strconv.Atoi(c.Get("mtu")))
 	s.Policy.Nak = must(feedback.ParseNak(c.Get("nak")))
 	s.Policy.OnFatal = must(feedback.ParseFatal(c.Get("on-fatal")))
-	s.Policy.Speak = must(feedback.ParseSpeak(c.Get("speak")))
 	switch c.Get("regions") {
 	case "one":
 		s.Regions = 1

@@ -56,7 +56,6 @@ type method struct {
 var policies = []method{
 	{name: "`hold`", policy: feedback.Policy{Nak: feedback.NakHold}},
 	{name: "`lower`", policy: feedback.Policy{Nak: feedback.NakLower}},
-	{name: "`hold`, `speak: rnr`", policy: feedback.Policy{Nak: feedback.NakHold, Speak: feedback.SpeakRNR}},
 	{name: "`hold`, `repair: local`", policy: feedback.Policy{Nak: feedback.NakHold, Repair: feedback.RepairLocal}},
 }
 

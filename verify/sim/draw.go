@@ -190,9 +190,6 @@ func (d drawer) policy(s *Scenario) {
 	if d.oneIn(4) {
 		s.Policy.Credits = feedback.CreditsMerge
 	}
-	if d.oneIn(3) {
-		s.Policy.Speak = feedback.SpeakRNR
-	}
 	s.Addressing = pick(d, mft.ByGroupIP, mft.ByGroupIP, mft.ByVirtualQPN, mft.BySwitchIP)
 	s.IPv6 = d.oneIn(8)
 	s.MTUBytes = 256

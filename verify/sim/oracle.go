@@ -214,8 +214,7 @@ func (w *world) checkReply(r *dataplane.Reply) {
 
 // checkSentBack fails if source h is sent back to packet n, which the box can repair. Repair gives
 // up where a receiver makes no progress, where memory is short, and where the packet was damaged. A
-// source that is silent may be sent back to the newest packet that came. The switch may speak for a
-// receiver of a quorum that nobody can help.
+// source that is silent may be sent back to the newest packet that came.
 func (w *world) checkSentBack(h *host, n int, s roce.Syndrome, psn roce.PSN) {
 	if s.IsRNR() && w.tally[SwitchCrash].Times > 0 {
 		return // for a receiver that has not answered since: nobody knows what it lacks

@@ -77,8 +77,7 @@ func (w *world) checkError(h *host, i int, status rnic.Status) {
 	case rnic.RetryExceeded:
 		ok = w.s.RetryCount < retryForEver && w.excused(h)
 	case rnic.RNRRetryExceeded:
-		speaks := w.s.Policy.Speak != feedback.SpeakOff || w.s.Policy.Repair != feedback.RepairOff
-		ok = w.s.RNRRetry < retryForEver && (w.notReadySeen() > 0 || speaks && w.excused(h))
+		ok = w.s.RNRRetry < retryForEver && (w.notReadySeen() > 0 || w.s.Policy.Repair != feedback.RepairOff && w.excused(h))
 	}
 	if !ok {
 		w.fail(Ends, "message %d of %v failed without a reason: %v", i, h, status)

@@ -173,8 +173,8 @@ func (s *Scenario) eachLink(f func(*Link)) {
 func (s *Scenario) String() string {
 	var b strings.Builder
 	p := &s.Policy
-	fmt.Fprintf(&b, "seed %d: ack %v, nak %v, on-fatal %v, speak %v, credits %v, silent after %v, evict %v\n",
-		s.Seed, p.Ack, p.Nak, p.OnFatal, p.Speak, p.Credits, p.SilentAfter, p.Evict)
+	fmt.Fprintf(&b, "seed %d: ack %v, nak %v, on-fatal %v, credits %v, silent after %v, evict %v\n",
+		s.Seed, p.Ack, p.Nak, p.OnFatal, p.Credits, p.SilentAfter, p.Evict)
 	fmt.Fprintf(&b, "%v, IPv6 %v, tagged %v, MTU %d, %d regions and %d unused ones, timeout %v, retries %d, RNR retries %d, limit %v\n",
 		s.Addressing, s.IPv6, s.Tagged, s.MTUBytes, s.Regions, s.Unused, s.ackTimeout(), s.RetryCount, s.RNRRetry, s.Limit)
 	if p.Repair != feedback.RepairOff {

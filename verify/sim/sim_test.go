@@ -13,7 +13,7 @@ import (
 // The invariants hold in some hundred seeds, in which every kind of fault and every kind of end of
 // a run occurs. make sim plays many more.
 func TestSeedsHold(t *testing.T) {
-	seeds := uint64(600)
+	seeds := uint64(1200)
 	if testing.Short() {
 		seeds = 100
 	}
