@@ -25,7 +25,7 @@
 //	follow.go        links and next hops that change; change_ports.go, ports that the config changes
 //	news.go          the data path's notes about members; turn.go, another member becomes the source
 //	progress.go      whether groups get on; senders.go and strays.go, frames that are refused;
-//	                 trouble.go, who does not get on and why
+//	                 trouble.go, who does not get on and why; silence.go, whose MAC may have changed
 //	view.go          groups as the API shows them; traffic.go, what they carry; tags.go, whose VLAN
 //	                 tags a port takes out; status.go, the box; stats.go; events.go
 //	capture.go       frames for a capture; trace.go, what would become of a frame

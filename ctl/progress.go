@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -36,6 +37,7 @@ type pace struct {
 	mending  map[groupfile.ID]mending
 	still    goodput.Standstill
 	senders  senders
+	silences silences
 	epoch    uint64 // of the PSN space: of one source, in one group of the data path
 	id       mft.GroupID
 	source   groupfile.ID
@@ -102,23 +104,31 @@ func (c *Controller) groupNames() []string {
 }
 
 // lookAtProgress tells when a group begins and ceases to be degraded, and when a receiver stalls
-// and returns.
+// and returns. The hosts of receivers that are silent are asked for their MACs.
 func (c *Controller) lookAtProgress(name string, now time.Time) {
+	for _, host := range c.lookAt(name, now) {
+		c.NextHops.Doubt(host) // asks the kernel, so c.mu is not held
+	}
+}
+
+func (c *Controller) lookAt(name string, now time.Time) (silent []netip.Addr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.groups[name]
 	if g == nil || g.published == nil {
-		return
+		return nil
 	}
 	if state, ok := c.Switch.GroupState(g.id); ok {
 		c.hear() // a source that has switched is known only now
 		c.settleTurn(g)
 		c.lookAtSenders(now, g, state)
+		silent = g.silentHosts(now, state)
 		if g.file.DegradedAfter != 0 || g.pace.isDegraded() {
 			c.measure(g, now, state)
 		}
 	}
 	c.lookAtTrouble(g)
+	return silent
 }
 
 // measure compares the progress of a group with that of before.

@@ -54,6 +54,8 @@ type NextHops interface {
 	Untrack(netip.Addr)
 	Hop(netip.Addr) nexthop.Hop
 	Settle(context.Context, []netip.Addr)
+	// Doubt makes the kernel ask again for the MAC of an address whose host is silent.
+	Doubt(netip.Addr)
 	// SetPorts sets the interfaces that are ports now. It returns the addresses whose next hop
 	// changed.
 	SetPorts(ifIndexes []int) (changed []netip.Addr)

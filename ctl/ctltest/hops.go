@@ -20,6 +20,7 @@ type Hops struct {
 	links   chan struct{}
 	ports   []int // nil: any
 	settled int
+	doubted []netip.Addr
 	// Meanwhile is called during the next Settle.
 	Meanwhile func()
 }
@@ -138,6 +139,22 @@ func (h *Hops) Settle(context.Context, []netip.Addr) {
 	if meanwhile != nil {
 		meanwhile()
 	}
+}
+
+// Doubt records the address for Doubted.
+func (h *Hops) Doubt(addr netip.Addr) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.doubted = append(h.doubted, addr)
+}
+
+// Doubted returns the addresses that were doubted since the last call, in order.
+func (h *Hops) Doubted() []netip.Addr {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	doubted := h.doubted
+	h.doubted = nil
+	return doubted
 }
 
 // Settled returns the number of calls of Settle.

@@ -9,10 +9,11 @@
 //	address ──route──▶ interface, next hop ──neighbour──▶ MAC ──bridge FDB, VLAN──▶ port, tags
 //
 // The package never sends ARP or ND itself. It asks the kernel to send them: with NTF_USE, or with
-// NUD_PROBE when the kernel's entry is complete but the bridge's entry is missing. It repeats the
-// requests regularly, because the kernel does not see the frames that rocast carries. For the same
-// reason a known hop stays known when its entry was removed only because of age. A hop changes when
-// the kernel reports something different, not when the kernel reports nothing.
+// NUD_PROBE when the kernel's entry is complete but the bridge's entry is missing. When a host is
+// silent (Doubt), the kernel has to forget its entry first, and so asks by broadcast. The package
+// repeats the requests regularly, because the kernel does not see the frames that rocast carries.
+// For the same reason a known hop stays known when its entry was removed only because of age. A hop
+// changes when the kernel reports something different, not when the kernel reports nothing.
 //
 // Read first: hop.go, then resolve.go for the walk down, then tracker.go for the handling of
 // changes.

@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// fakeKernel has the answers of a kernel. It records the requests to solicit and to probe.
+// fakeKernel has the answers of a kernel. It records the requests to solicit, to probe and to
+// forget.
 type fakeKernel struct {
 	routes     map[netip.Addr]route
 	neighbours map[string]neighbour // "ifindex ip"
@@ -17,6 +18,7 @@ type fakeKernel struct {
 	memberOf   map[int][]vlan
 	solicited  []string
 	probed     []string
+	forgotten  []string
 	asked      int              // requests for a route
 	broken     map[string]error // what "route", "link 2" and the like return instead of an answer
 }
@@ -41,6 +43,11 @@ func (k *fakeKernel) solicit(ifIndex int, ip netip.Addr) error {
 func (k *fakeKernel) probe(ifIndex int, ip netip.Addr) error {
 	k.probed = append(k.probed, fmt.Sprint(ifIndex, " ", ip))
 	return k.broken["probe"]
+}
+
+func (k *fakeKernel) forget(ifIndex int, ip netip.Addr) error {
+	k.forgotten = append(k.forgotten, fmt.Sprint(ifIndex, " ", ip))
+	return k.broken["forget"]
 }
 
 func (k *fakeKernel) link(ifIndex int) (link, error) {

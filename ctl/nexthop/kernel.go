@@ -15,6 +15,8 @@ type kernel interface {
 	// probe makes the kernel ask a usable neighbour at once whether it is still there. It does
 	// nothing if the neighbour is not usable any more.
 	probe(ifIndex int, ip netip.Addr) error
+	// forget makes the kernel forget the MAC of a neighbour. It does nothing if there is no entry.
+	forget(ifIndex int, ip netip.Addr) error
 	link(ifIndex int) (link, error)
 	// lowers returns the lower devices of a bond, by ifindex.
 	lowers(bond int) ([]link, error)
@@ -46,7 +48,7 @@ const (
 	incomplete                       // the kernel is asking
 	failed                           // nobody answered
 	usable
-	fixed // usable and never asked: a static entry, or the link has no ARP
+	fixed // usable and never asked: somebody has written it, or the link has no ARP
 )
 
 type link struct {

@@ -158,6 +158,14 @@ func (k *netlinkKernel) probe(ifIndex int, ip netip.Addr) error {
 	return err
 }
 
+func (k *netlinkKernel) forget(ifIndex int, ip netip.Addr) error {
+	err := k.NeighDel(&netlink.Neigh{LinkIndex: ifIndex, IP: ip.AsSlice()})
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
 func family(ip netip.Addr) int {
 	if ip.Is6() {
 		return unix.AF_INET6
@@ -179,8 +187,10 @@ func (k *netlinkKernel) neighbour(ifIndex int, ip netip.Addr) (neighbour, error)
 func neighbourOf(entry *netlink.Neigh) neighbour {
 	const written = netlink.NUD_PERMANENT | netlink.NUD_NOARP
 	const answered = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
+	// A routing daemon has learned such an entry elsewhere; EVPN does, where hosts answer no ARP.
+	learned := entry.Flags&netlink.NTF_EXT_LEARNED != 0 && entry.State&answered != 0
 	switch {
-	case entry.State&written != 0 && len(entry.HardwareAddr) == macBytes:
+	case (entry.State&written != 0 || learned) && len(entry.HardwareAddr) == macBytes:
 		return neighbour{mac: MAC(entry.HardwareAddr), state: fixed}
 	case entry.State&answered != 0 && len(entry.HardwareAddr) == macBytes:
 		return neighbour{mac: MAC(entry.HardwareAddr), state: usable}

@@ -25,9 +25,10 @@ type Tracker struct {
 	mu        sync.Mutex
 	targets   map[netip.Addr]*target
 	bySubject map[subject]map[netip.Addr]struct{}
-	turn      int           // position of the next target in the keep-alive round
-	hurry     int           // seconds for which unknown hops are asked for each second; see hurryFor
-	resolved  chan struct{} // closed at the next change of a finding
+	doubts    map[doubted]time.Time // of the last second
+	turn      int                   // position of the next target in the keep-alive round
+	hurry     int                   // seconds for which unknown hops are asked for each second; see hurryFor
+	resolved  chan struct{}         // closed at the next change of a finding
 }
 
 type target struct {
@@ -59,6 +60,7 @@ func newTracker(k kernel, ports []int) *Tracker {
 		resolver:  resolver{kernel: k, ports: map[int]bool{}},
 		targets:   map[netip.Addr]*target{},
 		bySubject: map[subject]map[netip.Addr]struct{}{},
+		doubts:    map[doubted]time.Time{},
 		resolved:  make(chan struct{}),
 		links:     make(chan struct{}, 1),
 	}

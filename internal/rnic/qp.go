@@ -16,6 +16,9 @@ const Never time.Duration = math.MaxInt64
 // immediate over IPv6 at path MTU 4096. A buffer of this size never grows.
 const MaxFrameBytes = 14 + 40 + 8 + roce.BTHBytes + roce.RETHBytes + roce.ImmDtBytes + maxMTUBytes + 4
 
+// SetMAC gives the queue pair's host another MAC: frames to the old one are refused from now on.
+func (q *QP) SetMAC(mac roce.MAC) { q.cfg.MAC = mac }
+
 // State is the state of a queue pair in the life cycle of verbs.
 type State uint8
 

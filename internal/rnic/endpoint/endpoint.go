@@ -29,7 +29,6 @@ var ErrClosed = errors.New("endpoint: closed")
 // Endpoint is one host: an interface, an IP address on it, memory, and queue pairs.
 type Endpoint struct {
 	ip     netip.Addr
-	mac    roce.MAC
 	link   *net.Interface
 	start  time.Time
 	socket *socket
@@ -40,6 +39,7 @@ type Endpoint struct {
 	closing sync.Once
 
 	mu       sync.Mutex // guards what follows, and the queue pairs
+	mac      roce.MAC
 	memory   rnic.Memory
 	pairs    []*QP
 	stray    rnic.Counters // of frames that are for no queue pair
@@ -108,7 +108,21 @@ func (e *Endpoint) Close() error {
 }
 
 // MAC returns the address of the interface.
-func (e *Endpoint) MAC() roce.MAC { return e.mac }
+func (e *Endpoint) MAC() roce.MAC {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mac
+}
+
+// SetMAC follows an interface that was given another MAC: its NIC takes no frames to the old one.
+func (e *Endpoint) SetMAC(mac roce.MAC) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mac = mac
+	for _, q := range e.pairs {
+		q.core.SetMAC(mac)
+	}
+}
 
 // IP returns the address of the endpoint.
 func (e *Endpoint) IP() netip.Addr { return e.ip }

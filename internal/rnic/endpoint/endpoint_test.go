@@ -368,3 +368,20 @@ func TestOwnThread(t *testing.T) {
 		t.Errorf("a closed endpoint: %v", err)
 	}
 }
+
+// A host takes what is sent to its own MAC, also when that has changed.
+func TestAnotherMAC(t *testing.T) {
+	a, b := twoHosts(t, 1500, func(c *rnic.Config) { c.Timeout, c.RetryCount = 8, 1 })
+	mac := roce.MAC{2, 0, 0, 0, 0x77, 0x77}
+	b.SetMAC(mac)
+	if b.MAC() != mac {
+		t.Errorf("it is %x", b.MAC())
+	}
+	check(t, a.qp.PostWrite(1, make([]byte, 8), remote))
+	if got := a.wait(t); got.Status != rnic.RetryExceeded {
+		t.Errorf("sent to the old MAC: %v", got.Status)
+	}
+	if c := b.Counters(); c.Get(rnic.RejectDstMAC) == 0 || c.Rejected() != c.Get(rnic.RejectDstMAC) {
+		t.Errorf("b refused %v", c.ByName())
+	}
+}

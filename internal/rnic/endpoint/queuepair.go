@@ -26,7 +26,7 @@ func (e *Endpoint) NewQP(c rnic.Config) (*QP, error) {
 	if most := e.link.MTU - headerRoom; c.MTUBytes > most {
 		return nil, fmt.Errorf("create queue pair: path MTU %d does not fit %s: at most %d", c.MTUBytes, e.link.Name, most)
 	}
-	c.MAC, c.IP = e.mac, e.ip
+	c.MAC, c.IP = e.MAC(), e.ip
 	core, err := rnic.NewQP(c, &e.memory)
 	if err != nil {
 		return nil, err
