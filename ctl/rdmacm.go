@@ -9,6 +9,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/perftest"
 )
 
 // CMUp starts to answer RDMA-CM at a group IP. The request is one item of the config key cm.
@@ -39,6 +40,11 @@ func (c *Controller) silent(ctx context.Context, hosts []netip.Addr) (notes []st
 		}
 	}
 	return notes
+}
+
+// inBand lets the CM proxy understand the messages of perftest.
+func inBand(groupIP, source netip.Addr, receivers []netip.Addr) cm.Talk {
+	return perftest.NewInBand(groupIP, source, receivers)
 }
 
 func (c *Controller) cmUp(config cm.Config) error {

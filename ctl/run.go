@@ -23,7 +23,7 @@ func New(parts Parts) *Controller {
 	c.perftest = perftest.New(perftest.Options{
 		Groups: helperGroups{c}, Addresses: helperAddresses{c}, Log: c.Log, Bounds: c.Bounds,
 	})
-	c.cm = cm.New(cm.Options{Groups: helperGroups{c}, Addresses: helperAddresses{c}, Log: c.Log, Bounds: c.Bounds})
+	c.cm = cm.New(cm.Options{Groups: helperGroups{c}, Addresses: helperAddresses{c}, Log: c.Log, Bounds: c.Bounds, Talk: inBand})
 	c.ports = ports.New(parts.Switch.Ports())
 	c.ports.LogChanges(c.Log, nil)
 	for _, n := range c.Neighbours {

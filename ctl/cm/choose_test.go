@@ -14,7 +14,7 @@ import (
 func TestPrivateDataOnTheWire(t *testing.T) {
 	c := testConfig("b", "c")
 	c.Choose = true
-	m := newMachine(c, newWays(), testSeed, usual, time.Time{})
+	m := newMachine(c, newWays(), inBand, testSeed, usual, time.Time{})
 	req := testREQ(hostIPs["a"], 1, 2, 3, 4)
 	copy(req.PrivateData[wire.IPHeaderBytes:], make([]byte, 56))
 	list, err := hex.DecodeString("0a4d0003" + "0a4d0002")
@@ -30,7 +30,7 @@ func TestPrivateDataOnTheWire(t *testing.T) {
 		c.Receivers = append(c.Receivers, netip.AddrFrom4([4]byte{10, 78, 0, byte(i)}))
 		copy(req.PrivateData[36+4*i:], []byte{10, 78, 0, byte(i)})
 	}
-	if got := newMachine(c, newWays(), testSeed, usual, time.Time{}).receivers(req); !slices.Equal(got, c.Receivers) {
+	if got := newMachine(c, newWays(), inBand, testSeed, usual, time.Time{}).receivers(req); !slices.Equal(got, c.Receivers) {
 		t.Errorf("receivers %v, want all 14", got)
 	}
 	region, err := hex.DecodeString("00007f0000001000" + "00001234" + "04000000")
@@ -51,7 +51,7 @@ func FuzzReceivers(f *testing.F) {
 	c := testConfig("b", "c", "d")
 	c.Choose = true
 	f.Fuzz(func(t *testing.T, list []byte) {
-		m := newMachine(c, newWays(), testSeed, usual, time.Time{})
+		m := newMachine(c, newWays(), inBand, testSeed, usual, time.Time{})
 		req := testREQ(hostIPs["a"], 1, 2, 3, 4)
 		clear(req.PrivateData[wire.IPHeaderBytes:])
 		copy(req.PrivateData[wire.IPHeaderBytes:], list)

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/rocast/rocast/ctl/perftest"
+	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/roce"
 	wire "github.com/rocast/rocast/roce/cm"
 )
@@ -81,12 +81,12 @@ type connection struct {
 	state     State
 	source    *side
 	receivers []*side
-	sides     []*side        // source and receivers
-	qpn       roce.QPN       // of the group: every side has it as its peer
-	rep       *wire.REP      // merged from those of the receivers
-	group     string         // name of the group; "": none was made
-	keys      *perftest.Keys // of a queue pair of perftest
-	making    bool           // the group may come into being after the connection has ended
+	sides     []*side       // source and receivers
+	qpn       roce.QPN      // of the group: every side has it as its peer
+	rep       *wire.REP     // merged from those of the receivers
+	group     string        // name of the group; "": none was made
+	keys      *groupip.Keys // of a queue pair of perftest
+	making    bool          // the group may come into being after the connection has ended
 
 	deadline  time.Duration // of the state; 0: none
 	mra       time.Duration // when the source is asked to wait

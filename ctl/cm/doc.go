@@ -13,8 +13,8 @@
 // Programs of perftest with -R first make a control connection, on which both sides SEND their
 // parameters. It belongs to no group: the box is the peer of every host there (line.go). Each
 // message of the source goes to all receivers, and when all have answered the source gets one
-// answer, in which the keys name the group's memory (ctl/perftest/inband.go). The group of the
-// transfer is made when the receivers' keys are known (run.go): the source cannot WRITE before.
+// answer, in which the keys name the group's memory; a [Talk] knows these messages. The group of
+// the transfer is made when the receivers' keys are known (run.go): the source cannot WRITE before.
 //
 // Read first: config.go, then machine.go and connection.go.
 package cm

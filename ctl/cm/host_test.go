@@ -51,7 +51,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, c Config) *world {
-	w := &world{t: t, m: newMachine(c, newWays(), testSeed, usual, time.Time{}), groups: map[string]bool{}}
+	w := &world{t: t, m: newMachine(c, newWays(), inBand, testSeed, usual, time.Time{}), groups: map[string]bool{}}
 	for i, ip := range append([]netip.Addr{hostIPs["a"]}, c.Receivers...) {
 		n := uint32(i + 1)
 		w.hosts = append(w.hosts, &host{world: w, ip: ip, index: n, guid: uint64(n), qpn: roce.QPN(0x10 * n), psn: roce.PSN(1000 * n), state: "idle", on: map[string]func(*host){}})
@@ -345,7 +345,7 @@ func TestBounds(t *testing.T) {
 	for len(many.Receivers) < groupip.MaxReceivers {
 		many.Receivers = append(many.Receivers, many.Receivers[0])
 	}
-	wide := newMachine(many, newWays(), testSeed, usual, time.Time{})
+	wide := newMachine(many, newWays(), inBand, testSeed, usual, time.Time{})
 	for i := range uint32(maxSides/groupip.MaxReceivers + 1) {
 		if i == 0 {
 			wide.Step(0, Heard{hostIPs["a"], wire.MAD{Message: testREQ(hostIPs["a"], 1000, 1, 1000, 0)}})
@@ -392,7 +392,7 @@ func TestBounds(t *testing.T) {
 
 // A comm ID is never 0, which means none, and never that of another connection.
 func TestTheCommIDsOfTheBox(t *testing.T) {
-	m := newMachine(testConfig("b"), newWays(), seed{commID: 1<<32 - 2}, usual, time.Time{})
+	m := newMachine(testConfig("b"), newWays(), inBand, seed{commID: 1<<32 - 2}, usual, time.Time{})
 	m.byID[2] = &side{}
 	for _, want := range []uint32{1<<32 - 1, 1, 3} {
 		if s := m.newSide(&connection{}, hostIPs["b"]); s.pair.Local != want || m.byID[want] != s {
@@ -404,7 +404,7 @@ func TestTheCommIDsOfTheBox(t *testing.T) {
 // A group's QPN is none that the protocol reserves, and comes again when all others were used.
 func TestTheQPNsOfGroups(t *testing.T) {
 	for last, want := range map[roce.QPN]roce.QPN{0: 0x100, 0xFF: 0x100, 0x100: 0x101, 0xFFFFFD: 0xFFFFFE, 0xFFFFFE: 0x100, 0xFFFFFF: 0x100} {
-		m := newMachine(testConfig("b"), newWays(), seed{qpn: last}, usual, time.Time{})
+		m := newMachine(testConfig("b"), newWays(), inBand, seed{qpn: last}, usual, time.Time{})
 		if got := m.nextQPN(); got != want {
 			t.Errorf("behind %#x comes %#x, want %#x", uint32(last), uint32(got), uint32(want))
 		}

@@ -67,6 +67,7 @@ type seed struct {
 type Machine struct {
 	config Config
 	ways   Ways
+	talk   NewTalk
 	seed   seed
 	start  time.Time
 	limits limits
@@ -96,9 +97,9 @@ type Ways interface {
 	Release(host netip.Addr)
 }
 
-func newMachine(c Config, ways Ways, s seed, l limits, start time.Time) *Machine {
+func newMachine(c Config, ways Ways, talk NewTalk, s seed, l limits, start time.Time) *Machine {
 	return &Machine{
-		config: c, ways: ways, seed: s, limits: l, start: start,
+		config: c, ways: ways, talk: talk, seed: s, limits: l, start: start,
 		conns: map[uint64]*connection{}, busy: map[uint64]*connection{}, byKey: map[sourceKey]*connection{}, byID: map[uint32]*side{}, lines: map[lineKey]*side{},
 	}
 }

@@ -33,6 +33,7 @@ type Options struct {
 	Addresses Addresses
 	Log       *zap.Logger
 	Bounds    *bounds.Book
+	Talk      NewTalk
 }
 
 // Addresses adds group IPs to the box.
@@ -77,7 +78,7 @@ func (p *Proxy) start(c Config) (*service, error) {
 		config: c, options: p.options, limits: p.limits, socket: socket, release: release, began: time.Now(),
 		log: p.options.Log.With(zap.Stringer("groupIP", c.GroupIP)), changed: make(chan struct{}, 1),
 	}
-	s.machine = newMachine(c, p.options.Groups, randomSeed(), p.limits, s.began)
+	s.machine = newMachine(c, p.options.Groups, p.options.Talk, randomSeed(), p.limits, s.began)
 	s.alarm = time.AfterFunc(time.Hour, func() { s.step(nil) })
 	s.tasks.Go(s.listen)
 	return s, nil

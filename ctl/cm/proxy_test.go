@@ -148,7 +148,7 @@ func newLabAt(t *testing.T, group netip.Addr, boxIP string, hosts []netip.Addr) 
 	l.a, l.r = sockets[0], sockets[1:]
 	core, logs := observer.New(zap.InfoLevel)
 	l.logs = logs
-	l.proxy = New(Options{Groups: l.box, Addresses: l.box, Log: zap.New(core)})
+	l.proxy = New(Options{Groups: l.box, Addresses: l.box, Log: zap.New(core), Talk: inBand})
 	l.proxy.limits.goodbye = 100 * time.Millisecond
 	t.Cleanup(l.proxy.Close)
 	c := testConfig()

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/rocast/rocast/ctl/perftest"
+	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/roce"
 	wire "github.com/rocast/rocast/roce/cm"
 )
@@ -12,17 +12,35 @@ import (
 // run is one run of perftest with -R. Its first connection is the control connection, on which the
 // programs exchange parameters by SENDs, in both directions, before and after the transfer. The box
 // itself is the peer of every host there: it answers each host as a NIC would, and passes on what
-// perftest.InBand makes of the messages. So no group is needed for it, and no receiver's SEND
+// a [Talk] makes of the messages. So no group is needed for it, and no receiver's SEND
 // enters the data path. The further connections are the queue pairs of the transfer. The group of
 // each is made when the receivers' keys are known, and the source has its answer when the group is
 // there.
 type run struct {
-	talk    *perftest.InBand
+	talk    Talk
 	control *connection
 	data    []*connection
 	answers map[*side][]byte // of the receivers to the source's newest message; nil: it has its answer
 	held    []byte           // an answer that waits for a group
 }
+
+// Talk is what the sides of one run of perftest say to each other. It knows the messages and does
+// no I/O; its errors are sentences that say which side is to do what.
+type Talk interface {
+	// Connected notes that a queue pair of the source is connected, with the group QPN as its peer.
+	Connected(client, group roce.QPN)
+	// ExpectsConnections reports whether the source connects its queue pairs now.
+	ExpectsConnections() bool
+	// Ask takes a message of the source, and returns what every receiver is to hear.
+	Ask(message []byte) (forward []byte, err error)
+	// Answer takes the answers of all receivers to the newest message, in the order in which
+	// NewTalk was told the receivers, and returns the answer for the source. keys is not nil if the
+	// group of a queue pair has to be there before the source has that answer.
+	Answer(answers [][]byte) (answer []byte, keys *groupip.Keys, err error)
+}
+
+// NewTalk returns the Talk of a run that begins.
+type NewTalk func(groupIP, source netip.Addr, receivers []netip.Addr) Talk
 
 // Received is a packet of a host on a connection on which the box talks.
 type Received struct {
@@ -47,7 +65,7 @@ func (m *Machine) enter(c *connection) {
 	switch {
 	case m.config.Memory != Perftest:
 	case m.run == nil:
-		m.run = &run{talk: perftest.NewInBand(m.config.GroupIP, c.key.addr, m.config.Receivers), control: c}
+		m.run = &run{talk: m.talk(m.config.GroupIP, c.key.addr, m.config.Receivers), control: c}
 	default:
 		m.run.data = append(m.run.data, c)
 	}
@@ -168,7 +186,7 @@ func (m *Machine) answerSource() {
 }
 
 // makeFor makes the group of a queue pair whose keys are known.
-func (m *Machine) makeFor(keys *perftest.Keys) error {
+func (m *Machine) makeFor(keys *groupip.Keys) error {
 	for _, c := range m.run.data {
 		if c.source.qpn != keys.Client || c.state >= Ending {
 			continue

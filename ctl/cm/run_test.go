@@ -11,9 +11,15 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/roce"
 	wire "github.com/rocast/rocast/roce/cm"
 )
+
+// inBand is the real understanding of perftest's messages.
+func inBand(groupIP, source netip.Addr, receivers []netip.Addr) Talk {
+	return perftest.NewInBand(groupIP, source, receivers)
+}
 
 // theatre plays runs of perftest with -R between hosts and a machine, in virtual time. It loses one
 // message of RDMA-CM, or one packet, or hands it over twice.
@@ -70,7 +76,7 @@ type joint struct {
 func newTheatre(t *testing.T, receivers ...string) *theatre {
 	config := testConfig(receivers...)
 	config.Memory = Perftest
-	th := &theatre{t: t, m: newMachine(config, newWays(), testSeed, usual, time.Time{}), actors: map[netip.Addr]*actor{}, groups: map[string]*groupfile.File{}}
+	th := &theatre{t: t, m: newMachine(config, newWays(), inBand, testSeed, usual, time.Time{}), actors: map[netip.Addr]*actor{}, groups: map[string]*groupfile.File{}}
 	for name, ip := range hostIPs {
 		th.actors[ip] = &actor{theatre: th, ip: ip, index: uint32(name[0]-'a') + 1, conns: map[uint32]*joint{}}
 	}

@@ -124,7 +124,7 @@ func TestDownWaitsForAGroup(t *testing.T) {
 // The alarm rings when something is due, and not before.
 func TestTheAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(testConfig("b"), newWays(), testSeed, usual, time.Now())
+		m := newMachine(testConfig("b"), newWays(), inBand, testSeed, usual, time.Now())
 		s := &service{machine: m, began: time.Now(), log: zap.NewNop(), changed: make(chan struct{}, 1)}
 		rings := 0
 		s.alarm = time.AfterFunc(time.Hour, func() {

@@ -172,7 +172,7 @@ func (s *story) begin(d *datadriven.TestData) {
 	}
 	c.Policy = policyOf(s.t, keys)
 	*s = story{t: s.t, ways: newWays(), tids: map[string]uint64{}, ids: map[string]wire.Pair{}}
-	s.m = newMachine(c, s.ways, testSeed, usual, time.Time{})
+	s.m = newMachine(c, s.ways, inBand, testSeed, usual, time.Time{})
 }
 
 // policyOf returns the policy of a service whose item in the config has these keys besides.

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -19,13 +19,6 @@ type InBand struct {
 	qps       map[roce.QPN]*queuePair // by the client's QPN
 	isBegun   bool                    // the client has said its version
 	asked     []byte                  // the client's newest message
-}
-
-// Keys is what the keys of a queue pair say for the first time.
-type Keys struct {
-	Client  roce.QPN          // the client's queue pair
-	Memory  mft.VirtualRegion // to which the client may WRITE
-	Regions []mft.Region      // of the receivers
 }
 
 // NewInBand returns a run that begins.
@@ -80,7 +73,7 @@ func (b *InBand) Ask(message []byte) ([]byte, error) {
 // Answer takes the receivers' answers to the newest message, and returns the answer for the client.
 // keys is not nil if the client may WRITE as soon as it has that answer: the group has to be there
 // before.
-func (b *InBand) Answer(answers [][]byte) (answer []byte, keys *Keys, err error) {
+func (b *InBand) Answer(answers [][]byte) (answer []byte, keys *groupip.Keys, err error) {
 	for i, a := range answers {
 		if len(a) != len(b.asked) {
 			return nil, nil, refuse("%s answers %d bytes with %d; run the same perftest on all sides", b.receiverName(i), len(b.asked), len(a))
@@ -105,7 +98,7 @@ func (b *InBand) Answer(answers [][]byte) (answer []byte, keys *Keys, err error)
 }
 
 // smallestMTU only says what the programs print: the path MTU of a queue pair is that of its REQ.
-func (b *InBand) smallestMTU(answers [][]byte) ([]byte, *Keys, error) {
+func (b *InBand) smallestMTU(answers [][]byte) ([]byte, *groupip.Keys, error) {
 	least := maxMTU
 	for i, a := range answers {
 		its, err := parseMTU(a)
@@ -117,7 +110,7 @@ func (b *InBand) smallestMTU(answers [][]byte) ([]byte, *Keys, error) {
 	return least.message(), nil, nil
 }
 
-func (b *InBand) answerKey(answers [][]byte) ([]byte, *Keys, error) {
+func (b *InBand) answerKey(answers [][]byte) ([]byte, *groupip.Keys, error) {
 	asked, _, _ := parseBinaryKey(b.asked)
 	q := b.qps[asked.QPN]
 	if q == nil { // queue pair 0
@@ -125,7 +118,7 @@ func (b *InBand) answerKey(answers [][]byte) ([]byte, *Keys, error) {
 	}
 	var said []key
 	var rest [2][]byte
-	keys := &Keys{Client: asked.QPN, Memory: q.memory()}
+	keys := &groupip.Keys{Client: asked.QPN, Memory: q.memory()}
 	for i, a := range answers {
 		k, its, err := parseBinaryKey(a)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/internal/captures"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
@@ -53,7 +54,7 @@ func binaryKey(t testing.TB, b []byte) key {
 }
 
 // passOn hands over a message of the client, and the same answer of both receivers.
-func passOn(t testing.TB, b *InBand, message, answer []byte) (forward, merged []byte, keys *Keys) {
+func passOn(t testing.TB, b *InBand, message, answer []byte) (forward, merged []byte, keys *groupip.Keys) {
 	t.Helper()
 	forward, err := b.Ask(message)
 	if err != nil {
