@@ -69,7 +69,7 @@ func (c *Core) HandleTrain(now feedback.Tick, t *mft.Table, f *Frame, behind []F
 			return Reason(feedback.Forwarded), n - 1
 		}
 	}
-	st, rearranged := c.state(now, g, out)
+	st, rearranged := c.adopt(now, g, out)
 	r = c.decide(now, st, f, out)
 	st.counts[r]++
 	if r.Refuses() {
@@ -78,13 +78,14 @@ func (c *Core) HandleTrain(now feedback.Tick, t *mft.Table, f *Frame, behind []F
 	if rearranged {
 		c.timer(now, st, out) // a path that left may have held the minimum down
 	}
-	c.settle(now, st, r, 1, out)
-	c.follow(now, st, out)
+	c.reconsider(now, st, r, 1, out)
+	c.conclude(now, st, out)
 	return r, 0
 }
 
-// follow comes after every event of a group that may change what is in flight, or what is retained.
-func (c *Core) follow(now feedback.Tick, st *state, out *Outputs) {
+// conclude comes after every event of a group that may change what is in flight, or what is
+// retained.
+func (c *Core) conclude(now feedback.Tick, st *state, out *Outputs) {
 	if st.held != nil {
 		c.keepUp(now, st, out)
 	}
@@ -195,7 +196,7 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	var outcome feedback.Outcome
 	next, copies := st.merge.NextPSN(), len(out.Copies)
 	c.acts, outcome = st.merge.Step(now, ev, c.acts[:0])
-	st.count(outcome, next, v.PayloadBytes)
+	st.countData(outcome, next, v.PayloadBytes)
 	if outcome != feedback.OutsideWindow {
 		st.mark(f.Port, v, head)
 	}
@@ -368,7 +369,7 @@ func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
 	c.sync(now, st, out)
 	c.acts, _ = st.merge.Step(now, feedback.Event{Kind: feedback.Timer}, c.acts[:0])
 	c.perform(st, nil, out)
-	c.settle(now, st, Reason(feedback.Absorbed), 1, out)
+	c.reconsider(now, st, Reason(feedback.Absorbed), 1, out)
 }
 
 // Adopt makes g the version of its group by which frames are merged, as the first frame of g would,
@@ -376,16 +377,18 @@ func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
 // group back. From then on Tick does not look at the engine for this group, so Adopt itself lets
 // the group wait for the answers to what the engine carried last.
 func (c *Core) Adopt(now feedback.Tick, g *mft.Group, out *Outputs) {
-	st, rearranged := c.state(now, g, out)
+	st, rearranged := c.adopt(now, g, out)
 	if rearranged {
 		c.timer(now, st, out)
 	}
-	c.follow(now, st, out)
+	c.conclude(now, st, out)
 }
 
-// state returns the merging state of g's group, and says whether its paths were rearranged. A new
-// version of a group takes the state over: a next hop has changed, or members have joined or left.
-func (c *Core) state(now feedback.Tick, g *mft.Group, out *Outputs) (st *state, rearranged bool) {
+// adopt makes g the version of its group, and returns the group's merging state, which is new where
+// the group is. The state goes on where a next hop has changed, or members have joined or left;
+// rearranged reports whether it has other paths than before. Where the engine has the old version,
+// adopt disarms it first.
+func (c *Core) adopt(now feedback.Tick, g *mft.Group, out *Outputs) (st *state, rearranged bool) {
 	st = c.stateOf(g.ID)
 	switch {
 	case st != nil && st.group == g:

@@ -176,15 +176,15 @@ var (
 func (c *Core) sync(now feedback.Tick, st *state, out *Outputs) {
 	if st.fan.at.Armed {
 		did := c.endMerge(st)
-		c.learn(now, st, c.fanOut.Load(st.group.ID), did, out)
+		c.takeIn(now, st, c.fanOut.Load(st.group.ID), did, out)
 	}
 }
 
 // look takes in what the engine did, between two events of a group.
 func (c *Core) look(now feedback.Tick, st *state, out *Outputs) {
 	c.sync(now, st, out)
-	c.settle(now, st, Reason(feedback.Absorbed), 1, out)
-	c.follow(now, st, out)
+	c.reconsider(now, st, Reason(feedback.Absorbed), 1, out)
+	c.conclude(now, st, out)
 }
 
 // precede comes before data of a member of the group, and never before a frame of anybody else:
@@ -199,11 +199,11 @@ func (c *Core) precede(now feedback.Tick, st *state, sender int, out *Outputs) {
 	c.sync(now, st, out)
 }
 
-// settle follows every event of the group. It takes an armed group back if the group is no longer
-// plain, if a path has left to which the engine sends, or if the block's answers are no longer what
-// the receivers send. It notes a group for Arm that has been plain for long enough; the event was
-// so many packets.
-func (c *Core) settle(now feedback.Tick, st *state, r Reason, packets int, out *Outputs) {
+// reconsider follows every event of the group. It takes an armed group back if the group is no
+// longer plain, if a path has left to which the engine sends, or if the block's answers are no
+// longer what the receivers send. It notes a group for Arm that has been plain for long enough; the
+// event was so many packets.
+func (c *Core) reconsider(now feedback.Tick, st *state, r Reason, packets int, out *Outputs) {
 	switch f := &st.fan; {
 	case c.fanOut == nil:
 	case f.at.Armed && st.merge.Plain() != f.paths:
@@ -236,14 +236,14 @@ func (c *Core) settle(now feedback.Tick, st *state, r Reason, packets int, out *
 func (c *Core) takeBack(now feedback.Tick, st *state, out *Outputs) {
 	if st.fan.at.Armed {
 		did := c.endMerge(st)
-		c.learn(now, st, c.fanOut.Disarm(st.group.ID), did, out)
+		c.takeIn(now, st, c.fanOut.Disarm(st.group.ID), did, out)
 	}
 }
 
-// learn reports to the merging the packets that the engine carried, and then the ACKs that it
+// takeIn reports to the merging the packets that the engine carried, and then the ACKs that it
 // merged. w is the engine's progress. The group may have stopped being plain since the last look at
 // the engine. A NAK that waits for the source to come further may then be due.
-func (c *Core) learn(now feedback.Tick, st *state, w FanWord, did folding, out *Outputs) {
+func (c *Core) takeIn(now feedback.Tick, st *state, w FanWord, did folding, out *Outputs) {
 	f := &st.fan
 	was := f.at
 	f.at = w
@@ -381,9 +381,9 @@ func (f *fanState) needMore() {
 	f.need = max(f.need, min(2*f.need, calmPacketsMax))
 }
 
-// Arm arms the groups that settle has noted. It is called when all copies are sent, so that no copy
-// of the engine overtakes them. A group that loses its place may lose what a receiver needs, and
-// what follows from that is appended to out.
+// Arm arms the groups that reconsider has noted. It is called when all copies are sent, so that no
+// copy of the engine overtakes them. A group that loses its place may lose what a receiver needs,
+// and what follows from that is appended to out.
 func (c *Core) Arm(now feedback.Tick, out *Outputs) {
 	for _, st := range c.armable {
 		f := &st.fan
@@ -500,7 +500,7 @@ func (c *Core) giveWay(now feedback.Tick, st *state, want Want, out *Outputs) bo
 		return false
 	}
 	c.leave(now, st, out)
-	c.follow(now, st, out)
+	c.conclude(now, st, out)
 	return true
 }
 
@@ -509,7 +509,7 @@ func (c *Core) giveWay(now feedback.Tick, st *state, want Want, out *Outputs) bo
 func (c *Core) empties(now feedback.Tick, st *state, out *Outputs) bool {
 	if st.held.inEngine == 0 {
 		c.takeBack(now, st, out)
-		c.follow(now, st, out)
+		c.conclude(now, st, out)
 	}
 	return st.held.inEngine == 0
 }

@@ -48,7 +48,7 @@ func TestCarriedMessagesAreCountedOnce(t *testing.T) {
 		{PSN: 2, Messages: 1, Inside: true, Armed: true}, {PSN: 2, Messages: 1, Inside: true, Armed: true},
 		{PSN: 7, Messages: 4, Armed: true}, {PSN: 9, Messages: 5},
 	} {
-		c.learn(0, st, w, folding{}, &Outputs{})
+		c.takeIn(0, st, w, folding{}, &Outputs{})
 		if got := st.merge.Messages(); got != w.Messages || st.merge.NextPSN() != w.PSN || st.merge.Inside() != w.Inside {
 			t.Errorf("%+v: %d messages, next PSN %d, inside a message: %v", w, got, st.merge.NextPSN(), st.merge.Inside())
 		}
@@ -65,7 +65,7 @@ func TestTheLimitFollowsTheEngine(t *testing.T) {
 	look := func(psn roce.PSN, armed bool, want ...roce.PSN) {
 		t.Helper()
 		engine.set = nil
-		c.learn(0, st, FanWord{PSN: psn, Armed: armed}, folding{}, out)
+		c.takeIn(0, st, FanWord{PSN: psn, Armed: armed}, folding{}, out)
 		if !slices.Equal(engine.set, want) {
 			t.Errorf("at %d the limit becomes %d, want %d", psn, engine.set, want)
 		}

@@ -20,7 +20,7 @@ func newRecent(paths int) recent {
 	return recent{now: make([]uint32, paths), before: make([]uint32, paths)}
 }
 
-func (r *recent) count(path int) { r.now[path]++ }
+func (r *recent) add(path int) { r.now[path]++ }
 
 // at makes the present minute the one of now.
 func (r *recent) at(now feedback.Tick) {

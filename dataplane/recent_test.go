@@ -19,19 +19,19 @@ func TestRecentForgets(t *testing.T) {
 	}
 	at(0, "[0 0]")
 	for range 60 {
-		r.count(0)
+		r.add(0)
 	}
 	at(59, "[60 0]")
 	at(60, "[60 0]")
-	r.count(1)
+	r.add(1)
 	at(75, "[45 1]")
 	at(119, "[1 1]")
 	at(120, "[0 1]")
 	at(150, "[0 0]")
-	r.count(1)
+	r.add(1)
 	at(150, "[0 1]")
 	at(239, "[0 0]")
-	r.count(0)
+	r.add(0)
 	at(300, "[0 0]") // two minutes after the one that had begun
 }
 
@@ -39,10 +39,10 @@ func TestRecentForgets(t *testing.T) {
 func TestRecentIsRearranged(t *testing.T) {
 	r := newRecent(3)
 	r.at(recently)
-	r.count(0)
-	r.count(2)
+	r.add(0)
+	r.add(2)
 	r.at(2 * recently)
-	r.count(2)
+	r.add(2)
 	r.rearrange([]int{2, -1, 1, 0})
 	const half = recently * 5 / 2
 	if got := fmt.Sprint(r.last(2*recently), r.last(half)); got != "[2 0 0 1] [1 0 0 0]" {
@@ -55,7 +55,7 @@ func TestRecentAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		now += recently / 2
 		r.at(now)
-		r.count(1)
+		r.add(1)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

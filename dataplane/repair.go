@@ -140,16 +140,16 @@ func (c *Core) makeRoom(now feedback.Tick, st *state, f *Frame, out *Outputs) {
 		if !r.fits(f) && r.slots[r.oldest].owner == owner {
 			c.lose(now, owner, r.slots[r.oldest].frame.Original.PSN, &c.repair.counts.NoMemory, out)
 		}
-		c.settle(now, owner, Reason(feedback.Absorbed), 1, out)
+		c.reconsider(now, owner, Reason(feedback.Absorbed), 1, out)
 		if owner != st {
-			c.follow(now, owner, out)
+			c.conclude(now, owner, out)
 		}
 	}
 }
 
 // lose tells the merging of a group that its packets up to psn are not retained any more. A repair
-// that needs one of them ends. It is an event of the group as any other: settle and follow come
-// behind it.
+// that needs one of them ends. It is an event of the group as any other: reconsider and conclude
+// come behind it.
 func (c *Core) lose(now feedback.Tick, st *state, psn roce.PSN, count *uint64, out *Outputs) {
 	c.sync(now, st, out)
 	*count++
@@ -194,7 +194,7 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 	counts.Sent++
 	st.traffic.copied(1, s.frame.View.PayloadBytes)
 	h.recent.at(c.repair.now)
-	h.recent.count(a.Path)
+	h.recent.add(a.Path)
 	again := Repair{Copy: Copy{Again: true, AckReq: a.AckReq, First: a.PSN == st.merge.Acked(a.Path).Next()}, Frame: &s.frame}
 	st.fillIn(&again.Copy, a)
 	out.Repairs = append(out.Repairs, again)
@@ -263,15 +263,15 @@ func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 		count := h.lost
 		h.lost = nil
 		c.lose(now, st, h.lostPSN, count, out)
-		c.settle(now, st, Reason(feedback.Absorbed), 1, out)
+		c.reconsider(now, st, Reason(feedback.Absorbed), 1, out)
 	}
 	for n := len(c.repair.robbed); n > 0; n = len(c.repair.robbed) {
 		other := c.repair.robbed[n-1]
 		c.repair.robbed = c.repair.robbed[:n-1]
-		c.follow(now, other, out)
+		c.conclude(now, other, out)
 	}
 	c.repair.retained.releaseBelow(h, st.merge.Oldest())
-	c.count(st)
+	c.countRepairs(st)
 	c.extend(st)
 	c.await(now, st)
 }
@@ -290,8 +290,8 @@ func (s *Switch) RepairMemory() (sum RepairMemory) {
 	return sum
 }
 
-// count adds what the merging counted since the last call.
-func (c *Core) count(st *state) {
+// countRepairs adds what the merging counted since the last call.
+func (c *Core) countRepairs(st *state) {
 	now, was := st.merge.RepairTally(), &st.held.tally
 	c.repair.counts.Probes += now.Probes - was.Probes
 	c.repair.counts.Called += now.Called - was.Called

@@ -57,7 +57,7 @@ func (r *rotation) turn(now, period feedback.Tick, serve func(*state)) (some boo
 func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 	timed := c.timed.turn(now, feedback.TimerPeriod, func(st *state) {
 		c.timer(now, st, out)
-		c.follow(now, st, out) // a path may have been evicted
+		c.conclude(now, st, out) // a path may have been evicted
 	})
 	asked := c.asking.turn(now, feedback.AskPeriod, func(st *state) { c.askAgain(now, st, out) })
 	waiting := c.serveWaiting(now, out)

@@ -126,7 +126,7 @@ func (c *Core) surrender(now feedback.Tick, st *state, out *Outputs) {
 	need := st.fan.need
 	c.takeBack(now, st, out)
 	st.fan.unheard, st.fan.need = false, need
-	c.follow(now, st, out)
+	c.conclude(now, st, out)
 }
 
 // open adds a tap. Groups that it captures leave the engine.

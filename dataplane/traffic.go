@@ -45,9 +45,9 @@ type tally struct {
 	refusedQPN roce.QPN
 }
 
-// count counts a data packet of the active source and its copies. next was the PSN after the newest
-// packet before.
-func (st *state) count(outcome feedback.Outcome, next roce.PSN, payload int) {
+// countData counts a data packet of the active source. next was the PSN after the newest packet
+// before.
+func (st *state) countData(outcome feedback.Outcome, next roce.PSN, payload int) {
 	if outcome != feedback.Forwarded {
 		return
 	}

@@ -42,8 +42,8 @@ func (c *Core) train(now feedback.Tick, g *mft.Group, f *Frame, behind []Frame, 
 			c.retain(now, st, &behind[i], feedback.Forwarded, false, out)
 		}
 	}
-	c.settle(now, st, Reason(feedback.Forwarded), n, out)
-	c.follow(now, st, out)
+	c.reconsider(now, st, Reason(feedback.Forwarded), n, out)
+	c.conclude(now, st, out)
 	return n
 }
 

@@ -122,7 +122,7 @@ func (c *Core) askAgain(now feedback.Tick, st *state, out *Outputs) {
 		return
 	}
 	c.askFor(now, st, w.path, out)
-	c.follow(now, st, out)
+	c.conclude(now, st, out)
 }
 
 // keepsBehind keeps a packet of the member that waits, if it follows those that are kept.

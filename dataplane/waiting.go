@@ -125,7 +125,7 @@ func (c *Core) serveWaiting(now feedback.Tick, out *Outputs) (some bool) {
 		if st.merge.Waiting() || st.fan.at.Armed {
 			c.timer(now, st, out)
 			st.fan.looked(now)
-			c.follow(now, st, out) // which awaits what comes next
+			c.conclude(now, st, out) // which awaits what comes next
 		}
 	}
 	return some

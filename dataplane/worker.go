@@ -425,19 +425,19 @@ func (w *Worker) enqueue(f *Frame, behind []Frame, k int) {
 // flush sends everything that was collected. Repairs go last, because a retained frame may be one
 // whose copies were collected as well, and a frame occurs in a lane at most once.
 func (w *Worker) flush() {
-	w.sendCopies()
+	w.sendCollected()
 	repairs := w.out.Repairs
 	w.out.Reset()
 	for i := range repairs {
 		if len(w.out.Copies) == cap(w.out.Copies) {
-			w.sendCopies()
+			w.sendCollected()
 			w.out.Reset()
 		}
 		w.out.Copies = append(w.out.Copies, repairs[i].Copy)
 		w.enqueue(repairs[i].Frame, nil, len(w.out.Copies)-1)
 	}
 	if len(repairs) > 0 {
-		w.sendCopies()
+		w.sendCollected()
 		w.out.Reset()
 	}
 	if len(w.core.taps) > 0 {
@@ -456,8 +456,8 @@ func (w *Worker) begin() int {
 	return int(uint64(w.turns) * uint64(len(w.touched)) >> 32)
 }
 
-// sendCopies sends replies, the copies of all lanes, and notes.
-func (w *Worker) sendCopies() {
+// sendCollected sends replies, the copies of all lanes, and notes.
+func (w *Worker) sendCollected() {
 	w.sendReplies()
 	at, lanes := w.begin(), len(w.touched)
 	for i := range lanes {

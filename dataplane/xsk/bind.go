@@ -106,8 +106,8 @@ func explainBind(err error, config SocketConfig, sharesZeroCopy bool) error {
 	return fmt.Errorf("bind: %w", err)
 }
 
-// settle reads the mode that the socket obtained and fixes its discipline.
-func (s *Socket) settle(config SocketConfig) error {
+// readMode reads the mode that the socket obtained and fixes its discipline.
+func (s *Socket) readMode(config SocketConfig) error {
 	var options uint32 // struct xdp_options
 	_, err := getsockopt(s.fd, unix.XDP_OPTIONS, &options)
 	if err != nil {

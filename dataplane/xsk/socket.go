@@ -95,7 +95,7 @@ func (s *Socket) open(config SocketConfig) error {
 	}
 	err := s.bind(config)
 	if err == nil {
-		err = s.settle(config)
+		err = s.readMode(config)
 	}
 	if err != nil {
 		return errors.Join(err, s.discard())
