@@ -65,7 +65,8 @@ type Port struct {
 }
 
 // OpenPort attaches to an interface in the network namespace of the calling thread. Until sockets
-// are set, every frame goes to the kernel. Number is what the slots of fan-out call the port.
+// are set, every frame goes to the kernel. Number is what the slots of fan-out call the port. The
+// error does not name the interface.
 func (c *Classifier) OpenPort(ifindex int, number uint32, mode AttachMode) (*Port, error) {
 	iface, err := net.InterfaceByIndex(ifindex)
 	if err != nil {
@@ -79,7 +80,7 @@ func (c *Classifier) OpenPort(ifindex int, number uint32, mode AttachMode) (*Por
 		err = c.fan.leaveBy(p)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open port %s: %w", p.name, err), p.Close())
+		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }

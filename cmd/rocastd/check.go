@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/rocast/rocast/bpf"
+	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/server"
 	"github.com/rocast/rocast/ctl/store"
@@ -54,7 +55,7 @@ func findMistakes(c *config.Config, have ...string) error {
 	if err := afxdp.Check(switchConfig(c)); errors.Is(err, afxdp.ErrConfig) {
 		return mistake{err}
 	}
-	for _, err := range []error{store.Check(c.StateDir), server.CheckSocket(c.Socket)} {
+	for _, err := range []error{store.Check(c.StateDir), address.Check(addressNotes(c.StateDir)), server.CheckSocket(c.Socket)} {
 		if err := aboutPath(err); errors.As(err, new(mistake)) {
 			return err
 		}
@@ -69,6 +70,9 @@ func check(c *config.Config) error { return checkWith(c, nil) }
 // checkWith is check for a daemon that has ports already; see findPorts.
 func checkWith(c *config.Config, have []string) error {
 	if err := findMistakes(c, have...); err != nil {
+		return err
+	}
+	if err := findPlaces(c); err != nil {
 		return err
 	}
 	if err := findHolders(c.Ports, have); err != nil {

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"os/user"
-	"path/filepath"
 	"runtime"
 	"strconv"
 
@@ -70,6 +69,9 @@ func open(c config.Config, log *logs.Log, openSwitch opener) (*service, error) {
 func (s *service) open(c config.Config, openSwitch opener) error {
 	group, readers, err := groupIDs(c)
 	if err != nil {
+		return err
+	}
+	if err := findPlaces(&c); err != nil {
 		return err
 	}
 	state, err := store.Open(c.StateDir)
@@ -165,9 +167,9 @@ func (s *service) openControl(c config.Config, state *store.Store) error {
 		return err
 	}
 	s.close = append(s.close, func() error { hops.Close(); return nil })
-	addresses, err := address.Open(filepath.Join(state.Dir(), "addresses"))
+	addresses, err := address.Open(addressNotes(state.Dir()))
 	if err != nil {
-		return err
+		return aboutPath(err)
 	}
 	if strays := addresses.Strays(); len(strays) > 0 {
 		s.log.Warn("the directory of the notes of addresses has files that are no notes, which rocastd ignores; "+

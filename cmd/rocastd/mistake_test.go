@@ -73,6 +73,13 @@ func TestAMistakeInTheConfigIsNotTriedAgain(t *testing.T) {
 	for _, box := range []*box{b, runs} {
 		box.ip(t, "link", "add", "br1", "type", "bridge")
 	}
+	noted := filepath.Join(dir, "noted")
+	if err := os.Mkdir(noted, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(noted, "addresses"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	runs.start(t)
 	runs.ignoreNotices(t)
 	long := filepath.Join(dir, strings.Repeat("x", 100))
@@ -91,6 +98,9 @@ func TestAMistakeInTheConfigIsNotTriedAgain(t *testing.T) {
 		{"ports: [eth1]\nsocket: " + file + "/rocast.sock", "open the socket " + file + "/rocast.sock: "},
 		{"ports: [eth1]\nstateDir: " + file, "create the state directory: "},
 		{"ports: [eth1]\nstateDir: " + locked, "lock the state directory: open " + locked + "/lock: is a directory"},
+		{"ports: [eth1]\nstateDir: " + noted, "keep notes of addresses: mkdir " + noted + "/addresses: not a directory; remove the file"},
+		{"ports: [eth1]\nmetrics: 127.0.0.1:7472\nhosts: {listen: 127.0.0.1:7472, groupIPs: [10.77.0.100]}",
+			"line 3: hosts: listen 127.0.0.1:7472 is taken by metrics: 127.0.0.1:7472; write another port"},
 		{"ports: [eth1]\nsocketGroup: nobody-has-this", "socketGroup: group: unknown group nobody-has-this"},
 	} {
 		for _, key := range []string{"socket", "stateDir"} {
@@ -126,7 +136,7 @@ func TestAStartThatFailsForWhatMayPassIsTriedAgain(t *testing.T) {
 	}
 	dir := t.TempDir()
 	beside := fmt.Sprintf("ports: [eth1]\nsocket: %s\nstateDir: %s\n", filepath.Join(dir, "rocast.sock"), filepath.Join(dir, "state"))
-	if exit, line := b.tryStart(t, beside); exit != exitError || !strings.Contains(line, "open port eth1: ") {
+	if exit, line := b.tryStart(t, beside); exit != exitError || strings.Count(line, "open port eth1: ") != 1 {
 		t.Errorf("beside another daemon on the same port: exit %d, %s", exit, line)
 	}
 }
@@ -144,6 +154,87 @@ func TestAPathThatMayBecomeUsableIsTriedAgain(t *testing.T) {
 		config := fmt.Sprintf("ports: [eth1]\nstateDir: %s\nsocket: %s\n", c.state, c.socket)
 		if exit, line := b.tryStart(t, config); exit != exitError || !strings.Contains(line, c.want) {
 			t.Errorf("exit %d, %s; want %d, %s", exit, line, exitError, c.want)
+		}
+	}
+}
+
+// What hinders a start now, and may pass, is found beforehand, too: by --check, and by a reload,
+// which would advise a restart that takes the box down.
+func TestAPathThatCannotBeUsedNowIsFoundBeforehand(t *testing.T) {
+	b, runs := newBox(t), newBox(t)
+	daemon := client.New(runs.socket)
+	dir := t.TempDir()
+	fixed := filepath.Join(dir, "fixed")
+	full := filepath.Join(fixed, "full")
+	for _, d := range []string{filepath.Join(full, "groups"), filepath.Join(fixed, "unlocked", "groups")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(full, "lock"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, flags := range []uintptr{unix.MS_BIND, unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY} {
+		if err := unix.Mount(fixed, fixed, "", flags, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(fixed, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(filepath.Join(dir, "away"), link); err != nil {
+		t.Fatal(err)
+	}
+	notes := filepath.Join(dir, "notes")
+	if err := os.Mkdir(notes, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(dir, "away"), filepath.Join(notes, "addresses")); err != nil {
+		t.Fatal(err)
+	}
+	runs.start(t)
+	runs.ignoreNotices(t)
+	const readOnly = ": read-only file system; let the disk be written (mount -o remount,rw), or write another "
+	dangling := " is a symbolic link to " + dir + "/away, which does not exist; make that directory or mount its disk, or write another "
+	for _, c := range []struct{ change, want string }{
+		{"stateDir: " + fixed, "create the state directory: mkdir " + fixed + "/groups" + readOnly + "stateDir into the config"},
+		{"stateDir: " + fixed + "/a/b", "create the state directory: mkdir " + fixed + "/a" + readOnly + "stateDir into the config"},
+		{"stateDir: " + fixed + "/unlocked", "create the state directory: mkdir " + fixed + "/unlocked/lock" + readOnly + "stateDir into the config"},
+		{"stateDir: " + link, "create the state directory: " + link + dangling + "stateDir into the config"},
+		{"stateDir: " + link + "/below", "create the state directory: " + link + dangling + "stateDir into the config"},
+		{"stateDir: " + notes, "create the state directory: " + notes + "/addresses" + dangling + "stateDir into the config"},
+		{"socket: " + fixed + "/s", "open the socket " + fixed + "/s: mkdir " + fixed + "/s" + readOnly + "socket into the config"},
+		{"socket: " + fixed + "/new/s", "open the socket " + fixed + "/new/s: mkdir " + fixed + "/new" + readOnly + "socket into the config"},
+		{"socket: " + link + "/s", "open the socket " + link + "/s: " + link + dangling + "socket into the config"},
+		{"stateDir: " + full, ""}, // its groups are restored
+	} {
+		config := "ports: [eth1]\n" + c.change + "\n"
+		for _, key := range []string{"socket", "stateDir"} {
+			if !strings.Contains(config, key+":") {
+				config += fmt.Sprintf("%s: %s\n", key, filepath.Join(dir, key))
+			}
+		}
+		if err := errors.Join(os.WriteFile(b.config, []byte(config), 0o600), os.WriteFile(runs.config, []byte(config), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		exit, line := b.check(t)
+		if c.want == "" {
+			if exit != exitOK {
+				t.Errorf("--check: %s\nexit %d, %s", c.change, exit, line)
+			}
+			continue
+		}
+		if exit != exitConfig || !strings.Contains(line, c.want) {
+			t.Errorf("--check: %s\nexit %d, %s; want %s", c.change, exit, line, c.want)
+		}
+		if exit, line := b.tryStart(t, config); exit != exitError || !strings.Contains(line, c.want) {
+			t.Errorf("%s\nexit %d, %s; want %d, %s", c.change, exit, line, exitError, c.want)
+		}
+		if _, err := daemon.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("reload: %s\n%v; want %s", c.change, err, c.want)
 		}
 	}
 }

@@ -37,15 +37,45 @@ func unwritable(err error) bool {
 	return errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 }
 
+// Check returns an error if a directory cannot be one for Open. It makes nothing.
+func Check(dir string) error {
+	boot, err := thisBoot(dir)
+	if err != nil {
+		return err
+	}
+	for _, path := range []string{dir, boot} {
+		if info, err := os.Stat(path); err == nil && !info.IsDir() {
+			return notADirectory(&os.PathError{Op: "mkdir", Path: path, Err: unix.ENOTDIR})
+		}
+	}
+	return nil
+}
+
+// thisBoot is the directory of the notes of this boot.
+func thisBoot(dir string) (string, error) {
+	boot, err := os.ReadFile(bootIDFile)
+	if err != nil {
+		return "", fmt.Errorf("keep notes of addresses: %w", err)
+	}
+	return filepath.Join(dir, strings.TrimSpace(string(boot))), nil
+}
+
+// notADirectory is the error for a file in the place of a directory.
+func notADirectory(err error) error {
+	return fmt.Errorf("keep notes of addresses: %w; remove the file, and rocastd makes the directory", err)
+}
+
 // openNotes deletes the notes of earlier boots. It returns the paths of strays: files that other
 // programs put into dir, which it leaves alone.
 func openNotes(dir string) (ours notes, strays []string, err error) {
-	boot, err := os.ReadFile(bootIDFile)
+	boot, err := thisBoot(dir)
 	if err != nil {
-		return "", nil, fmt.Errorf("keep notes of addresses: %w", err)
+		return "", nil, err
 	}
-	ours = notes(filepath.Join(dir, strings.TrimSpace(string(boot))))
-	if err := os.MkdirAll(string(ours), 0o700); err != nil && !unwritable(err) {
+	ours = notes(boot)
+	if err := os.MkdirAll(boot, 0o700); errors.Is(err, unix.ENOTDIR) {
+		return "", nil, notADirectory(err)
+	} else if err != nil && !unwritable(err) {
 		return "", nil, fmt.Errorf("keep notes of addresses: %w", err)
 	}
 	entries, err := os.ReadDir(dir)

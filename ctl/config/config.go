@@ -90,6 +90,7 @@ func Parse(text []byte) (Config, error) {
 		return Config{}, err
 	}
 	wait, neighbours, keptIn, etcd := waits[0], 0, stores[0], 0
+	lines := map[string]int{}
 	err = document.Fields(
 		yamldoc.Field{Key: "ports", Set: c.readPorts, Needed: "ports: [NAME or GLOB, ...], the interfaces to carry " +
 			"groups on"},
@@ -117,8 +118,14 @@ func Parse(text []byte) (Config, error) {
 			neighbours = v.Line()
 			return c.readNeighbours(v)
 		}},
-		yamldoc.Field{Key: "api", Set: yamldoc.Into(&c.API, neighbour.ReadAPI)},
-		yamldoc.Field{Key: "hosts", Set: yamldoc.Into(&c.Hosts, gather.ReadConfig)},
+		yamldoc.Field{Key: "api", Set: func(v yamldoc.Value) error {
+			lines["api"] = v.Line()
+			return yamldoc.Into(&c.API, neighbour.ReadAPI)(v)
+		}},
+		yamldoc.Field{Key: "hosts", Set: func(v yamldoc.Value) error {
+			lines["hosts"] = v.Line()
+			return yamldoc.Into(&c.Hosts, gather.ReadConfig)(v)
+		}},
 		yamldoc.Field{Key: "store", Set: func(v yamldoc.Value) error {
 			etcd = v.Line()
 			return yamldoc.Into(&keptIn, oneOf(stores))(v)
@@ -135,6 +142,9 @@ func Parse(text []byte) (Config, error) {
 	}
 	if err == nil {
 		err = c.checkNeighbours(neighbours)
+	}
+	if err == nil {
+		err = c.checkListeners(lines)
 	}
 	c.Busy = wait == "busy"
 	return c, err
