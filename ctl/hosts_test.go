@@ -1172,9 +1172,9 @@ func TestThePolicyOfAGroup(t *testing.T) {
 	second := h.join(t, "g1", "10.77.0.2", saying("10.77.0.2", "receiver", policy))
 	h.came(t, "g1", "10.77.0.2")
 	refused("nak=lower", "10.77.0.4 says policy nak=lower, and 10.77.0.2 says "+policy+"; write the same policy at all hosts of group g1, or at one alone")
-	refused("repair=of", `policy repair=of: repair policy "of" is not one of ["off" "local"]`)
-	refused("mtu=9", `policy mtu=9: key "mtu" is unknown here; the known keys are ack, nak, on-fatal, silent-after, evict, cnp, cnp-interval, credits, `+
-		"repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap, source-switch")
+	refused("repair=of", `policy repair=of: repair "of" is not one of off, local`)
+	refused("mtu=9", `policy mtu=9: key "mtu" is unknown here; the known keys are ack, nak, on-fatal, silent-after, evict, cnp, cnp-interval, credits, source-switch, `+
+		"repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap")
 	refused("evict=true", "policy evict=true: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict")
 	// The order of the keys, and those that say what is so without them, make no difference.
 	third := h.join(t, "g1", "10.77.0.3", saying("10.77.0.3", "receiver", "repair-window=64,silent-after=200ms,evict=true,nak=lower,ack=quorum 1,cnp=filter"))

@@ -192,7 +192,7 @@ func below(f *groupfile.File) *groupfile.File {
 		p.Ack, p.OnFatal, p.Evict = feedback.AckAll, feedback.FatalFail, false
 	}
 	if p.SilentAfter > 0 {
-		p.SilentAfter = max(groupfile.MinSilentAfter, p.SilentAfter/2)
+		p.SilentAfter = max(feedback.MinSilentAfter, p.SilentAfter/2)
 	}
 	return &next
 }

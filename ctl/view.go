@@ -1,8 +1,10 @@
 package ctl
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
@@ -188,21 +190,23 @@ func addEngine(v *api.Engine, e dataplane.EngineState) {
 	}
 }
 
+// policy is the policy as the API shows it: the fields of api.Policy have the names of the keys.
 func policy(p feedback.Policy) *api.Policy {
-	v := &api.Policy{
-		Ack: p.Ack.String(), Nak: p.Nak.String(), OnFatal: p.OnFatal.String(),
-		SilentAfter: "0", Evict: p.Evict, CNP: p.CNP.String(), CNPInterval: "0", Credits: p.Credits.String(), SourceSwitch: p.Switch.String(),
-		Repair: p.Repair.String(),
+	values := map[string]any{}
+	for i := range feedback.Keys {
+		if k := &feedback.Keys[i]; !k.Repairs || p.Repair != feedback.RepairOff {
+			values[k.Name] = k.Value(p)
+		}
 	}
-	if p.SilentAfter != 0 {
-		v.SilentAfter = p.SilentAfter.String()
+	v := new(api.Policy)
+	text, err := json.Marshal(values)
+	if err == nil {
+		fields := json.NewDecoder(bytes.NewReader(text))
+		fields.DisallowUnknownFields()
+		err = fields.Decode(v)
 	}
-	if p.CNPInterval != 0 {
-		v.CNPInterval = p.CNPInterval.String()
-	}
-	if p.Repair != feedback.RepairOff {
-		v.RepairWindow, v.RepairBytes, v.RepairAttempts = p.RepairWindow, p.RepairBytes, p.RepairAttempts
-		v.RepairTimerFloor, v.RepairTimerCap = p.RepairTimerFloor.String(), p.RepairTimerCap.String()
+	if err != nil {
+		panic(fmt.Sprintf("ctl: api.Policy: %v", err)) // whatever the group, so every test shows it
 	}
 	return v
 }

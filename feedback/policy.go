@@ -1,9 +1,7 @@
 package feedback
 
 import (
-	"fmt"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -143,51 +141,3 @@ func (p CNPPolicy) String() string    { return cnpNames[p] }
 func (p SwitchPolicy) String() string { return switchNames[p] }
 func (p CreditPolicy) String() string { return creditNames[p] }
 func (p RepairPolicy) String() string { return repairNames[p] }
-
-// ParseAck is the inverse of AckPolicy.String.
-func ParseAck(s string) (AckPolicy, error) {
-	if s == "all" {
-		return AckAll, nil
-	}
-	if text, ok := strings.CutPrefix(s, "quorum "); ok {
-		if f, err := strconv.ParseUint(text, 10, 16); err == nil && f > 0 {
-			return AckPolicy(f), nil
-		}
-	}
-	return 0, fmt.Errorf("ack policy %q is neither \"all\" nor \"quorum N\" with N from 1", s)
-}
-
-// ParseNak is the inverse of NakPolicy.String.
-func ParseNak(s string) (NakPolicy, error) { return parse[NakPolicy]("nak", s, nakNames[:]) }
-
-// ParseFatal is the inverse of FatalPolicy.String.
-func ParseFatal(s string) (FatalPolicy, error) {
-	return parse[FatalPolicy]("on-fatal", s, fatalNames[:])
-}
-
-// ParseCNP is the inverse of CNPPolicy.String.
-func ParseCNP(s string) (CNPPolicy, error) { return parse[CNPPolicy]("cnp", s, cnpNames[:]) }
-
-// ParseSwitch is the inverse of SwitchPolicy.String.
-func ParseSwitch(s string) (SwitchPolicy, error) {
-	return parse[SwitchPolicy]("source-switch", s, switchNames[:])
-}
-
-// ParseCredits is the inverse of CreditPolicy.String.
-func ParseCredits(s string) (CreditPolicy, error) {
-	return parse[CreditPolicy]("credits", s, creditNames[:])
-}
-
-// ParseRepair is the inverse of RepairPolicy.String.
-func ParseRepair(s string) (RepairPolicy, error) {
-	return parse[RepairPolicy]("repair", s, repairNames[:])
-}
-
-func parse[P ~uint8](key, s string, names []string) (P, error) {
-	for i, name := range names {
-		if s == name {
-			return P(i), nil
-		}
-	}
-	return 0, fmt.Errorf("%s policy %q is not one of %q", key, s, names)
-}

@@ -18,10 +18,8 @@ import (
 // written; with the group's first PSN at 0xFFFFFE, so that every rule is also seen across the wrap;
 // and with an engine that carries every packet that it may. All must print the same.
 //
-//	group receivers=(b,c) first=100 [restored] [nak=lower] [ack=(quorum,2)]
-//	      [on-fatal=evict] [cnp=all] [cnp-interval=50us] [credits=merge]
-//	      [silent-after=1s] [evict] [switch=force] [source=b]
-//	      [repair=local] [window=1024] [attempts=7] [timer=(200us,16ms)]
+//	group receivers=(b,c) first=100 [restored] [source=b] [ack=(quorum,2)] [evict=true] [repair-attempts=7]
+//	                         and other keys of a policy (Keys)
 //	run
 //	data 100-103!            packets of the source, a message; ! asks for an ACK
 //	data +100                a packet inside a message
@@ -89,7 +87,6 @@ type story struct {
 func (s *story) open(t *testing.T, d *datadriven.TestData) {
 	cfg, source := Config{}, ""
 	for _, arg := range d.CmdArgs {
-		var err error
 		switch arg.Key {
 		case "receivers":
 			s.names, s.weights = nil, nil
@@ -103,42 +100,18 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 				s.shift = roce.PSN(0xFFFFFE).Sub(roce.PSN(n))
 			}
 			cfg.FirstPSN = roce.PSN(n).Add(s.shift)
-		case "nak":
-			cfg.Policy.Nak, err = ParseNak(arg.Vals[0])
-		case "ack":
-			cfg.Policy.Ack, err = ParseAck(strings.Join(arg.Vals, " "))
-		case "on-fatal":
-			cfg.Policy.OnFatal, err = ParseFatal(arg.Vals[0])
-		case "cnp":
-			cfg.Policy.CNP, err = ParseCNP(arg.Vals[0])
-		case "cnp-interval":
-			cfg.Policy.CNPInterval, err = time.ParseDuration(arg.Vals[0])
-		case "credits":
-			cfg.Policy.Credits, err = ParseCredits(arg.Vals[0])
-		case "silent-after":
-			cfg.Policy.SilentAfter, err = time.ParseDuration(arg.Vals[0])
-		case "repair":
-			cfg.Policy.Repair, err = ParseRepair(arg.Vals[0])
-		case "window":
-			cfg.Policy.RepairWindow, err = strconv.Atoi(arg.Vals[0])
-		case "attempts":
-			cfg.Policy.RepairAttempts, err = strconv.Atoi(arg.Vals[0])
-		case "timer":
-			cfg.Policy.RepairTimerFloor, err = time.ParseDuration(arg.Vals[0])
-			cfg.Policy.RepairTimerCap, _ = time.ParseDuration(arg.Vals[1])
-		case "switch":
-			cfg.Policy.Switch, err = ParseSwitch(arg.Vals[0])
-		case "evict":
-			cfg.Policy.Evict = true
 		case "source":
 			source = arg.Vals[0]
 		case "restored":
 			cfg.Restored = true
-		default:
-			err = fmt.Errorf("unknown argument %q", arg.Key)
-		}
-		if err != nil {
-			d.Fatalf(t, "%v", err)
+		default: // a key of the policy
+			k := KeyOf(arg.Key)
+			if k == nil {
+				d.Fatalf(t, "unknown argument %q", arg.Key)
+			}
+			if err := k.Set(&cfg.Policy, strings.Join(arg.Vals, " ")); err != nil {
+				d.Fatalf(t, "%s: %v", arg.Key, err)
+			}
 		}
 	}
 	cfg.Paths, cfg.Weights = len(s.names), s.weights

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/feedback"
 )
 
 func (a *app) groupCreate() *cobra.Command {
@@ -23,21 +25,11 @@ names the line and the mend.
   qpn: 100                               # the remote QPN of the source's QP; Wireshark takes 0 and 1 for management
   mtu: 1024                              # the path MTU of the members' QPs
   addressing: group-ip                   # or virtual-qpn, switch-ip
-  ack: all                               # or quorum N
-  nak: hold                              # or lower
-  on-fatal: fail                         # or evict, the default with a quorum
-  silent-after: 0                        # never; or a time from 10ms to 1h
-  evict: false                           # or true: a silent receiver leaves the group
-  cnp: filter                            # or all
-  cnp-interval: 0                        # no limit; or a time from 1us to 100ms between two CNPs to the source
   engine: auto                           # the kernel, if it can; or afxdp: only user space
-  credits: unlimited                     # or merge
-  source-switch: guard                   # or force
   degraded-below: 10%                    # of its best goodput: the group is degraded if packets wait and it is below that
   degraded-after: 3s                     # for that long; 0: never
   hosts: false                           # or true: programs on hosts may join and leave (docs/host.md)
-  repair: local                          # the box sends again what a receiver lost; or off: the source does
-  memory: {va: 0x10000, rkey: 0x77}      # the source WRITEs to it; a list: each member has as many regions; table: see rocast region load
+` + policyHelp() + `  memory: {va: 0x10000, rkey: 0x77}      # the source WRITEs to it; a list: each member has as many regions; table: see rocast region load
   members:
     - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}
     - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}
@@ -54,6 +46,16 @@ one to carry the group on. A receiver with confirm: true is waited for until its
 		}
 		return a.print(g, func(w io.Writer) { printMade(w, g, "created") })
 	})
+}
+
+// policyHelp are the lines of a group file with its policy, each with the default.
+func policyHelp() (lines string) {
+	for _, k := range feedback.Keys {
+		if fallback, _, _ := strings.Cut(k.Default, ";"); !k.Repairs {
+			lines += fmt.Sprintf("  %-38s # %s; %s\n", k.Name+": "+fallback, k.Values, k.Meaning)
+		}
+	}
+	return lines
 }
 
 // fromFile completes a command that sends a group file.

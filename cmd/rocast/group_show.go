@@ -50,9 +50,7 @@ func printGroup(w io.Writer, g api.Group) {
 	row(w, "addressing", g.Addressing)
 	row(w, "mtu", g.MTU)
 	p := g.Policy
-	row(w, "policy", fmt.Sprintf("ack %s, nak %s, on-fatal %s, silent-after %s, evict %t, cnp %s, "+
-		"cnp-interval %s, credits %s, source-switch %s",
-		p.Ack, p.Nak, p.OnFatal, p.SilentAfter, p.Evict, p.CNP, p.CNPInterval, p.Credits, p.SourceSwitch))
+	row(w, "policy", policyText(p))
 	row(w, "repair", repairPolicy(p))
 	if g.Retained != nil {
 		row(w, "retained", fmt.Sprintf("%d of %d KiB", *g.Retained>>10, p.RepairBytes>>10))
@@ -85,6 +83,17 @@ func printGroup(w io.Writer, g api.Group) {
 	printMemory(w, g)
 	fmt.Fprintln(w)
 	counters(w, g.Counters)
+}
+
+// policyText names every key of a policy but for repair, which has a row of its own.
+func policyText(p *api.Policy) string {
+	var all []string
+	for k, value := range jsonFields(p) {
+		if !strings.HasPrefix(k, "repair") {
+			all = append(all, fmt.Sprint(k, " ", value))
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 func repairPolicy(p *api.Policy) string {

@@ -62,7 +62,7 @@ func TestAServiceRefusesWrongPolicies(t *testing.T) {
 		{"perftest", "up", "--group-ip", "127.0.0.202", "--receivers", "10.77.0.2"},
 		{"cm", "up", "--group-ip", "127.0.0.202", "--receivers", "10.77.0.2", "--port", "7174"},
 	} {
-		d.refused(t, exitRefused, api.BadRequest, `nak policy "higher" is not one of ["hold" "lower"]`, append(up, "--policy", "nak=higher")...)
+		d.refused(t, exitRefused, api.BadRequest, `nak "higher" is not one of hold, lower`, append(up, "--policy", "nak=higher")...)
 		d.refused(t, exitRefused, api.BadRequest, "repair-bytes is 4KiB, and one packet of path MTU 4096 takes 8KiB; write 8KiB or more", append(up, "--policy", "repair-bytes=4KiB")...)
 	}
 }

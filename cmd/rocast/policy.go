@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -16,7 +17,7 @@ import (
 // policyFlag lets a command set policy keys: --policy nak=lower,repair=off.
 func policyFlag(cmd *cobra.Command, keys *api.PolicyKeys) {
 	cmd.Flags().Var(&policyValue{keys: keys}, "policy", "`KEY=VALUE,...`, the policy keys of a group file, for the groups that are made (docs/reference.md)")
-	completeFlag(cmd, "policy", words(slices.Sorted(maps.Keys(policyKeys(keys)))...))
+	completeFlag(cmd, "policy", words(slices.Sorted(maps.Keys(maps.Collect(jsonFields(keys))))...))
 }
 
 // policyValue is what --policy has set.
@@ -29,7 +30,7 @@ func (p *policyValue) Type() string   { return "string" }
 func (p *policyValue) String() string { return strings.Join(p.text, ",") }
 
 func (p *policyValue) Set(text string) error {
-	fields := policyKeys(p.keys)
+	fields := maps.Collect(jsonFields(p.keys))
 	for _, pair := range strings.Split(text, ",") {
 		key, value, ok := strings.Cut(pair, "=")
 		field, known := fields[key]
@@ -60,12 +61,14 @@ func (p *policyValue) Set(text string) error {
 	return nil
 }
 
-// policyKeys returns the fields of keys by the name of their key.
-func policyKeys(keys *api.PolicyKeys) map[string]reflect.Value {
-	v, fields := reflect.ValueOf(keys).Elem(), map[string]reflect.Value{}
-	for i := range v.NumField() {
-		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		fields[name] = v.Field(i)
+// jsonFields yields the fields of what v points to by their names in JSON.
+func jsonFields(v any) iter.Seq2[string, reflect.Value] {
+	return func(yield func(string, reflect.Value) bool) {
+		s := reflect.ValueOf(v).Elem()
+		for i := range s.NumField() {
+			if name, _, _ := strings.Cut(s.Type().Field(i).Tag.Get("json"), ","); !yield(name, s.Field(i)) {
+				return
+			}
+		}
 	}
-	return fields
 }

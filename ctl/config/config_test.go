@@ -180,7 +180,7 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: [eth1]\nperftest:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1}\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.2}\n", "line 4: perftest 2 has the same groupIP 10.0.0.9 as an entry above; keep one of them"},
 		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1}\n", "line 3: cm 1 is refused: there is no port; name the one on which the receivers' programs listen"},
 		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1, port: 1, ack: quorum 2}\n", "line 3: cm 1 is refused: ack waits for 2 receivers and there are 1; write a smaller number, or name more receivers"},
-		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1, port: 1, ack: most}\n", `line 3: cm 1: ack policy "most" is neither "all" nor "quorum N" with N from 1`},
+		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1, port: 1, ack: most}\n", `line 3: cm 1: ack "most" is neither all nor quorum N with N from 1`},
 		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1, port: 1, memory: none}\n", `line 3: cm 1: memory is "none"; write private-data, perftest or regions, or leave memory out`},
 		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.9, port: 1}\n", "line 3: cm 1 is refused: receiver 10.0.0.9 is the group IP itself; give the group an address that no host has"},
 		{"ports: [eth1]\ncm:\n  - {receivers: 10.0.0.1, port: 1}\n", "line 3: cm 1 has no groupIP; add groupIP: ADDRESS, what the client is told to connect to"},

@@ -12,10 +12,10 @@ func TestAHostsPolicyIsRead(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "repair=off,ack=quorum 2": "", "silent-after=0.5s,evict=true": "", "repair-bytes=4KiB": "",
 		"repair": `policy "repair"` + form, "repair=off,": `policy ""` + form, "nak={a}": `policy "nak={a}"` + form, "nak:lower=1": `policy "nak:lower=1"` + form,
-		"nak=lowe":                `policy nak=lowe: nak policy "lowe" is not one of ["hold" "lower"]`,
+		"nak=lowe":                `policy nak=lowe: nak "lowe" is not one of hold, lower`,
 		"nak=hold,nak=lower":      `policy nak=hold,nak=lower: key "nak" was already given on line 1; keep one of them`,
 		"silent-after=010ms":      "policy silent-after=010ms: silent-after has a leading zero; write it in decimal without one",
-		"cnp=all,cnp-interval=1s": `policy cnp=all,cnp-interval=1s: cnp-interval "1s" is not a time from 1us to 100ms; write one such as 50us, or 0 for no limit`,
+		"cnp=all,cnp-interval=1s": `policy cnp=all,cnp-interval=1s: cnp-interval "1s" is not a time from 1us to 100ms; write one such as 20us, or 0 for no limit`,
 		"evict=true": "policy evict=true: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, " +
 			"or remove evict",
 		"repair-bytes=1KiB": "policy repair-bytes=1KiB: repair-bytes is 1KiB, and one packet of path MTU 1024 takes 4KiB; write 4KiB or more",

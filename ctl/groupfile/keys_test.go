@@ -17,8 +17,11 @@ import (
 
 var update = flag.Bool("update", false, "write the table in docs/reference.md")
 
-// keys are the keys of a group file, for the reference. other is a value that is not the default.
-var keys = []struct{ name, fallback, value, meaning, other string }{
+// listed is a key of a group file, for the reference. other is a value that is not the default.
+type listed struct{ name, fallback, value, meaning, other string }
+
+// keys are the keys of a group file but for those of a policy, which follow (feedback.Keys).
+var keys = []listed{
 	{"name", "", "up to 63 letters, digits, '.', '_', '-'", "what the group is called", "g2"},
 	{"ip", "", "IP", "the peer IP of the members' QPs", "10.77.0.99"},
 	{"qpn", "", "1 to 16777214", "the remote QPN of the source's QP, and of all others without remoteQPN", "2"},
@@ -48,21 +51,19 @@ var keys = []struct{ name, fallback, value, meaning, other string }{
 	{"members.regions.va", "", "number", "where the region starts at the receiver", ""},
 	{"members.regions.length", "", "bytes", "how long it is there", ""},
 	{"members.regions.rkey", "", "32-bit number", "its R_Key at the receiver", ""},
-	{"ack", "all", "all, or quorum N", "how many receivers must have a packet before the source hears that it arrived", "quorum 1"},
-	{"nak", "hold", "hold or lower", "when the source hears of a loss", "lower"},
-	{"on-fatal", "fail; with a quorum evict", "fail or evict", "whether a receiver's fatal NAK ends the source's QP, or the receiver leaves", "evict"},
-	{"silent-after", "0", "duration, 10ms to 1h, or 0", "how long a receiver may make no progress; 0: for ever", "200ms"},
-	{"evict", "false", "true or false", "whether a silent receiver leaves the group", "true"},
-	{"cnp", "filter", "filter or all", "which congestion notifications the source hears", "all"},
-	{"cnp-interval", "0", "duration, 1us to 100ms, or 0", "the least time between two of them; 0: what the receiver's NIC keeps", "50us"},
-	{"credits", "unlimited", "unlimited or merge", "merge: the source gets the fewest credits that a receiver has", "merge"},
-	{"repair", "local; off where the box has no memory for it", "off or local", "local: the box sends again what a receiver lost; off: the source does", "off"},
-	{"repair-window", fmt.Sprint(feedback.DefaultRepairWindow), "packets, 1 to 65536", "how many packets are kept for that", "64"},
-	{"repair-bytes", "what repair-window needs", "size (KiB, MiB)", "how much memory they may take", "1MiB"},
-	{"repair-attempts", fmt.Sprint(feedback.DefaultRepairAttempts), "1 to 100", "how often a packet is sent again without progress before the source has to help", "3"},
-	{"repair-timer-floor", "50us", "duration, 20us to 1s", "the least time after which an unanswered packet is sent again", "90us"},
-	{"repair-timer-cap", "16ms", "duration, 20us to 1s", "the greatest", "9ms"},
-	{"source-switch", "guard", "guard or force", "force: another member may become the source before all have everything of the old one", "force"},
+}
+
+// otherPolicies are values of the keys of a policy that are not the default.
+var otherPolicies = map[string]string{
+	"ack": "quorum 1", "nak": "lower", "on-fatal": "evict", "silent-after": "200ms", "evict": "true", "cnp": "all", "cnp-interval": "50us",
+	"credits": "merge", "source-switch": "force", "repair": "off", "repair-window": "64", "repair-bytes": "1MiB", "repair-attempts": "3",
+	"repair-timer-floor": "90us", "repair-timer-cap": "9ms",
+}
+
+func init() {
+	for _, k := range feedback.Keys {
+		keys = append(keys, listed{k.Name, k.Default, k.Values, k.Meaning, otherPolicies[k.Name]})
+	}
 }
 
 // with is the live file with one key more, and with what that key needs.

@@ -52,7 +52,7 @@ func (m *member) readSendPSN(v yamldoc.Value) error {
 func (m *member) readBehind(v yamldoc.Value) error {
 	m.behind = v.Line()
 	return yamldoc.Into(&m.Behind, func(v yamldoc.Value) (uint16, error) {
-		n, err := count(math.MaxUint16)(v)
+		n, err := v.UintFrom(1, math.MaxUint16)
 		return uint16(n), err
 	})(v)
 }

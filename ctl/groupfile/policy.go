@@ -1,6 +1,7 @@
 package groupfile
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -10,73 +11,71 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-const (
-	// MinSilentAfter is a few periods of the timer that looks for silent receivers
-	// (feedback.TimerPeriod), and is longer than the time in which a loaded host answers.
-	MinSilentAfter = 10 * time.Millisecond
-	// maxSilentAfter is much longer than the time after which any source gives up.
-	maxSilentAfter = time.Hour
-	// minCNPInterval is shorter than the interval of any NIC. maxCNPInterval is so long that a
-	// source hardly slows down.
-	minCNPInterval = time.Microsecond
-	maxCNPInterval = 100 * time.Millisecond
-	// maxRepairWindow is what the packet memory of one thread may hold at most, with a default path
-	// MTU; the data path refuses a window that does not fit into the memory that it has.
-	maxRepairWindow   = 1 << 16
-	maxRepairAttempts = 100
-	// maxRepairBytes is what maxRepairWindow takes with the largest path MTU.
-	maxRepairBytes = maxRepairWindow * 2 * mft.BufferBytes
-	// minRepairTimer is about a round trip in one rack: the timers are looked at less often
-	// (feedback.RepairPeriod). maxRepairTimer is longer than a source's timeout should be.
-	minRepairTimer = 20 * time.Microsecond
-	maxRepairTimer = time.Second
-)
-
-// SourceSwitch is the key of feedback.Policy.Switch.
-const SourceSwitch = "source-switch"
+// maxRepairBytes is what the largest repair-window takes with the largest path MTU.
+const maxRepairBytes = feedback.MaxRepairWindow * 2 * mft.BufferBytes
 
 // PolicyFields returns the keys of a merging policy. docs/merging.md explains the keys to users.
 // lines gets the line of each key that is read.
-func PolicyFields(policy *feedback.Policy, lines map[string]int) []yamldoc.Field {
-	return noteLines(lines, []yamldoc.Field{
-		{Key: "ack", Set: yamldoc.Into(&policy.Ack, ack)},
-		{Key: "nak", Set: yamldoc.Into(&policy.Nak, choice(feedback.ParseNak))},
-		{Key: "on-fatal", Set: yamldoc.Into(&policy.OnFatal, choice(feedback.ParseFatal))},
-		{Key: "silent-after", Set: yamldoc.Into(&policy.SilentAfter, silentAfter)},
-		{Key: "evict", Set: yamldoc.Into(&policy.Evict, yamldoc.Value.Bool)},
-		{Key: "cnp", Set: yamldoc.Into(&policy.CNP, choice(feedback.ParseCNP))},
-		{Key: "cnp-interval", Set: yamldoc.Into(&policy.CNPInterval, cnpInterval)},
-		{Key: "credits", Set: yamldoc.Into(&policy.Credits, choice(feedback.ParseCredits))},
-		{Key: "repair", Set: yamldoc.Into(&policy.Repair, choice(feedback.ParseRepair))},
-		{Key: "repair-window", Set: yamldoc.Into(&policy.RepairWindow, count(maxRepairWindow))},
-		{Key: "repair-bytes", Set: yamldoc.Into(&policy.RepairBytes, repairBytes)},
-		{Key: "repair-attempts", Set: yamldoc.Into(&policy.RepairAttempts, count(maxRepairAttempts))},
-		{Key: "repair-timer-floor", Set: yamldoc.Into(&policy.RepairTimerFloor, repairTimer)},
-		{Key: "repair-timer-cap", Set: yamldoc.Into(&policy.RepairTimerCap, repairTimer)},
-		{Key: "speak", Gone: "repair: local, which is the default, sends a packet again that a silent receiver lacks; remove the key"},
-		{Key: SourceSwitch, Set: yamldoc.Into(&policy.Switch, choice(feedback.ParseSwitch))},
-	})
-}
-
-func ack(v yamldoc.Value) (feedback.AckPolicy, error) {
-	if text, err := v.Text(); err == nil {
-		if err := v.Decimal(strings.TrimPrefix(text, "quorum ")); err != nil {
-			return 0, err
-		}
+func PolicyFields(policy *feedback.Policy, lines map[string]int) (fields []yamldoc.Field) {
+	for i := range feedback.Keys {
+		k := &feedback.Keys[i]
+		fields = append(fields, yamldoc.Field{Key: k.Name, Set: func(v yamldoc.Value) error { return setKey(k, policy, v) }})
 	}
-	return choice(feedback.ParseAck)(v)
+	fields = append(fields, yamldoc.Field{Key: "speak", Gone: "repair: local, which is the default, sends a packet again that a silent receiver lacks; remove the key"})
+	return noteLines(lines, fields)
 }
 
-// Zero means never, or no limit.
-var (
-	silentAfter = orZero(MinSilentAfter, maxSilentAfter, "from 10ms to 1h; write one such as 200ms, or 0 for never")
-	cnpInterval = orZero(minCNPInterval, maxCNPInterval, "from 1us to 100ms; write one such as 50us, or 0 for no "+
-		"limit")
-	repairTimer = duration(minRepairTimer, maxRepairTimer, "from 20us to 1s; write one such as 1ms")
-)
+// setKey sets a key of a policy in the form that its type has in YAML.
+func setKey(k *feedback.Key, policy *feedback.Policy, v yamldoc.Value) (err error) {
+	switch field := k.Of(policy).(type) {
+	case *bool:
+		*field, err = v.Bool()
+		return err
+	case *int:
+		if k.Bytes {
+			*field, err = repairBytes(v)
+			return err
+		}
+		n, err := v.UintFrom(uint64(k.Least), uint64(k.Most))
+		*field = int(n)
+		return err
+	}
+	text, err := v.Text()
+	if err == nil {
+		err = v.Decimal(strings.TrimPrefix(text, "quorum "))
+	}
+	if err != nil {
+		return err
+	}
+	if err := k.Set(policy, text); err != nil {
+		return v.Errorf("%v", err)
+	}
+	return nil
+}
 
-// A group's goodput is looked at several times in the shortest time.
-var degradedAfter = orZero(time.Second, time.Hour, "from 1s to 1h; write one such as 3s, or 0 for never")
+// keyText is the key's value, as a group file has it.
+func keyText(k *feedback.Key, p feedback.Policy) string {
+	if k.Bytes {
+		return fmt.Sprintf("%dKiB", k.Value(p).(int)>>10)
+	}
+	return k.Text(p)
+}
+
+// degradedAfter reads a time. A group's goodput is looked at several times in the shortest one.
+func degradedAfter(v yamldoc.Value) (time.Duration, error) {
+	text, err := v.Text()
+	if err == nil {
+		err = v.Decimal(text)
+	}
+	if err != nil {
+		return 0, err
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d != 0 && (d < time.Second || d > time.Hour) {
+		return 0, v.Errorf("%q is not a time from 1s to 1h; write one such as 3s, or 0 for never", text)
+	}
+	return d, nil
+}
 
 // percent reads a part in words such as 25%.
 func percent(v yamldoc.Value) (int, error) {
@@ -92,44 +91,6 @@ func percent(v yamldoc.Value) (int, error) {
 		return 0, v.Errorf("%q is not a part from 0%% to 100%%; write one such as 25%%", text)
 	}
 	return n, nil
-}
-
-// duration accepts times from shortest to longest. limits states these bounds in the error message.
-func duration(shortest, longest time.Duration, limits string) func(yamldoc.Value) (time.Duration, error) {
-	return func(v yamldoc.Value) (time.Duration, error) {
-		text, err := v.Text()
-		if err == nil {
-			err = v.Decimal(text)
-		}
-		if err != nil {
-			return 0, err
-		}
-		d, err := time.ParseDuration(text)
-		if err != nil || d < shortest || d > longest {
-			return 0, v.Errorf("%q is not a time %s", text, limits)
-		}
-		return d, nil
-	}
-}
-
-// orZero accepts 0 too.
-func orZero(shortest, longest time.Duration, limits string) func(yamldoc.Value) (time.Duration, error) {
-	bounded := duration(shortest, longest, limits)
-	return func(v yamldoc.Value) (time.Duration, error) {
-		text, _ := v.Text() // bounded has the error
-		if d, err := time.ParseDuration(text); err == nil && d == 0 && v.Decimal(text) == nil {
-			return 0, nil
-		}
-		return bounded(v)
-	}
-}
-
-// count accepts whole numbers from 1 to most.
-func count(most uint64) func(yamldoc.Value) (int, error) {
-	return func(v yamldoc.Value) (int, error) {
-		n, err := v.UintFrom(1, most)
-		return int(n), err
-	}
 }
 
 // repairBytes accepts sizes, and 0, which checkRepair refuses with the least size that a group may
@@ -162,9 +123,6 @@ func CheckPolicy(p *feedback.Policy, lines map[string]int, pathMTU int) error {
 	return checkRepair(p, lines, pathMTU)
 }
 
-// repairBounds are the keys of the bounds of repair.
-var repairBounds = [...]string{"repair-window", "repair-bytes", "repair-attempts", "repair-timer-floor", "repair-timer-cap"}
-
 // AsksForRepair says whether the file names repair or a bound of it. Without, its group has repair
 // where the box has memory for it; with, the box must have the memory.
 func (f *File) AsksForRepair() bool {
@@ -173,9 +131,11 @@ func (f *File) AsksForRepair() bool {
 
 // RepairLine is the last line that is about repair; 0: there is none.
 func (f *File) RepairLine() (line int) {
-	line = f.Lines["repair"]
-	for _, key := range repairBounds {
-		line = max(line, f.Lines[key])
+	line = f.Lines[feedback.KeyRepair]
+	for _, k := range feedback.Keys {
+		if k.Repairs {
+			line = max(line, f.Lines[k.Name])
+		}
 	}
 	return line
 }
@@ -195,21 +155,21 @@ func WithRepair(p feedback.Policy, pathMTU int) feedback.Policy {
 // out.
 func checkRepair(p *feedback.Policy, lines map[string]int, pathMTU int) error {
 	if p.Repair == feedback.RepairOff {
-		for _, key := range repairBounds {
-			if line := lines[key]; line != 0 {
-				return yamldoc.Errorf(line, "%s has no effect with repair: off; remove one of them", key)
+		for _, k := range feedback.Keys {
+			if line := lines[k.Name]; k.Repairs && line != 0 {
+				return yamldoc.Errorf(line, "%s has no effect with repair: off; remove one of them", k.Name)
 			}
 		}
 		return nil
 	}
-	least, line := mft.PacketBytes(pathMTU), lines["repair-bytes"]
+	least, line := mft.PacketBytes(pathMTU), lines[feedback.KeyRepairBytes]
 	if n := p.RepairBytes; line != 0 && n < least {
 		return yamldoc.Errorf(line, "repair-bytes is %dKiB, and one packet of path MTU %d takes %dKiB; write "+
 			"%dKiB or more", n>>10, pathMTU, least>>10, least>>10)
 	}
 	*p = WithRepair(*p, pathMTU)
 	if floor, limit := p.RepairTimerFloor, p.RepairTimerCap; floor > limit {
-		return yamldoc.Errorf(max(lines["repair-timer-floor"], lines["repair-timer-cap"]), "repair-timer-floor is %v and "+
+		return yamldoc.Errorf(max(lines[feedback.KeyRepairTimerFloor], lines[feedback.KeyRepairTimerCap]), "repair-timer-floor is %v and "+
 			"repair-timer-cap is %v; write a floor that is not above the cap", floor, limit)
 	}
 	return nil

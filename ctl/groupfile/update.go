@@ -1,7 +1,6 @@
 package groupfile
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -68,25 +67,9 @@ func (f *File) sameKeys(running *File) error {
 }
 
 func (f *File) samePolicy(running *File) error {
-	is, was := f.Policy, running.Policy
-	for _, err := range []error{
-		same(f, "ack", is.Ack, was.Ack),
-		same(f, "nak", is.Nak, was.Nak),
-		same(f, "on-fatal", is.OnFatal, was.OnFatal),
-		same(f, "silent-after", is.SilentAfter, was.SilentAfter),
-		same(f, "evict", is.Evict, was.Evict),
-		same(f, "cnp", is.CNP, was.CNP),
-		same(f, "cnp-interval", is.CNPInterval, was.CNPInterval),
-		same(f, "credits", is.Credits, was.Credits),
-		same(f, "repair", is.Repair, was.Repair),
-		same(f, "repair-window", is.RepairWindow, was.RepairWindow),
-		same(f, "repair-bytes", fmt.Sprintf("%dKiB", is.RepairBytes>>10), fmt.Sprintf("%dKiB", was.RepairBytes>>10)),
-		same(f, "repair-attempts", is.RepairAttempts, was.RepairAttempts),
-		same(f, "repair-timer-floor", is.RepairTimerFloor, was.RepairTimerFloor),
-		same(f, "repair-timer-cap", is.RepairTimerCap, was.RepairTimerCap),
-		same(f, "source-switch", is.Switch, was.Switch),
-	} {
-		if err != nil {
+	for i := range feedback.Keys {
+		k := &feedback.Keys[i]
+		if err := same(f, k.Name, keyText(k, f.Policy), keyText(k, running.Policy)); err != nil {
 			return err
 		}
 	}

@@ -39,8 +39,8 @@ func TestAnUpdateChangesReceiversAlone(t *testing.T) {
 		{"qpn", "qpn: 1\n", "qpn: 2\n", "line 3: qpn is 2 and the running group has 1; an update may change only receivers and memory: write 1, or remove the group and create it again"},
 		{"mtu", "mtu: 1024", "mtu: 512", "line 4: mtu is 512 and the running group has 1024; an update may change only receivers and memory: write 1024, or remove the group and create it again"},
 		{"addressing", "mtu: 1024", "mtu: 1024\naddressing: switch-ip", "line 5: addressing is switch-ip and the running group has group-ip; an update may change only receivers and memory: write group-ip, or remove the group and create it again"},
-		{"policy", "mtu: 1024", "mtu: 1024\nsilent-after: 1s", "line 5: silent-after is 1s and the running group has 0s; an update may change only receivers and memory: write 0s, or remove the group and create it again"},
-		{"a policy's interval", "mtu: 1024", "mtu: 1024\ncnp-interval: 50us", "line 5: cnp-interval is 50µs and the running group has 0s; an update may change only receivers and memory: write 0s, or remove the group and create it again"},
+		{"policy", "mtu: 1024", "mtu: 1024\nsilent-after: 1s", "line 5: silent-after is 1s and the running group has 0; an update may change only receivers and memory: write 0, or remove the group and create it again"},
+		{"a policy's interval", "mtu: 1024", "mtu: 1024\ncnp-interval: 50us", "line 5: cnp-interval is 50µs and the running group has 0; an update may change only receivers and memory: write 0, or remove the group and create it again"},
 		{"repair", "mtu: 1024", "mtu: 1024\nrepair: off", "line 5: repair is off and the running group has local; an update may change only receivers and memory: write local, or remove the group and create it again"},
 		{"policy by default of another key", "mtu: 1024", "mtu: 1024\nack: quorum 1", "line 5: ack is quorum 1 and the running group has all; an update may change only receivers and memory: write all, or remove the group and create it again"},
 		{"other memory", "0xfeedbea7", "0xfeedbeaf", ""},
@@ -88,7 +88,7 @@ func TestAnUpdateThatLeavesAKeyOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "line 2: silent-after is 0s and the running group has 1s; an update may change only receivers and memory: write 1s, or remove the group and create it again"
+	const want = "line 2: silent-after is 0 and the running group has 1s; an update may change only receivers and memory: write 1s, or remove the group and create it again"
 	if err := next.CheckUpdate(running); err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}

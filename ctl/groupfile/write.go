@@ -23,23 +23,20 @@ func (f *File) BranchText(members []Member) []byte { return f.text(members) }
 
 func (f *File) text(members []Member) []byte {
 	var b bytes.Buffer
-	p := &f.Policy
 	fmt.Fprintf(&b, "name: %q\nip: %q\nqpn: %d\nmtu: %d\naddressing: %v\nengine: %v\n",
 		f.Name, f.IP, f.QPN, f.PathMTU, f.Addressing, f.Engine)
-	fmt.Fprintf(&b, "ack: %v\nnak: %v\non-fatal: %v\nsilent-after: %v\nevict: %t\ncnp: %v\ncnp-interval: %v\n"+
-		"credits: %v\nsource-switch: %v\n", p.Ack, p.Nak, p.OnFatal, p.SilentAfter, p.Evict, p.CNP,
-		p.CNPInterval, p.Credits, p.Switch)
+	asks := f.AsksForRepair() // else repair is left out: a box that reads the text may have less memory than this one
+	for i := range feedback.Keys {
+		k := &feedback.Keys[i]
+		if !asks && (k.Repairs || k.Name == feedback.KeyRepair && f.Policy.Repair != feedback.RepairOff) {
+			continue
+		}
+		fmt.Fprintf(&b, "%s: %s\n", k.Name, keyText(k, f.Policy))
+	}
 	if f.DegradedAfter != 0 { // else degraded-below has no effect, which is refused
 		fmt.Fprintf(&b, "degraded-below: %d%%\n", f.DegradedBelow)
 	}
 	fmt.Fprintf(&b, "degraded-after: %v\n", f.DegradedAfter)
-	switch {
-	case p.Repair == feedback.RepairOff:
-		fmt.Fprintf(&b, "repair: %v\n", p.Repair)
-	case f.AsksForRepair(): // else it is left out: a box that reads the text may have less memory than this one
-		fmt.Fprintf(&b, "repair: %v\nrepair-window: %d\nrepair-bytes: %dKiB\nrepair-attempts: %d\nrepair-timer-floor: %v\nrepair-timer-cap: %v\n",
-			p.Repair, p.RepairWindow, p.RepairBytes>>10, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap)
-	}
 	if f.Hosts != HostsNothing {
 		fmt.Fprintf(&b, "hosts: %v\n", f.Hosts)
 	}

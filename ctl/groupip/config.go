@@ -102,7 +102,7 @@ func (c *Config) Read(v yamldoc.Value, run string, more ...yamldoc.Field) error 
 	lines := map[string]int{}
 	c.Policy.Repair = feedback.RepairLocal
 	policy := slices.DeleteFunc(groupfile.PolicyFields(&c.Policy, lines), func(f yamldoc.Field) bool {
-		return f.Key == groupfile.SourceSwitch // the receivers of a service never send
+		return f.Key == feedback.KeySourceSwitch // the receivers of a service never send
 	})
 	if err := v.Fields(slices.Concat(c.fields(run), more, policy)...); err != nil {
 		return err

@@ -20,10 +20,10 @@ var pure = []string{"roce", "mft", "feedback"}
 // allowed is what a pure package may import besides its own kind, and the names it may use of it;
 // nil means all.
 var allowed = map[string][]string{
-	"cmp": nil, "encoding/binary": nil, "errors": nil, "hash/crc32": nil, "maps": nil, "math": nil, "math/bits": nil, "net/netip": nil,
+	"cmp": nil, "encoding": nil, "encoding/binary": nil, "errors": nil, "hash/crc32": nil, "maps": nil, "math": nil, "math/bits": nil, "net/netip": nil,
 	"slices": nil, "sort": nil, "strconv": nil, "strings": nil,
 	"fmt":  {"Append", "Appendf", "Appendln", "Errorf", "Sprint", "Sprintf", "Sprintln", "Stringer"},
-	"time": {"Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour"},
+	"time": {"Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour", "ParseDuration"},
 }
 
 // impurities lists what a file does that a pure package must not, each with its position.

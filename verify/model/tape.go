@@ -2,7 +2,6 @@ package model
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -59,21 +58,14 @@ func (v *Violation) play(w World) *tape {
 func (t *tape) open(w *World, restored string) {
 	p := w.Policy
 	fmt.Fprintf(&t.told, "group receivers=(%s) first=%d", strings.Join(receiverNames[:w.Receivers], ","), storyFirst)
-	if f := int(p.Ack); f > 0 {
-		fmt.Fprintf(&t.told, " ack=(quorum,%d)", f)
-	}
-	for _, o := range []struct{ key, value, standard string }{
-		{"nak", p.Nak.String(), "hold"}, {"on-fatal", p.OnFatal.String(), "fail"},
-		{"silent-after", p.SilentAfter.String(), "0s"}, {"repair", p.Repair.String(), "off"},
-		{"window", strconv.Itoa(p.RepairWindow), "0"}, {"attempts", strconv.Itoa(p.RepairAttempts), "0"},
-		{"timer", fmt.Sprintf("(%v,%v)", p.RepairTimerFloor, p.RepairTimerCap), "(0s,0s)"},
-	} {
-		if o.value != o.standard {
-			fmt.Fprintf(&t.told, " %s=%s", o.key, o.value)
+	for i := range feedback.Keys {
+		if k := &feedback.Keys[i]; k.Text(p) != k.Text(feedback.Policy{}) {
+			value := k.Text(p)
+			if words := strings.Fields(value); len(words) > 1 {
+				value = "(" + strings.Join(words, ",") + ")"
+			}
+			fmt.Fprintf(&t.told, " %s=%s", k.Name, value)
 		}
-	}
-	if p.Evict {
-		t.told.WriteString(" evict")
 	}
 	fmt.Fprintf(&t.told, "%s\n----\n", restored)
 }

@@ -143,8 +143,11 @@ func (d drawer) say(s *Scenario, c matrix.Cell) {
 	s.Addressing = must(mft.ParseAddressing(c.Get("addressing")))
 	s.IPv6, s.Tagged, s.FanOut = c.Is("family", "ipv6"), c.Is("tag", "vlan"), c.Is("engine", "auto")
 	s.MTUBytes = must(strconv.Atoi(c.Get("mtu")))
-	s.Policy.Nak = must(feedback.ParseNak(c.Get("nak")))
-	s.Policy.OnFatal = must(feedback.ParseFatal(c.Get("on-fatal")))
+	for _, key := range []string{"nak", "on-fatal"} {
+		if err := feedback.KeyOf(key).Set(&s.Policy, c.Get(key)); err != nil {
+			panic("sim: a value of the matrix: " + key + " " + err.Error())
+		}
+	}
 	switch c.Get("regions") {
 	case "one":
 		s.Regions = 1

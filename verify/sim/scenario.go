@@ -173,13 +173,17 @@ func (s *Scenario) eachLink(f func(*Link)) {
 func (s *Scenario) String() string {
 	var b strings.Builder
 	p := &s.Policy
-	fmt.Fprintf(&b, "seed %d: ack %v, nak %v, on-fatal %v, credits %v, silent after %v, evict %v\n",
-		s.Seed, p.Ack, p.Nak, p.OnFatal, p.Credits, p.SilentAfter, p.Evict)
+	fmt.Fprintf(&b, "seed %d:", s.Seed)
+	for i := range feedback.Keys {
+		if k := &feedback.Keys[i]; !k.Repairs || p.Repair != feedback.RepairOff {
+			fmt.Fprintf(&b, " %s: %s;", k.Name, k.Text(*p))
+		}
+	}
+	b.WriteByte('\n')
 	fmt.Fprintf(&b, "%v, IPv6 %v, tagged %v, MTU %d, %d regions and %d unused ones, timeout %v, retries %d, RNR retries %d, limit %v\n",
 		s.Addressing, s.IPv6, s.Tagged, s.MTUBytes, s.Regions, s.Unused, s.ackTimeout(), s.RetryCount, s.RNRRetry, s.Limit)
 	if p.Repair != feedback.RepairOff {
-		fmt.Fprintf(&b, "repair %v: window %d, %d bytes, %d attempts, timer %v to %v, %d buffers\n",
-			p.Repair, p.RepairWindow, p.RepairBytes, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap, s.RepairChunks)
+		fmt.Fprintf(&b, "%d buffers for repair\n", s.RepairChunks)
 	}
 	if s.FanOut {
 		fmt.Fprintf(&b, "an engine in front: %+v\n", s.Engine)
@@ -188,7 +192,7 @@ func (s *Scenario) String() string {
 		fmt.Fprintf(&b, "control stores after %v which receivers are out\n", s.StoreAfter)
 	}
 	if s.CNPInterval > 0 {
-		fmt.Fprintf(&b, "CNPs %v, %v apart at least; %v from each receiver\n", p.CNP, p.CNPInterval, s.CNPInterval)
+		fmt.Fprintf(&b, "CNPs %v apart from each receiver\n", s.CNPInterval)
 	}
 	if was := s.Removed; was != nil {
 		fmt.Fprintf(&b, "before it, removed after packet %d, a group with the same numbers:\n%vand then:\n", was.AfterPacket, &was.Scenario)
