@@ -13,7 +13,6 @@ import (
 	"github.com/rocast/rocast/internal/testlab/netns"
 	"github.com/rocast/rocast/test/softroce/wire"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // Namespace is a box that is a network namespace of this machine.
@@ -126,20 +125,15 @@ func (b *Namespace) addBridge(ports, mtu int) error {
 	if err := b.setUp(bridgeName, mtu); err != nil {
 		return err
 	}
-	return b.addAddresses(bridge)
+	return b.addAddresses(netns.Link{NS: b.NS, Name: bridgeName, Index: bridge.Index})
 }
 
-func (b *Namespace) addAddresses(link netlink.Link) error {
+func (b *Namespace) addAddresses(bridge netns.Link) error {
 	if err := b.NS.Sysctl("net.ipv6.conf."+bridgeName+".disable_ipv6", "0"); err != nil {
 		return err
 	}
 	for _, cidr := range []string{boxAddr + "/24", boxAddr6 + "/64"} {
-		address, err := netlink.ParseAddr(cidr)
-		if err == nil {
-			address.Flags = unix.IFA_F_NODAD // no host has this address; IPv4 ignores the flag
-			err = b.NS.Netlink().AddrAdd(link, address)
-		}
-		if err != nil {
+		if err := bridge.AddAddress(cidr); err != nil {
 			return fmt.Errorf("give the box %s: %w", cidr, err)
 		}
 	}

@@ -1,12 +1,14 @@
 package netns
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -33,8 +35,8 @@ func (n *NS) Sysctl(key, value string) error {
 	return n.Do(func() error { return os.WriteFile(path, []byte(value), 0) })
 }
 
-// AddAddress gives the link an address such as 10.0.0.1/24. An IPv6 address can be used at once:
-// the kernel does not look for another host that has it.
+// AddAddress gives the link an address such as 10.0.0.1/24, and waits until packets to it are
+// received. The kernel does not look for another host that has it.
 func (l Link) AddAddress(cidr string) error {
 	address, err := netlink.ParseAddr(cidr)
 	if err != nil {
@@ -47,7 +49,26 @@ func (l Link) AddAddress(cidr string) error {
 	if address.IP.To4() == nil {
 		address.Flags |= unix.IFA_F_NODAD
 	}
-	return l.NS.links.AddrAdd(link, address)
+	if err := l.NS.links.AddrAdd(link, address); err != nil {
+		return err
+	}
+	return l.awaitAddress(address.IP)
+}
+
+// awaitAddress waits until packets to an address of the link are received. The kernel makes the
+// route that says so in a work queue where the address is IPv6 (addrconf_dad_work): before, a
+// socket can have the address, and every packet to it is dropped.
+func (l Link) awaitAddress(ip net.IP) error {
+	for end := time.Now().Add(linkPatience); ; time.Sleep(time.Millisecond) {
+		routes, err := l.NS.links.RouteGet(ip)
+		switch {
+		case err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL:
+			return nil
+		case time.Now().After(end):
+			err = errors.Join(err, fmt.Errorf("the route is %v", routes))
+			return fmt.Errorf("%s in %s does not receive for %v after %v: %w", l.Name, l.NS.name, ip, linkPatience, err)
+		}
+	}
 }
 
 // AddNeighbour sets the MAC of a peer, so that no ARP request is among counted frames.

@@ -108,6 +108,30 @@ func TestVethCarriesFramesBetweenNamespaces(t *testing.T) {
 	}
 }
 
+// What is sent to an address as soon as a link has it is received.
+func TestAnAddressReceivesAtOnce(t *testing.T) {
+	a, b := New(t), New(t)
+	for _, n := range []*NS{a, b} {
+		if err := n.Sysctl("net.ipv6.conf.default.disable_ipv6", "0"); err != nil {
+			t.Skipf("needs IPv6: %v", err)
+		}
+	}
+	left, _ := Veth(t, a, "p0", b, "p1", VethOptions{})
+	for i := range 50 {
+		for _, format := range []string{"10.0.0.%d/24", "fd00::%d/64"} {
+			cidr := fmt.Sprintf(format, i+1)
+			if err := left.AddAddress(cidr); err != nil {
+				t.Fatal(err)
+			}
+			ip, _, _ := net.ParseCIDR(cidr)
+			routes, err := a.Netlink().RouteGet(ip)
+			if err != nil || len(routes) != 1 || routes[0].Type != unix.RTN_LOCAL {
+				t.Fatalf("packets to %v are not received: %v, %v", ip, routes, err)
+			}
+		}
+	}
+}
+
 func listenUDP(t *testing.T, n *NS, address string) net.PacketConn {
 	t.Helper()
 	var conn net.PacketConn

@@ -69,7 +69,7 @@ func CreateVeth(a *NS, aName string, b *NS, bName string, o VethOptions) (aEnd, 
 // awaitCarrier waits until the kernel sends what it is given for the link. It sees the carrier of a
 // new link in a work queue, and drops all frames before (linkwatch_do_dev).
 func (l Link) awaitCarrier() error {
-	for end := time.Now().Add(carrierPatience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(linkPatience); ; time.Sleep(time.Millisecond) {
 		now, err := l.NS.links.LinkByIndex(l.Index)
 		switch {
 		case err != nil:
@@ -77,12 +77,12 @@ func (l Link) awaitCarrier() error {
 		case now.Attrs().OperState == netlink.OperUp:
 			return nil
 		case time.Now().After(end):
-			return fmt.Errorf("%s in %s is %v after %v", l.Name, l.NS.name, now.Attrs().OperState, carrierPatience)
+			return fmt.Errorf("%s in %s is %v after %v", l.Name, l.NS.name, now.Attrs().OperState, linkPatience)
 		}
 	}
 }
 
-const carrierPatience = 10 * time.Second
+const linkPatience = 10 * time.Second
 
 func (n *NS) up(name string) (Link, error) {
 	l, err := n.links.LinkByName(name)
