@@ -28,10 +28,11 @@ func TestAWriteOutlivesItsInterface(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, labOptions{Options: bed.Options{Hosts: 4, Queues: 2}, workers: c.workers, fanOut: c.fanOut})
 			g := l.addGroup(t, groupOptions{memory: 1 << 20})
-			data := g.write(t, 1<<18)
-			if c.fanOut && !g.engine(t).Kernel {
-				t.Fatalf("the group is not armed: %+v", g.engine(t))
-			}
+			var data []byte
+			l.eventually(t, "the group is armed, where it can be", func() bool {
+				data = g.write(t, 1<<18)
+				return g.engine(t).Kernel == c.fanOut
+			})
 			putBack := l.takeAway(t, c.port)
 			l.refresh(t, c.port, dataplane.PortGone)
 			lost := l.sw.Ports()[c.port].TxLost
@@ -44,10 +45,11 @@ func TestAWriteOutlivesItsInterface(t *testing.T) {
 			g.succeeds(t)
 			g.holds(t, data)
 			carried := g.engine(t).Carried
-			g.holds(t, g.write(t, 1<<18))
-			if e := g.engine(t); c.fanOut && e.Carried == carried {
-				t.Errorf("the kernel does not carry the group any more: %+v", e)
-			}
+			// What the source sends again on a busy machine keeps the group from being armed.
+			l.eventually(t, "the kernel carries the group again", func() bool {
+				g.holds(t, g.write(t, 1<<18))
+				return !c.fanOut || g.engine(t).Carried > carried
+			})
 		})
 	}
 }
