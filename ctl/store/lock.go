@@ -45,6 +45,12 @@ func takeLock(dir string) (*os.File, error) {
 	return file, nil
 }
 
+// dropLock releases the lock. A child that is being started has the file open until it runs its
+// program, so to close the file is not enough (flock(2)).
+func dropLock(file *os.File) error {
+	return errors.Join(unix.Flock(int(file.Fd()), unix.LOCK_UN), file.Close())
+}
+
 // notLocked is the error for a directory that cannot be locked. holder is the content of the lock's
 // file.
 func notLocked(dir, holder string, err error) error {

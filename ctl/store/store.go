@@ -80,7 +80,7 @@ func Places(dir string) []string {
 }
 
 // Close releases the directory for other processes.
-func (s *Store) Close() error { return s.lock.Close() }
+func (s *Store) Close() error { return dropLock(s.lock) }
 
 // Dir returns the directory, in which other packages store their own files.
 func (s *Store) Dir() string { return s.dir }
