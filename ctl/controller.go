@@ -12,6 +12,7 @@ import (
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/ports"
+	"github.com/rocast/rocast/ctl/services"
 	"github.com/rocast/rocast/ctl/store"
 )
 
@@ -45,9 +46,9 @@ type Parts struct {
 type Controller struct {
 	Parts
 	// Bounds counts which bounds were met, of listeners too.
-	Bounds   *bounds.Book
-	perftest *perftest.Helper
-	cm       *cm.Proxy
+	Bounds *bounds.Book
+	// Services are those at group IPs.
+	Services *services.Services
 	events   *events.Log
 	names    names
 	shared   shared

@@ -119,7 +119,7 @@ func (c *Controller) Remove(name string) error {
 	if c.Desired == nil || c.isHelpers(name) {
 		err := c.remove(name)
 		if err == nil {
-			c.cm.Lost(name)
+			c.Services.Lost(name)
 		}
 		return err
 	}

@@ -100,7 +100,7 @@ func TestOneTextIsParsedAtATime(t *testing.T) {
 		results := make(chan error, 3)
 		go func() { _, err := w.Create(t.Context(), []byte(g1)); results <- err }()
 		go func() { _, err := w.Update(t.Context(), "g2", []byte("?")); results <- err }()
-		go func() { _, err := w.PerftestUp(t.Context(), []byte("?")); results <- err }()
+		go func() { _, err := w.Services.PerftestUp(t.Context(), []byte("?")); results <- err }()
 		synctest.Wait()
 		if len(results) > 0 {
 			t.Errorf("%d texts were parsed beside another one", len(results))

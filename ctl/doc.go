@@ -29,7 +29,7 @@
 //	view.go          groups as the API shows them; traffic.go, what they carry; tags.go, whose VLAN
 //	                 tags a port takes out; status.go, the box; stats.go; events.go
 //	capture.go       frames for a capture; trace.go, what would become of a frame
-//	services.go      services at group IPs: perftest.go and rdmacm.go; helpers.go, their groups
+//	serving.go       what the services at group IPs (ctl/services) know of control
 //	hosts.go         groups that hosts make; hosts_members.go, members that come, go and are silent
 //	boxes.go         other boxes, and who changes a group at present; link.go, a group's links
 //	assign.go        which members are behind which neighbour; register.go, the requests to them
@@ -46,8 +46,8 @@
 // Each of the packages below can be read alone: plan, tree, neighbour, chronicle, ports, groupfile
 // (the files users write), nexthop (how hosts are reached), address (the groups' IPs on the box),
 // store (the state directory), api (the messages on the socket), server (the socket), metrics,
-// config, desired (groups that several boxes share), perftest and cm (groups for programs
-// that know nothing of groups), groupip (what both share).
+// config, desired (groups that several boxes share), services (groups for programs that know
+// nothing of groups), perftest and cm (two such services), groupip (what both share).
 //
 // # Events and goodput
 //

@@ -109,7 +109,7 @@ func TestRunFollowsEverything(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
 	w.Addresses = cannot{w.addresses, ""}
-	w.Perftest = []perftest.Config{{GroupIP: addr("127.0.0.203"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 18598}}
+	w.Services.Perftest = []perftest.Config{{GroupIP: addr("127.0.0.203"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 18598}}
 	w.sw.SetPort(1, dataplane.PortDown, 2)
 	w.sw.Tell(dataplane.Note{Group: w.groups["g1"].id, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
 	w.run(t)
@@ -118,7 +118,7 @@ func TestRunFollowsEverything(t *testing.T) {
 	} {
 		testlab.Eventually(t, testlab.Patience, message, func() bool { return w.logs.FilterMessage(message).Len() == 1 }, nil)
 	}
-	if err := w.PerftestDown("127.0.0.203"); err != nil {
+	if err := w.Services.PerftestDown("127.0.0.203"); err != nil {
 		t.Error(err)
 	}
 }

@@ -2,16 +2,12 @@ package ctl
 
 import (
 	"fmt"
-	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
 
-	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/events"
 	"github.com/rocast/rocast/ctl/groupfile"
-	"github.com/rocast/rocast/ctl/groupip"
-	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -20,9 +16,12 @@ const cmRequest = `{"groupIP": "127.0.0.220", "receivers": ["10.77.0.2", "10.77.
 
 func TestRDMACMOwnsItsIPWhileItIsUp(t *testing.T) {
 	w := newWorld(t)
-	up, err := w.CMUp(t.Context(), []byte(cmRequest))
+	up, err := w.Services.CMUp(t.Context(), []byte(cmRequest))
 	if err != nil || up.GroupIP != "127.0.0.220" || up.Port != 7174 || len(up.Receivers) != 2 || up.Ack != "all" || strings.Join(up.Allow, " ") != "127.0.0.0/8" {
 		t.Fatalf("%+v, %v", up, err)
+	}
+	if n := w.hops.Settled(); n != 1 {
+		t.Errorf("the kernel was waited for %d times", n)
 	}
 	w.expect(t, "table [], addresses [127.0.0.220@2 x1 127.0.0.220@3 x1], tracking 2, files []")
 	for request, want := range map[string]string{
@@ -30,54 +29,20 @@ func TestRDMACMOwnsItsIPWhileItIsUp(t *testing.T) {
 		`{"groupIP": "127.0.0.221", "receivers": ["10.77.0.9"], "port": 1}`: "RDMA-CM on 127.0.0.221: 10.77.0.9 is not reached: no route to 10.77.0.9",
 		`{"groupIP": "127.0.0.221"}`:                                        "the request has no receivers; add receivers: [ADDRESS, ...], where the programs that listen run",
 	} {
-		if _, err := w.CMUp(t.Context(), []byte(request)); err == nil || err.Error() != want {
+		if _, err := w.Services.CMUp(t.Context(), []byte(request)); err == nil || err.Error() != want {
 			t.Errorf("\ngot  %v\nwant %s", err, want)
 		}
 	}
-	if err := w.CMDown("127.0.0.221"); err == nil || err.Error() != "RDMA-CM on 127.0.0.221 is not up; rocast cm ls lists what is up" {
+	if err := w.Services.CMDown("127.0.0.221"); err == nil || err.Error() != "RDMA-CM on 127.0.0.221 is not up; rocast cm ls lists what is up" {
 		t.Error(err)
 	}
-	if err := w.CMDown("127.0.0.220"); err != nil {
+	if err := w.Services.CMDown("127.0.0.220"); err != nil {
 		t.Fatal(err)
 	}
 	w.expect(t, nothing)
-	if list := w.CMs(); len(list.CMs) != 0 {
+	if list := w.Services.CMs(); len(list.CMs) != 0 {
 		t.Errorf("%+v", list)
 	}
-}
-
-// A receiver that does not answer may come later, so the service is up; whoever started it hears of
-// the receiver.
-func TestRDMACMNamesReceiversThatDoNotAnswer(t *testing.T) {
-	w := newWorld(t)
-	hop := w.hops.Hop(addr("10.77.0.3"))
-	hop.Silent, hop.Reason = true, "10.77.0.3 does not answer"
-	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": hop})
-	up, err := w.CMUp(t.Context(), []byte(cmRequest))
-	if err != nil || strings.Join(up.Notes, " ") != "10.77.0.3 does not answer" {
-		t.Errorf("%q, %v", up.Notes, err)
-	}
-	if list := w.CMs().CMs; len(list) != 1 || list[0].Notes != nil {
-		t.Errorf("%+v", list)
-	}
-	if err := w.CMDown("127.0.0.220"); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestTheConfigsRDMACMComesUpWithTheDaemon(t *testing.T) {
-	w := newWorld(t)
-	w.CM = []cm.Config{{Config: groupip.Config{GroupIP: addr("127.0.0.222"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 7174}, Memory: cm.PrivateData}}
-	if missing := w.bringUp(t.Context(), w.helpers(), true); len(missing) != 0 {
-		t.Errorf("%+v", missing)
-	}
-	if list := w.CMs().CMs; len(list) != 1 || list[0].Memory != "private-data" {
-		t.Errorf("%+v", list)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	w.expect(t, nothing)
 }
 
 // Receivers may be behind other boxes. These send the copies from the group IP, which stays an
@@ -87,7 +52,7 @@ func TestRDMACMPassesBoxes(t *testing.T) {
 	f := newTree(t)
 	b1 := f.box("b1")
 	tracked := b1.hops.Tracked()
-	if _, err := b1.CMUp(t.Context(), []byte(`{"groupIP": "127.0.0.223", "receivers": ["10.1.0.2", "10.3.0.1"], "port": 7174}`)); err != nil {
+	if _, err := b1.Services.CMUp(t.Context(), []byte(`{"groupIP": "127.0.0.223", "receivers": ["10.1.0.2", "10.3.0.1"], "port": 7174}`)); err != nil {
 		t.Fatal(err)
 	}
 	if got := b1.addresses.String(); got != "127.0.0.223@1 x1" {
@@ -95,7 +60,7 @@ func TestRDMACMPassesBoxes(t *testing.T) {
 	}
 	file := treeRunFile(t, everywhere...)
 	file.Addressing = mft.BySwitchIP
-	groups := helperGroups{b1.Controller}
+	groups := groupsOf(b1.Controller)
 	if err := groups.Create(t.Context(), file); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +91,7 @@ func TestRDMACMPassesBoxes(t *testing.T) {
 	if err := groups.Remove(t.Context(), "g1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := b1.CMDown("127.0.0.223"); err != nil {
+	if err := b1.Services.CMDown("127.0.0.223"); err != nil {
 		t.Fatal(err)
 	}
 	f.nothingLeft()
@@ -135,37 +100,10 @@ func TestRDMACMPassesBoxes(t *testing.T) {
 	}
 }
 
-// Regions that come to a running group do not reach other boxes, so no connection could be made.
-func TestRDMACMWithRegionsRefusesReceiversBehindBoxes(t *testing.T) {
-	f := newTree(t)
-	b1 := f.box("b1")
-	tracked := b1.hops.Tracked()
-	const want = "RDMA-CM on 127.0.0.224: memory is regions and receiver 10.3.0.1 is behind box b2, which hears of a group's memory only when " +
-		"the group begins; leave that receiver out, or let the receivers say their memory when they accept (private-data)"
-	request := `{"groupIP": "127.0.0.224", "receivers": ["10.1.0.2", "10.3.0.1"], "port": 7174, "memory": "regions"}`
-	if _, err := b1.CMUp(t.Context(), []byte(request)); err == nil || err.Error() != want {
-		t.Errorf("\ngot  %v\nwant %s", err, want)
-	}
-	b1.CM = []cm.Config{{Config: groupip.Config{GroupIP: addr("127.0.0.224"), Receivers: []netip.Addr{addr("10.3.0.1")}, Port: 7174}, Memory: cm.ByRegions}}
-	if missing := b1.bringUp(t.Context(), b1.helpers(), true); len(missing) != 1 {
-		t.Errorf("%+v", missing)
-	}
-	if n := b1.hops.Tracked(); n != tracked || len(b1.CMs().CMs) != 0 {
-		t.Errorf("%d addresses are tracked, %d before; up: %+v", n, tracked, b1.CMs())
-	}
-	near := strings.Replace(request, `, "10.3.0.1"`, "", 1)
-	if _, err := b1.CMUp(t.Context(), []byte(near)); err != nil {
-		t.Error(err)
-	}
-	if err := b1.CMDown("127.0.0.224"); err != nil {
-		t.Error(err)
-	}
-}
-
 // The port to 10.77.0.3 has an MTU of 1500, which carries a path MTU of 1024 with all headers.
 func TestWhatTheWayToAHostCarries(t *testing.T) {
 	w := newWorld(t)
-	groups := helperGroups{w.Controller}
+	groups := groupsOf(w.Controller)
 	for _, c := range []struct {
 		host    string
 		pathMTU int
@@ -192,7 +130,7 @@ func TestWhatTheWayToAHostCarries(t *testing.T) {
 // thousand bytes.
 func TestManyConnectionsLeaveNothing(t *testing.T) {
 	w := newWorld(t)
-	groups, number := helperGroups{w.Controller}, 0
+	groups, number := groupsOf(w.Controller), 0
 	several := func(n int) uint64 {
 		for range n {
 			number++
@@ -224,7 +162,7 @@ func TestManyConnectionsLeaveNothing(t *testing.T) {
 // to that IP stays the kernel's, and so the proxy's.
 func TestTheGroupOfAConnection(t *testing.T) {
 	w := newWorld(t)
-	if _, err := w.CMUp(t.Context(), []byte(cmRequest)); err != nil {
+	if _, err := w.Services.CMUp(t.Context(), []byte(cmRequest)); err != nil {
 		t.Fatal(err)
 	}
 	file, err := groupfile.Parse([]byte(strings.NewReplacer("name: g1", "name: connection\naddressing: switch-ip").Replace(g1)))
@@ -232,7 +170,7 @@ func TestTheGroupOfAConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	file.IP, file.Lines = addr("127.0.0.220"), nil
-	if err := (helperGroups{w.Controller}).Create(t.Context(), file); err != nil {
+	if err := groupsOf(w.Controller).Create(t.Context(), file); err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range w.sw.Table().Group(0).Keys() {
@@ -243,7 +181,7 @@ func TestTheGroupOfAConnection(t *testing.T) {
 	if err := w.Remove("connection"); err != nil {
 		t.Error(err)
 	}
-	if err := w.CMDown("127.0.0.220"); err != nil {
+	if err := w.Services.CMDown("127.0.0.220"); err != nil {
 		t.Fatal(err)
 	}
 	w.expect(t, nothing)

@@ -237,7 +237,7 @@ func TestRegionsThatCannotChange(t *testing.T) {
 // group is not stored, and its region is not either.
 func TestARegionOfAConnection(t *testing.T) {
 	w := newWorld(t)
-	groups := helperGroups{w.Controller}
+	groups := groupsOf(w.Controller)
 	if err := groups.Create(t.Context(), runFile(t)); err != nil {
 		t.Fatal(err)
 	}

@@ -9,10 +9,9 @@ import (
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/bounds"
-	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/events"
-	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/ports"
+	"github.com/rocast/rocast/ctl/services"
 )
 
 // New returns a Controller without groups; Restore adds the stored ones.
@@ -20,10 +19,9 @@ func New(parts Parts) *Controller {
 	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1), groups: map[string]*group{}, index: newIndex(), gone: map[string]grave{}, moved: map[*group]struct{}{}, failing: map[*group]struct{}{}}
 	c.shared, c.events = newShared(), events.New(time.Now)
 	c.names.held = map[string]*holder{}
-	c.perftest = perftest.New(perftest.Options{
-		Groups: helperGroups{c}, Addresses: helperAddresses{c}, Log: c.Log, Bounds: c.Bounds,
+	c.Services = services.New(services.Options{
+		Control: serving{c}, Hops: parts.NextHops, Addresses: parts.Addresses, Log: parts.Log, Bounds: c.Bounds, Perftest: parts.Perftest, CM: parts.CM,
 	})
-	c.cm = cm.New(cm.Options{Groups: helperGroups{c}, Addresses: helperAddresses{c}, Log: c.Log, Bounds: c.Bounds, Talk: inBand})
 	c.ports = ports.New(parts.Switch.Ports())
 	c.ports.LogChanges(c.Log, nil)
 	for _, n := range c.Neighbours {
@@ -45,7 +43,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	tasks.Go(func() error { c.Switch.Engage(); return nil }) // not before: members of restored groups wait
 	tasks.Go(func() error { return c.followPorts(ctx) })
 	tasks.Go(func() error { return c.followNotes(ctx) })
-	tasks.Go(func() error { return c.keepUp(ctx) })
+	tasks.Go(func() error { return c.Services.KeepUp(ctx) })
 	tasks.Go(func() error { return c.followLeases(ctx) })
 	tasks.Go(func() error { return c.followDesired(ctx) })
 	tasks.Go(func() error { return c.followProgress(ctx) })
@@ -55,8 +53,7 @@ func (c *Controller) Run(ctx context.Context) error {
 // Close removes the addresses and records a clean stop. Switch.Run must have returned, because
 // Close records which groups never carried data.
 func (c *Controller) Close() error {
-	c.cm.Close()       // first: its connections remove their groups
-	c.perftest.Close() // the same with its runs
+	c.Services.Close() // first: connections and runs remove their groups
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.mu.aside(c.Addresses.Close); err != nil {

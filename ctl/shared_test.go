@@ -84,7 +84,7 @@ func TestAConnectionsGroupWhereBoxesShareGroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (helperGroups{b1.Controller}).Create(t.Context(), file); err != nil {
+	if err := groupsOf(b1.Controller).Create(t.Context(), file); err != nil {
 		t.Fatal(err)
 	}
 	request, err := json.Marshal(another("10.1.0.2"))

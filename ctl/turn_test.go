@@ -229,7 +229,7 @@ func TestTheTurnsOfAConnectionsGroupAreNotStored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (helperGroups{w.Controller}).Create(t.Context(), file); err != nil {
+	if err := groupsOf(w.Controller).Create(t.Context(), file); err != nil {
 		t.Fatal(err)
 	}
 	if w.sw.Table().Group(w.groups["g1"].id).KeepsTurns {

@@ -82,7 +82,7 @@ func startDaemonOver(t *testing.T, sw *ctltest.Switch) *daemon {
 		t.Fatal(err)
 	}
 	s := server.New(server.Config{
-		Control: controller, Reloader: &d.config,
+		Control: controller, Services: controller.Services, Reloader: &d.config,
 		Features: func() []api.Feature {
 			return []api.Feature{
 				{Name: "shared-umem", Since: "5.10", Status: api.Available, Fallback: "none"},

@@ -92,7 +92,7 @@ func (s *service) open(c config.Config, openSwitch opener) error {
 	})
 	scrape := metrics.Handler(s.controller, s.reloader.Stale)
 	s.server = server.New(server.Config{
-		Control: s.controller, Reloader: s.reloader, Features: features, Metrics: scrape, Log: s.log.Logger, Level: s.log, Bounds: s.controller.Bounds, Group: group, Readers: readers,
+		Control: s.controller, Services: s.controller.Services, Reloader: s.reloader, Features: features, Metrics: scrape, Log: s.log.Logger, Level: s.log, Bounds: s.controller.Bounds, Group: group, Readers: readers,
 	})
 	if c.Metrics.IsValid() {
 		s.metrics = &metrics.Listener{At: c.Metrics, Handler: s.forViewers(scrape), Log: s.log.Logger, Bounds: s.controller.Bounds}

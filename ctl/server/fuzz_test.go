@@ -145,7 +145,7 @@ func (h *hall) footprint() string {
 		show(shown)
 		fmt.Fprintln(b, err)
 	}
-	show(h.Control.Perftests())
+	show(h.Services.Perftests())
 	for g := range h.sw.Table().All {
 		fmt.Fprintln(b, g.Name, len(g.Paths))
 	}
@@ -166,8 +166,8 @@ func (h *hall) reset(t testing.TB) {
 			t.Error(err)
 		}
 	}
-	for _, p := range h.Control.Perftests().Perftests {
-		if err := h.Control.PerftestDown(p.GroupIP); err != nil {
+	for _, p := range h.Services.Perftests().Perftests {
+		if err := h.Services.PerftestDown(p.GroupIP); err != nil {
 			t.Error(err)
 		}
 	}

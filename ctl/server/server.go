@@ -50,12 +50,6 @@ type Control interface {
 	Groups() api.Groups
 	Group(name string) (api.Group, error)
 	Tree(ctx context.Context, name string) (api.Tree, error)
-	Perftests() api.Perftests
-	PerftestUp(ctx context.Context, request []byte) (api.Perftest, error)
-	PerftestDown(groupIP string) error
-	CMs() api.CMs
-	CMUp(ctx context.Context, request []byte) (api.CM, error)
-	CMDown(groupIP string) error
 	Status() api.Status
 	PortList() api.Ports
 	Stats() api.Stats
@@ -64,6 +58,16 @@ type Control interface {
 	Events(ctx context.Context, at api.Place, group string) api.Events
 	Capture(ctx context.Context, q api.CaptureQuery, tell func(api.CaptureLine) error) error
 	Trace(request []byte) (api.Trace, error)
+}
+
+// Services is what the server needs from a services.Services.
+type Services interface {
+	Perftests() api.Perftests
+	PerftestUp(ctx context.Context, request []byte) (api.Perftest, error)
+	PerftestDown(groupIP string) error
+	CMs() api.CMs
+	CMUp(ctx context.Context, request []byte) (api.CM, error)
+	CMDown(groupIP string) error
 }
 
 // Level is the level of the daemon's log. A logs.Log is a Level.
@@ -81,6 +85,7 @@ type Reloader interface {
 // Config holds the parts and settings of a Server.
 type Config struct {
 	Control  Control
+	Services Services
 	Features func() []api.Feature
 	Metrics  http.Handler
 	Reloader Reloader

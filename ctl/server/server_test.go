@@ -61,9 +61,10 @@ func newServer(t testing.TB) (*Server, twins) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	control := ctl.New(ctl.Parts{Switch: w.sw, NextHops: w.hops, Addresses: w.addresses, Store: state, Log: zap.NewNop()})
 	return New(Config{
 		Reloader: &reloader{},
-		Control:  ctl.New(ctl.Parts{Switch: w.sw, NextHops: w.hops, Addresses: w.addresses, Store: state, Log: zap.NewNop()}),
+		Control:  control, Services: control.Services,
 		Features: func() []api.Feature { return []api.Feature{{Name: "f", Since: "5.4", Status: api.Available}} },
 		Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "rocast_groups 0") }),
 		Log:      zap.NewNop(), Level: level,

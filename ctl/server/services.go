@@ -9,24 +9,24 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-func (s *Server) listPerftests(*http.Request) (any, error) { return s.Control.Perftests(), nil }
+func (s *Server) listPerftests(*http.Request) (any, error) { return s.Services.Perftests(), nil }
 
 func (s *Server) perftestUp(r *http.Request) (any, error) {
-	return startService(s, r, s.Control.PerftestUp, "perftest up on request", func(up api.Perftest) string { return up.GroupIP })
+	return startService(s, r, s.Services.PerftestUp, "perftest up on request", func(up api.Perftest) string { return up.GroupIP })
 }
 
 func (s *Server) perftestDown(r *http.Request) (any, error) {
-	return s.remove(r, "perftest", r.PathValue("groupIP"), s.Control.PerftestDown)
+	return s.remove(r, "perftest", r.PathValue("groupIP"), s.Services.PerftestDown)
 }
 
-func (s *Server) listCMs(*http.Request) (any, error) { return s.Control.CMs(), nil }
+func (s *Server) listCMs(*http.Request) (any, error) { return s.Services.CMs(), nil }
 
 func (s *Server) cmUp(r *http.Request) (any, error) {
-	return startService(s, r, s.Control.CMUp, "RDMA-CM up on request", func(up api.CM) string { return up.GroupIP })
+	return startService(s, r, s.Services.CMUp, "RDMA-CM up on request", func(up api.CM) string { return up.GroupIP })
 }
 
 func (s *Server) cmDown(r *http.Request) (any, error) {
-	return s.remove(r, "RDMA-CM", r.PathValue("groupIP"), s.Control.CMDown)
+	return s.remove(r, "RDMA-CM", r.PathValue("groupIP"), s.Services.CMDown)
 }
 
 // startService starts a service at a group IP.

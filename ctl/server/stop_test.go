@@ -82,8 +82,9 @@ func (c *slowControl) Update(ctx context.Context, name string, _ []byte) (api.Gr
 // inMemory runs a server on pipes until stop, which returns how long stopping took.
 func inMemory(t *testing.T, control Control) (p *pipes, stop func() time.Duration) {
 	t.Helper()
+	services, _ := control.(Services)
 	s := New(Config{
-		Control: control, Log: zap.NewNop(), Metrics: http.NotFoundHandler(),
+		Control: control, Services: services, Log: zap.NewNop(), Metrics: http.NotFoundHandler(),
 		Features: func() []api.Feature { return make([]api.Feature, 1000) },
 	})
 	s.access = func(net.Conn) peer { return root }
@@ -207,7 +208,10 @@ func TestAStuckClientIsDropped(t *testing.T) {
 }
 
 // lateControl carries every change out, but one second later than the server can answer it.
-type lateControl struct{ Control }
+type lateControl struct {
+	Control
+	Services
+}
 
 func (lateControl) Create(context.Context, []byte) (api.Group, error) {
 	time.Sleep(answerWithin + time.Second)

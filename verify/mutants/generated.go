@@ -47,6 +47,7 @@ var rooms = []room{
 	{dir: "ctl/plan", suites: []suite{{dir: "ctl/plan"}, control}},
 	{dir: "ctl/ports", suites: []suite{{dir: "ctl/ports"}, control}, swept: true},
 	{dir: "ctl/server", suites: []suite{{dir: "ctl/server"}}},
+	{dir: "ctl/services", suites: []suite{{dir: "ctl/services"}, control}},
 	{dir: "ctl/store", suites: []suite{{dir: "ctl/store"}}},
 	{dir: "ctl/tree", suites: []suite{{dir: "ctl/tree"}}, swept: true},
 	{dir: "ctl/yamldoc", suites: []suite{{dir: "ctl/yamldoc"}}, swept: true},

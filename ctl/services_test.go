@@ -4,16 +4,19 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"slices"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/perftest"
-	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/ctl/services"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab"
 )
@@ -23,7 +26,7 @@ const upRequest = `{"groupIP": "127.0.0.200", "receivers": ["10.77.0.2", "10.77.
 
 func TestAPerftestHelperListensAndOwnsItsIP(t *testing.T) {
 	w := newWorld(t)
-	up, err := w.PerftestUp(t.Context(), []byte(upRequest))
+	up, err := w.Services.PerftestUp(t.Context(), []byte(upRequest))
 	if err != nil || up.GroupIP != "127.0.0.200" || up.Port != 18599 || len(up.Receivers) != 2 || len(up.Runs) != 0 {
 		t.Fatalf("%+v, %v", up, err)
 	}
@@ -33,12 +36,12 @@ func TestAPerftestHelperListensAndOwnsItsIP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	testlab.Eventually(t, testlab.Patience, "the client's run is listed", func() bool { return len(w.Perftests().Perftests[0].Runs) == 1 }, nil)
-	_, err = w.PerftestUp(t.Context(), []byte(upRequest))
+	testlab.Eventually(t, testlab.Patience, "the client's run is listed", func() bool { return len(w.Services.Perftests().Perftests[0].Runs) == 1 }, nil)
+	_, err = w.Services.PerftestUp(t.Context(), []byte(upRequest))
 	if want := "perftest on 127.0.0.200 is already up; take it down first"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
-	if err := w.PerftestDown("127.0.0.200"); err != nil {
+	if err := w.Services.PerftestDown("127.0.0.200"); err != nil {
 		t.Fatal(err)
 	}
 	w.expect(t, nothing)
@@ -46,7 +49,7 @@ func TestAPerftestHelperListensAndOwnsItsIP(t *testing.T) {
 		conn.Close()
 		t.Error("it still listens")
 	}
-	if list := w.Perftests(); len(list.Perftests) != 0 {
+	if list := w.Services.Perftests(); len(list.Perftests) != 0 {
 		t.Errorf("%+v", list)
 	}
 }
@@ -62,13 +65,13 @@ func TestWhatPerftestUpAndDownRefuse(t *testing.T) {
 		{`{"groupIP": "10.77.0.100"}`, api.BadRequest, "the request has no receivers; add receivers: [ADDRESS, ...], where perftest's servers run"},
 		{`{"groupIP": "127.0.0.200", "receivers": ["10.77.0.9"]}`, api.BadRequest, "perftest on 127.0.0.200: 10.77.0.9 is not reached: no route to 10.77.0.9"},
 	} {
-		_, err := w.PerftestUp(t.Context(), []byte(c.request))
+		_, err := w.Services.PerftestUp(t.Context(), []byte(c.request))
 		if e := (*api.Error)(nil); !errors.As(err, &e) || e.Kind != c.kind || err.Error() != c.want {
 			t.Errorf("\ngot  %v\nwant %s", err, c.want)
 		}
 	}
 	w.addresses.Claims[addr("127.0.0.200")] = living
-	_, err := w.PerftestUp(t.Context(), []byte(upRequest))
+	_, err := w.Services.PerftestUp(t.Context(), []byte(upRequest))
 	if want := "perftest on 127.0.0.200: ip 127.0.0.200 is taken (02:00:00:00:00:09 answers for it on br0); write an address that no host has"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
@@ -76,33 +79,35 @@ func TestWhatPerftestUpAndDownRefuse(t *testing.T) {
 		"10.77.0.100": "perftest on 10.77.0.100 is not up; rocast perftest ls lists what is up",
 		"g1":          `"g1" is not an IP address; write one such as 10.77.0.100`,
 	} {
-		if err := w.PerftestDown(groupIP); err == nil || err.Error() != want {
+		if err := w.Services.PerftestDown(groupIP); err == nil || err.Error() != want {
 			t.Errorf("\ngot  %v\nwant %s", err, want)
 		}
 	}
 	w.expect(t, nothing)
 }
 
-func TestTheConfigsPerftestHelpersComeUpWithTheDaemon(t *testing.T) {
+// groupsOf makes the groups of runs and connections at a box.
+func groupsOf(c *Controller) services.Groups {
+	return services.Groups{Control: serving{c}, Hops: c.NextHops}
+}
+
+// What the config lists comes up with the daemon, and goes with it.
+func TestTheConfigsServicesComeUpWithTheDaemon(t *testing.T) {
 	w := newWorld(t)
-	w.Perftest = []perftest.Config{
-		{GroupIP: addr("127.0.0.201"), Receivers: []netip.Addr{addr("10.77.0.9")}, Port: 18599}, // the controller tries again
-		{GroupIP: addr("127.0.0.202"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 18599},
+	parts := w.Parts
+	parts.Perftest = []perftest.Config{{GroupIP: addr("127.0.0.202"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 18599}}
+	parts.CM = []cm.Config{{Config: groupip.Config{GroupIP: addr("127.0.0.222"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 7174}, Memory: cm.PrivateData}}
+	w.Controller = New(parts)
+	if err := w.Services.KeepUp(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	if missing := w.bringUp(t.Context(), w.helpers(), true); len(missing) != 1 || missing[0].groupIP != w.Perftest[0].GroupIP {
-		t.Errorf("to be tried again: %+v", missing)
-	}
-	if list := w.Perftests().Perftests; len(list) != 1 || list[0].GroupIP != "127.0.0.202" {
-		t.Errorf("%+v", list)
+	if p, c := w.Services.Perftests().Perftests, w.Services.CMs().CMs; len(p) != 1 || p[0].GroupIP != "127.0.0.202" || len(c) != 1 || c[0].Memory != "private-data" {
+		t.Errorf("%+v, %+v", p, c)
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 	w.expect(t, nothing)
-	if conn, err := net.Dial("tcp", "127.0.0.202:18599"); err == nil {
-		conn.Close()
-		t.Error("it still listens")
-	}
 }
 
 // runFile returns the group file of a perftest run.
@@ -118,7 +123,7 @@ func runFile(t *testing.T) *groupfile.File {
 
 func TestAPerftestRunsGroupEndsWithTheDaemon(t *testing.T) {
 	w := newWorld(t)
-	groups := helperGroups{w.Controller}
+	groups := groupsOf(w.Controller)
 	if err := groups.Create(t.Context(), runFile(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -145,13 +150,13 @@ func TestAPerftestRunsGroupEndsWithTheDaemon(t *testing.T) {
 func TestAPerftestRunDoesNotBeginBeforeEverybodyIsReached(t *testing.T) {
 	w := newWorld(t)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Interface: 3, Reason: "the kernel is asking"}})
-	err := helperGroups{w.Controller}.Create(t.Context(), runFile(t))
+	err := groupsOf(w.Controller).Create(t.Context(), runFile(t))
 	if want := "10.77.0.3 is not reached: the kernel is asking"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 	w.expect(t, nothing)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": ctltest.Hop(3, "eth3", 1500, 3)})
-	if err := (helperGroups{w.Controller}).Create(t.Context(), runFile(t)); err != nil {
+	if err := groupsOf(w.Controller).Create(t.Context(), runFile(t)); err != nil {
 		t.Error(err)
 	}
 }
@@ -169,7 +174,7 @@ func treeRunFile(t *testing.T, receivers ...string) *groupfile.File {
 
 func TestAPerftestRunPassesBoxes(t *testing.T) {
 	f := newTree(t)
-	groups := helperGroups{f.box("b1").Controller}
+	groups := groupsOf(f.box("b1").Controller)
 	if err := groups.Create(t.Context(), treeRunFile(t, everywhere...)); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +190,7 @@ func TestAPerftestRunPassesBoxes(t *testing.T) {
 func TestAPerftestRunWaitsForNobodyBehindABox(t *testing.T) {
 	f := newTree(t)
 	f.box("b3").hops.Set(map[string]nexthop.Hop{"10.3.0.2": {Interface: 2, Reason: "the kernel is asking"}})
-	groups := helperGroups{f.box("b1").Controller}
+	groups := groupsOf(f.box("b1").Controller)
 	err := groups.Create(t.Context(), treeRunFile(t, everywhere...))
 	if want := "a receiver behind box b2 is not reached: 10.3.0.2 at box b3: the kernel is asking"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
@@ -193,56 +198,51 @@ func TestAPerftestRunWaitsForNobodyBehindABox(t *testing.T) {
 	f.nothingLeft()
 }
 
-// The group IP is where receivers of this box are, or else where its subnet is, and not on a link.
-func TestAPerftestHelpersIPIsNotOnALink(t *testing.T) {
-	f := newTree(t)
-	b1 := f.box("b1")
-	tracked := b1.hops.Tracked()
-	ip := netip.MustParseAddr("10.1.0.100")
-	far, near := netip.MustParseAddr("10.3.0.1"), netip.MustParseAddr("10.1.0.2")
-	b1.hops.Set(map[string]nexthop.Hop{ip.String(): {Interface: 2, Reason: "nobody answers"}})
-	for want, receivers := range map[string][]netip.Addr{"10.1.0.100@1 x1": {far, near}, "10.1.0.100@2 x1": {far}} {
-		_, release, err := helperAddresses{b1.Controller}.Own(ip, receivers)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := b1.addresses.String(); got != want {
-			t.Errorf("towards %v: [%s], want [%s]", receivers, got, want)
-		}
-		release()
+// Nothing is stored of a run's group, so a disk that fails does not keep it.
+func TestTheGroupOfAPerftestRunNeedsNoDisk(t *testing.T) {
+	w := newWorld(t)
+	groups := groupsOf(w.Controller)
+	if err := groups.Create(t.Context(), runFile(t)); err != nil {
+		t.Fatal(err)
 	}
-	b1.hops.Set(map[string]nexthop.Hop{ip.String(): {Reason: "no route to 10.1.0.100"}})
-	_, _, err := helperAddresses{b1.Controller}.Own(ip, []netip.Addr{far})
-	if want := "10.1.0.100 is not reached: no route to 10.1.0.100"; err == nil || err.Error() != want {
+	w.newsOf("run", feedback.NoteEvicted, "10.77.0.3", 1, 1007)
+	if g, err := w.Group("run"); err != nil || g.Members[2].State != api.LeftOut {
+		t.Errorf("%+v, %v", g.Members, err)
+	}
+	if left, err := os.ReadDir(filepath.Join(w.dir, "groups")); err != nil || len(left) != 0 {
+		t.Errorf("stored %v, %v", left, err)
+	}
+	inTheWay := filepath.Join(w.dir, "groups", "run.yaml")
+	if err := os.MkdirAll(filepath.Join(inTheWay, "x"), 0o700); err != nil { // a file there could not be deleted
+		t.Fatal(err)
+	}
+	if err := groups.Remove(t.Context(), "run"); err != nil {
+		t.Error(err)
+	}
+	if err := os.RemoveAll(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
+}
+
+// A run whose group cannot be created says so, and leaves no group.
+func TestAPerftestRunThatCannotBegin(t *testing.T) {
+	w := newWorld(t)
+	groups := groupsOf(w.Controller)
+	w.sw.Refuse(errCannot)
+	if err := groups.Create(t.Context(), runFile(t)); err == nil || err.Error() != errCannot.Error() {
+		t.Errorf("%v", err)
+	}
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": {Reason: "no answer"}, "10.77.0.3": {Interface: 3, Reason: "the kernel is asking"}})
+	err := groups.Create(t.Context(), runFile(t))
+	if want := "10.77.0.2 is not reached: no answer; 10.77.0.3 is not reached: the kernel is asking"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
-	if n := b1.hops.Tracked(); n != tracked {
-		t.Errorf("%d addresses are tracked, %d before", n, tracked)
+	w.expect(t, nothing)
+	if _, err := w.Group("run"); err == nil {
+		t.Error("the group is still listed")
 	}
-}
-
-func TestTrafficIsCountedByWhoSentIt(t *testing.T) {
-	counts := api.Counters{
-		feedback.Forwarded.String(): 1, feedback.Resent.String(): 2, feedback.Filtered.String(): 4, feedback.OutsideWindow.String(): 8,
-		feedback.Refused.String(): 16, dataplane.NotSource.String(): 32, feedback.Merged.String(): 64, dataplane.RefusedMemory.String(): 128,
-	}
-	if got, want := traffic(counts), (perftest.Traffic{FromSource: 159, FromReceivers: 32, Refused: 144}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
-// What is not heard of who has the group IP of a service is logged, and changes nothing.
-func TestTheGroupIPOfAServiceIsAnnounced(t *testing.T) {
-	w := newWorld(t)
-	ip := netip.MustParseAddr("10.77.0.200")
-	helperAddresses{w.Controller}.Announce(ip)
-	const warning = "could not tell the hosts who has the group IP of a service"
-	if got := w.addresses.Announced(); !slices.Equal(got, []netip.Addr{ip}) || w.logs.FilterMessage(warning).Len() > 0 {
-		t.Errorf("announced %v, logged %v", got, w.logs.All())
-	}
-	w.addresses.Deaf(errors.New("no socket"))
-	helperAddresses{w.Controller}.Announce(ip)
-	if w.logs.FilterMessage(warning).Len() != 1 {
-		t.Errorf("logged %v", w.logs.All())
+	if e := (*api.Error)(nil); !errors.As(groups.Remove(t.Context(), "run"), &e) || e.Kind != api.NotFound {
+		t.Errorf("removed although it does not exist: %v", e)
 	}
 }

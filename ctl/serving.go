@@ -1,0 +1,79 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+)
+
+// serving is what the services at group IPs know of control (services.Control).
+type serving struct{ c *Controller }
+
+// SetUp makes a group that ends with the daemon, and says which members are not reached, and why.
+func (s serving) SetUp(ctx context.Context, file *groupfile.File) (unreached []string, err error) {
+	g, err := s.c.setUp(ctx, file, nil)
+	if err != nil {
+		return nil, err
+	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	for leg := range g.legs().Members() {
+		if waits, reason := g.waitsFor(leg); waits {
+			unreached = append(unreached, fmt.Sprintf("%v is not reached: %s", leg.Member.IP, reason))
+		}
+	}
+	for _, link := range g.links {
+		if state, reason := link.state(); state != api.Ready {
+			unreached = append(unreached, fmt.Sprintf("a receiver behind box %s is not reached: %s", link.Box, reason))
+		}
+	}
+	return unreached, nil
+}
+
+func (s serving) Remove(name string) error { return s.c.remove(name) }
+
+func (s serving) Counters(name string) (api.Counters, bool) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	g := s.c.groups[name]
+	if g == nil { // a run's group that cannot be published is not kept
+		return nil, false
+	}
+	state, ok := s.c.Switch.GroupState(g.id)
+	return counters(state.Counters), ok
+}
+
+func (s serving) Unfit(host netip.Addr, pathMTU int) (why string) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	way := s.c.plan(&groupfile.File{PathMTU: pathMTU, IP: host, Source: groupfile.Member{IP: host}}).Source
+	if way.Unfit {
+		return way.Reason
+	}
+	return ""
+}
+
+func (s serving) Behind(host netip.Addr) (boxes []string, err error) {
+	return s.c.through(&groupfile.Member{IP: host}, nil)
+}
+
+func (s serving) FreeIP(ctx context.Context, ip netip.Addr, places []address.Place) (subnets []netip.Prefix, err error) {
+	if err := s.c.refuseIP(ctx, ip, places); err != nil {
+		return nil, err
+	}
+	return s.c.subnetsAt(ip, places)
+}
+
+func (s serving) Settle(ctx context.Context, hosts []netip.Addr) (release func()) {
+	members := make([]groupfile.Member, len(hosts))
+	for i, ip := range hosts {
+		members[i].IP = ip
+	}
+	return s.c.settle(ctx, members)
+}
+
+func (s serving) Alone(ctx context.Context, parser func() error) error { return s.c.alone(ctx, parser) }
