@@ -18,25 +18,18 @@ type Core struct {
 	streaming bool
 	acts      []feedback.Action
 
-	repair    repairs
-	fanOut    FanOut   // nil: every packet comes here
-	marks     []bool   // by port: its queue marks copies, which the engine does not
-	noFanOut  error    // why fanOut is nil; nil: it was not configured
-	armable   []*state // groups to arm when all copies are sent
-	placed    rotation // groups that have a place in fanOut
-	block     mft.Block
-	fanCounts FanOutCounts
-	space     mergeSpace
-	taps      []*tap // of the captures that run
-	replays   []replay
-	spare     *handoff // for the packets of the next member that waits for its turn
-	astray    [NumReasons]Refused
-	naks      nakCounts // of all groups, also of those that were removed
+	repair  repairs
+	engine  engine
+	taps    []*tap // of the captures that run
+	replays []replay
+	spare   *handoff // for the packets of the next member that waits for its turn
+	astray  [NumReasons]Refused
+	naks    nakCounts // of all groups, also of those that were removed
 }
 
 // NewCore returns a core without any state. FanOut is the engine in front of it; nil: none.
 func NewCore(fanOut FanOut) *Core {
-	return &Core{fanOut: fanOut, acts: make([]feedback.Action, 0, feedback.MaxActions(mft.MaxPaths))}
+	return &Core{engine: engine{fanOut: fanOut}, acts: make([]feedback.Action, 0, feedback.MaxActions(mft.MaxPaths))}
 }
 
 // Handle decides about one frame that the classifier attributed to a group, and appends what is to
@@ -434,7 +427,7 @@ func (c *Core) Forget(id mft.GroupID) {
 	if slot >= len(c.states) || c.states[slot] == nil {
 		return
 	}
-	c.abandon(c.states[slot])
+	c.engine.abandon(c.states[slot])
 	c.dropRetained(c.states[slot])
 	c.flights[c.states[slot].flight]--
 	c.timed.remove(c.states[slot])

@@ -118,5 +118,6 @@
 // A trace of a frame that is injected (trace.go) uses a copy of the group's state, on a worker of
 // its own whose ports send nothing.
 //
-// Read first: core.go, then copy.go, then worker.go.
+// Read first: core.go, then copy.go, then worker.go. Where groups go to the engine and come back is
+// handover.go; what the core knows of the engine is engine.go, and of each group in it fanstate.go.
 package dataplane

@@ -33,13 +33,15 @@ func Timed(w *Worker) bool { return len(w.core.timed.groups) > 0 }
 func Pause(w *Worker, now feedback.Tick) feedback.Tick { return w.core.Pause(now) }
 
 // EngineOf says which engine carries a group's packets.
-func EngineOf(c *Core, id mft.GroupID) EngineState { return c.engineState(c.stateOf(id)) }
+func EngineOf(c *Core, id mft.GroupID) EngineState {
+	return c.engine.report(c.stateOf(id), c.captured(id))
+}
 
 // Fans are the core's counts of its engine.
-func Fans(c *Core) FanOutCounts { return c.fanCounts }
+func Fans(c *Core) FanOutCounts { return c.engine.counts }
 
 // Noted is how many groups wait to be armed.
-func Noted(c *Core) int { return len(c.armable) }
+func Noted(c *Core) int { return len(c.engine.armable) }
 
 // InFlight is how many groups have data in flight that comes to the core, and how many an engine
 // carries. All other groups are settled.

@@ -35,7 +35,7 @@ func (l *limits) Limit(_ mft.GroupID, psn roce.PSN) { l.set = append(l.set, psn)
 // Where the kernel cannot do it, a group says so.
 func TestWhyThereIsNoEngine(t *testing.T) {
 	workers := New(Config{Workers: make([]WorkerConfig, 1), NoFanOut: errors.New("kernel too old")}).Workers()
-	if e := workers[0].core.engineState(newState(aGroup(t))); e.Kernel || e.Reason != "kernel too old" {
+	if e := workers[0].core.engine.report(newState(aGroup(t)), false); e.Kernel || e.Reason != "kernel too old" {
 		t.Errorf("%+v", e)
 	}
 }
@@ -48,7 +48,7 @@ func TestCarriedMessagesAreCountedOnce(t *testing.T) {
 		{PSN: 2, Messages: 1, Inside: true, Armed: true}, {PSN: 2, Messages: 1, Inside: true, Armed: true},
 		{PSN: 7, Messages: 4, Armed: true}, {PSN: 9, Messages: 5},
 	} {
-		c.takeIn(0, st, w, folding{}, &Outputs{})
+		c.takeIn(0, st, progress{word: w}, &Outputs{})
 		if got := st.merge.Messages(); got != w.Messages || st.merge.NextPSN() != w.PSN || st.merge.Inside() != w.Inside {
 			t.Errorf("%+v: %d messages, next PSN %d, inside a message: %v", w, got, st.merge.NextPSN(), st.merge.Inside())
 		}
@@ -65,7 +65,7 @@ func TestTheLimitFollowsTheEngine(t *testing.T) {
 	look := func(psn roce.PSN, armed bool, want ...roce.PSN) {
 		t.Helper()
 		engine.set = nil
-		c.takeIn(0, st, FanWord{PSN: psn, Armed: armed}, folding{}, out)
+		c.takeIn(0, st, progress{word: FanWord{PSN: psn, Armed: armed}}, out)
 		if !slices.Equal(engine.set, want) {
 			t.Errorf("at %d the limit becomes %d, want %d", psn, engine.set, want)
 		}
@@ -79,7 +79,7 @@ func TestTheLimitFollowsTheEngine(t *testing.T) {
 	look(room/2+9, true)
 	look(room/2+10, true) // there is no more to give
 	look(room, false)     // it was given back
-	if st.fan.carried != room || c.fanCounts.Carried != room || c.fanCounts.Disarmed != 1 {
-		t.Errorf("%d packets carried, %+v", st.fan.carried, c.fanCounts)
+	if st.fan.carried != room || c.engine.counts.Carried != room || c.engine.counts.Disarmed != 1 {
+		t.Errorf("%d packets carried, %+v", st.fan.carried, c.engine.counts)
 	}
 }

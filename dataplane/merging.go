@@ -136,28 +136,6 @@ func (st *state) outdated() bool {
 	return ok && (m.why == errAnswersDecide || m.why == nil && migReq != m.migReq)
 }
 
-// resume lets the engine merge the ACKs of an armed group, which is plain, until the next sync.
-func (c *Core) resume(now feedback.Tick, st *state) {
-	f := &st.fan
-	m := &f.merges
-	switch {
-	case !f.at.Armed, m.on, m.why != nil:
-		return
-	case st.held != nil && (now-m.busy >= mergedPeriod || st.merge.AcksDecide()):
-		return
-	}
-	places, told := c.space.places[:f.paths], st.merge.Told()
-	for i := range places {
-		places[i] = st.merge.Place(int(m.path[i]))
-	}
-	span := st.span(told.PSN)
-	m.why = c.fanOut.Merge(st.group.ID, places, told, span)
-	if m.on = m.why == nil; !m.on {
-		return
-	}
-	m.told, m.span = told.PSN, span
-}
-
 // span is how far beyond what the source was told the engine may carry while it merges. Every
 // receiver has acknowledged that, so with repair no packet behind it may be overwritten. Nor
 // may more be retained than there is room for, once what has been given up is acknowledged.
@@ -174,37 +152,4 @@ func (f *fanState) reach() roce.PSN {
 		return m.told.Add(m.span)
 	}
 	return f.limit
-}
-
-// lookAtAll takes in what the engine did for all groups.
-func (c *Core) lookAtAll(now feedback.Tick, out *Outputs) {
-	for _, st := range c.placed.groups {
-		c.look(now, st, out)
-	}
-}
-
-// endMerge ends the engine's merging. The result is valid until the next call.
-func (c *Core) endMerge(st *state) (did folding) {
-	m := &st.fan.merges
-	if !m.on {
-		return did
-	}
-	m.on = false
-	places := c.space.places[:st.fan.paths]
-	did.told, did.paths = c.fanOut.EndMerge(st.group.ID, places), c.space.paths[:len(places)]
-	m.told = did.told.PSN
-	for i, at := range places {
-		did.paths[i] = feedback.Answered{Path: int(m.path[i]), Place: at}
-	}
-	return did
-}
-
-// fold reports to the merging what the engine merged. The engine may have merged an ACK and have
-// been stopped before it told the source.
-func (c *Core) fold(now feedback.Tick, st *state, did folding, out *Outputs) {
-	if did.paths == nil {
-		return
-	}
-	c.acts = st.merge.Answered(now, did.paths, did.told, c.acts[:0])
-	c.perform(st, nil, out)
 }

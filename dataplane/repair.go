@@ -204,7 +204,7 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 // yet: the merging sends the packet again when the receiver stays silent. Or the packet is lost,
 // and is counted where lost points.
 func (c *Core) fetch(st *state, psn roce.PSN) (ok bool, lost *uint64) {
-	r, f, b := c.repair.retained, &c.repair.fetched, c.fanOut.Retained(st.group.ID, psn)
+	r, f, b := c.repair.retained, &c.repair.fetched, c.engine.retained(st, psn)
 	counts := &c.repair.counts
 	switch {
 	case b == nil:
@@ -272,7 +272,7 @@ func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 	}
 	c.repair.retained.releaseBelow(h, st.merge.Oldest())
 	c.countRepairs(st)
-	c.extend(st)
+	c.engine.extend(st)
 	c.await(now, st)
 }
 

@@ -61,8 +61,8 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 	})
 	asked := c.asking.turn(now, feedback.AskPeriod, func(st *state) { c.askAgain(now, st, out) })
 	waiting := c.serveWaiting(now, out)
-	placed := c.placed.turn(now, giveWayPeriod, func(st *state) {
-		switch want := c.fanOut.Wanted(st.group.ID); {
+	placed := c.engine.placed.turn(now, giveWayPeriod, func(st *state) {
+		switch want := c.engine.wanted(st); {
 		case want != WantsNothing:
 			c.giveWay(now, st, want, out)
 		case st.fan.merges.on: // no answer tells the core how far the receivers are

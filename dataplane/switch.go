@@ -366,7 +366,7 @@ func (s *Switch) do(w *Worker, f func(w *Worker)) {
 // UseFanOut lets the workers use an engine from now on. If it is nil, why says why there is none.
 func (s *Switch) UseFanOut(f FanOut, why error) {
 	for _, w := range s.workers {
-		s.do(w, func(w *Worker) { w.core.fanOut, w.core.noFanOut = f, why })
+		s.do(w, func(w *Worker) { w.core.engine.fanOut, w.core.engine.none = f, why })
 	}
 }
 
@@ -399,7 +399,7 @@ type Counter struct {
 func (s *Switch) EndFanOut() {
 	for _, w := range s.workers {
 		s.do(w, func(w *Worker) {
-			for placed := &w.core.placed; len(placed.groups) > 0; {
+			for placed := &w.core.engine.placed; len(placed.groups) > 0; {
 				w.core.leave(w.now(), placed.groups[0], &w.out)
 			}
 			w.flush()
@@ -420,7 +420,7 @@ func (s *Switch) Counters() []Counter {
 		s.do(w, func(w *Worker) {
 			w.core.lookAtAll(w.now(), &w.out)
 			w.flush()
-			fan.add(&w.core.fanCounts)
+			fan.add(&w.core.engine.counts)
 			repair.add(&w.core.repair.counts)
 			naks.add(&w.core.naks)
 			for r, n := range w.counts {
@@ -482,6 +482,18 @@ func (s *Switch) GroupState(id mft.GroupID) (GroupState, bool) {
 		state = w.core.groupState(w.now(), st)
 	})
 	return *state, true
+}
+
+func (c *Core) groupState(now feedback.Tick, st *state) *GroupState {
+	s := &GroupState{
+		Snapshot: st.merge.Snapshot(), Counters: st.naks.named(named(&st.counts)),
+		Engine: c.engine.report(st, c.captured(st.group.ID)), Traffic: st.traffic, Refused: st.refused,
+	}
+	s.Receivers = st.receivers(&s.Snapshot)
+	if st.held != nil {
+		s.Repaired, s.Retained = st.held.recent.last(now), st.held.used*mft.BufferBytes
+	}
+	return s
 }
 
 func named(counts *[NumReasons]uint64) []Counter {

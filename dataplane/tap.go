@@ -120,19 +120,10 @@ func (c *Core) captured(id mft.GroupID) bool {
 	return slices.ContainsFunc(c.taps, func(t *tap) bool { return t.captures(id) })
 }
 
-// surrender takes a group back from the engine because a capture wants its packets, or because its
-// block is outdated. That is no sign of trouble: it does not put off when the group is armed again.
-func (c *Core) surrender(now feedback.Tick, st *state, out *Outputs) {
-	need := st.fan.need
-	c.takeBack(now, st, out)
-	st.fan.unheard, st.fan.need = false, need
-	c.conclude(now, st, out)
-}
-
 // open adds a tap. Groups that it captures leave the engine.
 func (w *Worker) open(t *tap) {
 	w.core.taps = append(w.core.taps, t)
-	for _, st := range w.core.placed.groups {
+	for _, st := range w.core.engine.placed.groups {
 		if st.fan.at.Armed && t.captures(st.group.ID) {
 			w.core.surrender(w.now(), st, &w.out)
 			w.flush()

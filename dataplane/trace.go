@@ -93,15 +93,17 @@ func (w *Worker) try(table *mft.Table, frame []byte, t *Trace, port mft.PortID) 
 	w.flush()
 }
 
-// tryEngine says what the engine in front of the core would do with a frame.
+// tryEngine finds out what the engine in front of the core would do with a frame.
 func (c *Core) tryEngine(f *Frame, t *Trace) {
-	st := c.stateOf(f.Group)
-	if st == nil || !st.fan.at.Armed || f.Kind != KindData {
-		return
+	if st := c.stateOf(f.Group); st != nil && st.fan.at.Armed && f.Kind == KindData {
+		c.engine.try(st, f, t)
 	}
+}
+
+func (e *engine) try(st *state, f *Frame, t *Trace) {
 	var b mft.Block
-	w := c.fanOut.Load(f.Group)
-	if !w.Armed || st.block(&b, c.marks) != nil {
+	w := e.fanOut.Load(f.Group)
+	if !w.Armed || st.block(&b, e.marks) != nil {
 		return
 	}
 	_, not := Plain(f, &b, w, st.fan.limit)
@@ -128,12 +130,7 @@ func (c *Core) imitate(other *Core, of *state) {
 	c.states = make([]*state, of.group.ID.Slot()+1)
 	c.states[of.group.ID.Slot()] = st
 	c.flights[st.flight]++
-	if other.fanOut != nil {
-		c.fanOut = &frozen{FanOut: other.fanOut}
-		if of.fan.placed {
-			c.fanOut = &frozen{FanOut: other.fanOut, word: other.fanOut.Load(of.group.ID)}
-		}
-	}
+	c.engine.fanOut = other.engine.freeze(of)
 	if of.held != nil {
 		c.repair.retained = other.repair.retained.of(of.held, st)
 	}
@@ -185,6 +182,17 @@ type frozen struct {
 	word FanWord
 	at   []feedback.Place // of a group whose answers it merges
 	told feedback.Place
+}
+
+// freeze returns the engine as it is with a group now; nil: there is none.
+func (e *engine) freeze(st *state) FanOut {
+	switch {
+	case e.fanOut == nil:
+		return nil
+	case !st.fan.placed:
+		return &frozen{FanOut: e.fanOut}
+	}
+	return &frozen{FanOut: e.fanOut, word: e.fanOut.Load(st.group.ID)}
 }
 
 var errFrozen = errors.New("this is only tried")

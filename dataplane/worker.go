@@ -142,7 +142,7 @@ func newWorker(c WorkerConfig, all Config, table *atomic.Pointer[mft.Table], not
 		}
 		w.take(mft.PortID(i), p, bounds)
 	}
-	w.core.noFanOut = all.NoFanOut
+	w.core.engine.none = all.NoFanOut
 	w.core.RetainUpTo(all.RepairChunks, w.pool)
 	return w
 }
@@ -154,11 +154,11 @@ func (w *Worker) take(id mft.PortID, p Port, bounds Egress) {
 		w.ports = append(w.ports, nil)
 		w.stats = append(w.stats, PortCounters{})
 		w.queues = append(w.queues, egressQueue{})
-		w.core.marks = append(w.core.marks, false)
+		w.core.engine.marks = append(w.core.engine.marks, false)
 		w.lanes = append(w.lanes, slices.Repeat([]lane{{emptyLane, emptyLane}}, mft.MaxPaths)...)
 	}
 	w.ports[id], w.stats[id], w.queues[id] = p, PortCounters{}, newEgressQueue(id, bounds)
-	w.core.marks[id] = bounds.KmaxBytes > 0
+	w.core.engine.marks[id] = bounds.KmaxBytes > 0
 }
 
 // run polls until ctx is done. It locks the thread, so that the worker has one of its own, whose
@@ -263,7 +263,7 @@ func (w *Worker) serve(port mft.PortID, from *handoff) (total int) {
 			w.handle(w.polled, w.frames[:n])
 		}
 		total += n
-		if n == 0 || len(w.core.armable) == 0 {
+		if n == 0 || len(w.core.engine.armable) == 0 {
 			break
 		}
 		if w.polled = w.now(); w.polled-begun >= armTime {
@@ -286,7 +286,7 @@ func (w *Worker) receive(port mft.PortID, from *handoff) int {
 
 // arm arms the groups that are to be armed. All copies have been sent.
 func (w *Worker) arm() {
-	if len(w.core.armable) == 0 {
+	if len(w.core.engine.armable) == 0 {
 		return
 	}
 	w.core.Arm(w.polled, &w.out)
