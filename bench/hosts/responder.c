@@ -7,7 +7,7 @@
  * answer: a packet that asks for an acknowledgement, and the first packet behind a gap. It is the
  * same program for every contestant.
  */
-#include "../xdp.h"
+#include "../frame.h"
 
 enum { QUEUES = 64 };
 

@@ -7,7 +7,7 @@
  * but leaves the ICRC as it came. It decides nothing, so it is no switch: no receiver's NIC would
  * take its copies. Answers go to the source's port as they are.
  */
-#include "../xdp.h"
+#include "../frame.h"
 
 enum { PORTS_MAX = 1024 };
 
