@@ -20,10 +20,10 @@ type Core struct {
 
 	repair  repairs
 	engine  engine
-	taps    []*tap // of the captures that run
+	taps    taps
 	replays []replay
 	spare   *handoff // for the packets of the next member that waits for its turn
-	astray  [NumReasons]Refused
+	astray  strays
 	naks    nakCounts // of all groups, also of those that were removed
 }
 
@@ -52,7 +52,7 @@ func (c *Core) HandleTrain(now feedback.Tick, t *mft.Table, f *Frame, behind []F
 			if f.Kind == KindCM {
 				r = ConnectionManagement
 			}
-			c.stray(f, r)
+			c.astray.note(f, r)
 			return r, 0
 		}
 		return GroupGone, 0
@@ -66,7 +66,7 @@ func (c *Core) HandleTrain(now feedback.Tick, t *mft.Table, f *Frame, behind []F
 	r = c.decide(now, st, f, out)
 	st.counts[r]++
 	if r.Refuses() {
-		c.refuse(st, f, r)
+		c.astray.refuse(st, f, r)
 	}
 	if rearranged {
 		c.timer(now, st, out) // a path that left may have held the minimum down
@@ -241,7 +241,7 @@ func admit(g *mft.Group, f *Frame) (refusal roce.Syndrome) {
 // feedback handles an acknowledge packet. Only a receiver may send one: from a port and the VLAN of
 // its own, to the address and QPN that its QP has as peer.
 func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason {
-	path, r := c.receiver(st, f)
+	path, r := st.receiver(f)
 	if path < 0 {
 		return r
 	}
@@ -270,7 +270,7 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 // cnp handles a receiver's congestion notification. It is passed on to the source, as data is to
 // the receivers.
 func (c *Core) cnp(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason {
-	path, r := c.receiver(st, f)
+	path, r := st.receiver(f)
 	switch {
 	case path < 0:
 		return r
@@ -288,7 +288,7 @@ func (c *Core) cnp(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason 
 
 // receiver returns the path of the receiver that sent a response, or -1 and why the response is
 // refused.
-func (c *Core) receiver(st *state, f *Frame) (path int, r Reason) {
+func (st *state) receiver(f *Frame) (path int, r Reason) {
 	g, v, head := st.group, &f.View, f.Head()
 	src := v.SrcIP(head)
 	path = g.FindPath(src, v.DestQPN(head))
@@ -428,7 +428,7 @@ func (c *Core) Forget(id mft.GroupID) {
 		return
 	}
 	c.engine.abandon(c.states[slot])
-	c.dropRetained(c.states[slot])
+	c.repair.forget(c.states[slot])
 	c.flights[c.states[slot].flight]--
 	c.timed.remove(c.states[slot])
 	c.asking.remove(c.states[slot])

@@ -34,7 +34,7 @@ func Pause(w *Worker, now feedback.Tick) feedback.Tick { return w.core.Pause(now
 
 // EngineOf says which engine carries a group's packets.
 func EngineOf(c *Core, id mft.GroupID) EngineState {
-	return c.engine.report(c.stateOf(id), c.captured(id))
+	return c.engine.report(c.stateOf(id), c.taps.capture(id))
 }
 
 // Fans are the core's counts of its engine.

@@ -43,7 +43,7 @@ func (c *Core) precede(now feedback.Tick, st *state, sender int, out *Outputs) {
 // longer what the receivers send. It notes a group for Arm that has been plain for long enough; the
 // event was so many packets.
 func (c *Core) reconsider(now feedback.Tick, st *state, r Reason, packets int, out *Outputs) {
-	switch c.engine.weigh(st, r, packets, len(c.taps) > 0 && c.captured(st.group.ID)) {
+	switch c.engine.weigh(st, r, packets, len(c.taps) > 0 && c.taps.capture(st.group.ID)) {
 	case notPlain:
 		c.takeBack(now, st, out)
 		st.fan.unheard = false // the source has not come back: somebody has answered
@@ -97,7 +97,7 @@ func (c *Core) Arm(now feedback.Tick, out *Outputs) {
 		f := &st.fan
 		calm := f.calm >= max(f.need, calmPackets)
 		f.listed = false
-		if c.states[st.group.ID.Slot()] != st || f.at.Armed || !calm || c.captured(st.group.ID) {
+		if c.states[st.group.ID.Slot()] != st || f.at.Armed || !calm || c.taps.capture(st.group.ID) {
 			continue
 		}
 		f.calm = 0
@@ -120,7 +120,7 @@ func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
 		return err
 	}
 	if st.held != nil {
-		c.await(now, st) // no event may follow
+		c.repair.waiting.await(now, st) // no event may follow
 	}
 	return nil
 }

@@ -45,11 +45,14 @@ var refuses = func() (list [NumReasons]bool) {
 	return list
 }()
 
-// refuse notes a frame of a group that was refused.
-func (c *Core) refuse(st *state, f *Frame, r Reason) {
+// strays are, by their reasons, the refused frames that no member of a group sent.
+type strays [NumReasons]Refused
+
+// refuse notes a frame of a group that was refused: with the member that sent it, or else here.
+func (s *strays) refuse(st *state, f *Frame, r Reason) {
 	g, v, head := st.group, &f.View, f.Head()
 	if r == Malformed {
-		c.astray[r].note(f, r, false)
+		s[r].note(f, r, false)
 		return
 	}
 	src := v.SrcIP(head)
@@ -70,14 +73,14 @@ func (c *Core) refuse(st *state, f *Frame, r Reason) {
 		st.refused.note(f, r, true)
 		st.refused.Sent = st.traffic.Sent
 	default:
-		c.astray[r].note(f, r, true)
+		s[r].note(f, r, true)
 	}
 }
 
-// stray notes a frame that was refused before the state of its group was asked.
-func (c *Core) stray(f *Frame, r Reason) {
+// note notes a frame that was refused before the state of its group was asked.
+func (s *strays) note(f *Frame, r Reason) {
 	err := f.View.Decode(f.Head(), f.Len())
-	c.astray[r].note(f, r, err == nil || err == roce.ErrOpcode)
+	s[r].note(f, r, err == nil || err == roce.ErrOpcode)
 }
 
 // note counts a frame. Its View may say nothing.

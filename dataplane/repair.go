@@ -173,7 +173,7 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 		return // what lies behind a packet that is missing is of no use to the receiver
 	}
 	if h.engineHas(a.PSN) {
-		ok, lost := c.fetch(st, a.PSN)
+		ok, lost := c.repair.fetch(st, a.PSN, c.engine.retained(st, a.PSN))
 		if lost != nil {
 			h.lost, h.lostPSN = lost, a.PSN
 		}
@@ -200,23 +200,23 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 	out.Repairs = append(out.Repairs, again)
 }
 
-// fetch takes a packet from the engine into a buffer. It may fail for now, because there is no room
-// yet: the merging sends the packet again when the receiver stays silent. Or the packet is lost,
-// and is counted where lost points.
-func (c *Core) fetch(st *state, psn roce.PSN) (ok bool, lost *uint64) {
-	r, f, b := c.repair.retained, &c.repair.fetched, c.engine.retained(st, psn)
-	counts := &c.repair.counts
+// fetch takes packet psn of a group, which is b in the engine's memory, into a buffer; nil: the
+// engine does not have it. It may fail for now, because there is no room yet: the merging sends the
+// packet again when the receiver stays silent. Or the packet is lost, and is counted where lost
+// points.
+func (r *repairs) fetch(st *state, psn roce.PSN, b []byte) (ok bool, lost *uint64) {
+	f, counts := &r.fetched, &r.counts
 	switch {
 	case b == nil:
 		return false, &counts.Missing
-	case !c.repair.pool.Load(f, b):
+	case !r.pool.Load(f, b):
 		return false, &counts.NoMemory
 	}
-	defer c.repair.pool.Put(f)
+	defer r.pool.Put(f)
 	f.Group = st.group.ID
 	switch {
-	case !r.fitsBeside(f):
-		if !c.releaseOldest(st, psn) {
+	case !r.retained.fitsBeside(f):
+		if !r.releaseOldest(st, psn) {
 			lost = &counts.NoMemory
 		}
 		return false, lost
@@ -224,28 +224,28 @@ func (c *Core) fetch(st *state, psn roce.PSN) (ok bool, lost *uint64) {
 		return false, &counts.Damaged
 	}
 	f.Original.Read(&f.View, f.Bytes())
-	r.replace(st, f)
+	r.retained.replace(st, f)
 	return true, nil
 }
 
 // releaseOldest gives up the oldest retained packet, so that packet psn of st finds room when the
 // worker has put the buffers back. Packets of st itself from psn on are not given up for it. The
 // merging of the packet's group hears of it later: it may be at work.
-func (c *Core) releaseOldest(st *state, psn roce.PSN) bool {
-	r := c.repair.retained
-	if r.oldest == noSlot {
+func (r *repairs) releaseOldest(st *state, psn roce.PSN) bool {
+	all := r.retained
+	if all.oldest == noSlot {
 		return true // what was released is not put back yet
 	}
-	owner, oldest := r.slots[r.oldest].owner, r.slots[r.oldest].frame.Original.PSN
+	owner, oldest := all.slots[all.oldest].owner, all.slots[all.oldest].frame.Original.PSN
 	if owner == st && !oldest.Before(psn) {
 		return false
 	}
 	h := owner.held
 	if h.lost == nil && owner != st {
-		c.repair.robbed = append(c.repair.robbed, owner)
+		r.robbed = append(r.robbed, owner)
 	}
-	h.lost, h.lostPSN = &c.repair.counts.NoMemory, oldest
-	r.releaseBelow(h, oldest.Next())
+	h.lost, h.lostPSN = &r.counts.NoMemory, oldest
+	all.releaseBelow(h, oldest.Next())
 	return true
 }
 
@@ -271,9 +271,9 @@ func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 		c.conclude(now, other, out)
 	}
 	c.repair.retained.releaseBelow(h, st.merge.Oldest())
-	c.countRepairs(st)
+	c.repair.count(st)
 	c.engine.extend(st)
-	c.await(now, st)
+	c.repair.waiting.await(now, st)
 }
 
 // RepairMemory is what the workers retain for repair now, and how much they may.
@@ -290,22 +290,22 @@ func (s *Switch) RepairMemory() (sum RepairMemory) {
 	return sum
 }
 
-// countRepairs adds what the merging counted since the last call.
-func (c *Core) countRepairs(st *state) {
+// count adds what the merging has counted of a group's repairs since the last call.
+func (r *repairs) count(st *state) {
 	now, was := st.merge.RepairTally(), &st.held.tally
-	c.repair.counts.Probes += now.Probes - was.Probes
-	c.repair.counts.Called += now.Called - was.Called
+	r.counts.Probes += now.Probes - was.Probes
+	r.counts.Called += now.Called - was.Called
 	for why := range now.GivenUp {
-		c.repair.counts.GivenUp[why] += now.GivenUp[why] - was.GivenUp[why]
+		r.counts.GivenUp[why] += now.GivenUp[why] - was.GivenUp[why]
 	}
 	*was = now
 }
 
-// dropRetained releases what is retained of a group that is forgotten.
-func (c *Core) dropRetained(st *state) {
+// forget releases what is retained of a group that is forgotten.
+func (r *repairs) forget(st *state) {
 	if st.held == nil {
 		return
 	}
-	c.repair.retained.releaseAll(st.held)
-	c.repair.waiting.remove(st)
+	r.retained.releaseAll(st.held)
+	r.waiting.remove(st)
 }

@@ -487,7 +487,7 @@ func (s *Switch) GroupState(id mft.GroupID) (GroupState, bool) {
 func (c *Core) groupState(now feedback.Tick, st *state) *GroupState {
 	s := &GroupState{
 		Snapshot: st.merge.Snapshot(), Counters: st.naks.named(named(&st.counts)),
-		Engine: c.engine.report(st, c.captured(st.group.ID)), Traffic: st.traffic, Refused: st.refused,
+		Engine: c.engine.report(st, c.taps.capture(st.group.ID)), Traffic: st.traffic, Refused: st.refused,
 	}
 	s.Receivers = st.receivers(&s.Snapshot)
 	if st.held != nil {

@@ -114,10 +114,13 @@ func (t *tap) publish() {
 	t.head.Store(t.next)
 }
 
-// captured says whether a capture wants the group's packets. The engine would carry them past the
+// taps are a worker's part of the captures that run.
+type taps []*tap
+
+// capture reports whether a capture wants the group's packets. The engine would carry them past the
 // worker.
-func (c *Core) captured(id mft.GroupID) bool {
-	return slices.ContainsFunc(c.taps, func(t *tap) bool { return t.captures(id) })
+func (all taps) capture(id mft.GroupID) bool {
+	return slices.ContainsFunc(all, func(t *tap) bool { return t.captures(id) })
 }
 
 // open adds a tap. Groups that it captures leave the engine.

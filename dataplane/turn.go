@@ -51,7 +51,7 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, leg *mft.Leg
 	}
 	claim := st.claim(next)
 	switch may := !to.Ended && st.merge.MaySwitch(now, claim); {
-	case !to.Ended && c.keepsBehind(st, f, next, ev.PSN):
+	case !to.Ended && st.keepsBehind(f, next, ev.PSN):
 		return SourceWaits
 	case may && ev.PSN != to.NextPSN && !st.awaits(next):
 		return SourceOutOfStep
@@ -126,7 +126,7 @@ func (c *Core) askAgain(now feedback.Tick, st *state, out *Outputs) {
 }
 
 // keepsBehind keeps a packet of the member that waits, if it follows those that are kept.
-func (c *Core) keepsBehind(st *state, f *Frame, next int, psn roce.PSN) bool {
+func (st *state) keepsBehind(f *Frame, next int, psn roce.PSN) bool {
 	w := &st.claimant
 	if !st.awaits(next) || psn != w.next || !w.kept.put(f) {
 		return false

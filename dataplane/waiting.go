@@ -90,7 +90,7 @@ const (
 
 // await makes a group due when its merging wants that, if it waits for something or the engine
 // carries it.
-func (c *Core) await(now feedback.Tick, st *state) {
+func (w *waiting) await(now feedback.Tick, st *state) {
 	var due feedback.Tick
 	switch waits := st.merge.Waiting(); {
 	case st.fan.merges.on && st.fan.merges.streams:
@@ -111,7 +111,7 @@ func (c *Core) await(now feedback.Tick, st *state) {
 	default:
 		return
 	}
-	c.repair.waiting.until(st, due)
+	w.until(st, due)
 }
 
 // serveWaiting serves some of the groups that are due, and says whether there were any.

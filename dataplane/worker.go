@@ -367,7 +367,7 @@ func (w *Worker) handOff(f *Frame, to *Worker) {
 		r = HandoffFull
 	}
 	w.counts[r]++
-	w.core.stray(f, r)
+	w.core.astray.note(f, r)
 	if len(w.core.taps) > 0 {
 		w.sawFrame(f, r)
 	}
