@@ -248,6 +248,8 @@ func TestGroupsOfOperatorsComeFirst(t *testing.T) {
 	h.together(t, "a1", "source", "receiver")
 	w.create(t, g1)
 	w.create(t, anotherGroup("g2", 101))
+	w.groups["a1"].past.Confirm(w.groups["a1"].wanted.Receivers[0].ID())
+	w.groups["a1"].treeProblem = "a box is missing"
 	if s := w.Status(); !s.Ready || s.Healthy || len(s.Problems) != 1 || s.Problems[0].Blocks || s.Problems[0].Name != "a1" {
 		t.Errorf("%+v", s)
 	}
@@ -267,6 +269,58 @@ func TestGroupsOfOperatorsComeFirst(t *testing.T) {
 	if got, want := fmt.Sprint(problems, traffic, list), "[g1 g2 a1] [g1 g2 a1hosts] [g1 g2 a1hosts]"; got != want || s.Ready {
 		t.Errorf("got %s, want %s; ready %v", got, want, s.Ready)
 	}
+}
+
+// Groups of which hosts have not yet said that they are ready can be of anybody. They make no box
+// unhealthy, and come last.
+func TestGroupsThatNobodyHasConfirmedAreNoProblem(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.together(t, "a1", "source", "receiver")
+	h.together(t, "g1", "source", "receiver", "receiver")
+	const note = "groups that hosts have made and not confirmed yet: 2; rocast group ls shows them"
+	expect := func(healthy, ready bool, unconfirmed int, problems string) {
+		t.Helper()
+		s := w.Status()
+		var names []string
+		for _, p := range s.Problems {
+			names = append(names, p.Name)
+		}
+		if s.Healthy != healthy || s.Ready != ready || s.Unconfirmed != unconfirmed || strings.Join(names, " ") != problems {
+			t.Errorf("%+v", s)
+		}
+		if unconfirmed == 2 && (len(s.Notes) != 1 || s.Notes[0] != note) || unconfirmed == 0 && len(s.Notes) != 0 {
+			t.Errorf("notes %q", s.Notes)
+		}
+	}
+	expect(true, true, 2, "")
+	w.groups["a1"].problem = "a cause"
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Reason: "no route"}})
+	w.hopsChanged([]netip.Addr{addr("10.77.0.3")})
+	expect(true, true, 2, "")
+	if s := w.Status(); fmt.Sprint(s.Groups) != "map[degraded:0 failed:0 ready:0 waiting:0]" {
+		t.Errorf("%v", s.Groups)
+	}
+	w.groups["a1"].problem = ""
+	if _, err := h.ready(t, "g1", "10.77.0.2", "receiver"); err != nil {
+		t.Fatal(err)
+	}
+	expect(true, true, 2, "")
+	if _, err := h.ready(t, "g1", "10.77.0.3", "receiver"); err != nil {
+		t.Fatal(err)
+	}
+	expect(false, true, 1, "g1") // confirmed, and not reached
+	var order []string
+	for _, g := range w.Traffic().Groups {
+		order = append(order, fmt.Sprint(g.Name, g.Unconfirmed))
+	}
+	if got := fmt.Sprint(order); got != "[g1false a1true]" {
+		t.Error(got)
+	}
+	w.groups["a1"].past.Confirm(w.groups["a1"].wanted.Receivers[0].ID())
+	expect(false, true, 0, "g1")
+	outcome(t, h.join(t, "a1", "10.77.0.9", asks("10.77.0.9", "receiver", 2))) // it has not confirmed
+	expect(false, true, 0, "a1 g1")
 }
 
 // A member whose program never says that its QP is ready is removed, and a group of such members
@@ -964,7 +1018,7 @@ func TestGroupIPsThatNoGroupCanHave(t *testing.T) {
 	delete(w.addresses.Box, addr("10.77.0.200"))
 	h.together(t, "g1", "source", "receiver")
 	w.addresses.Box[addr("10.77.0.200")] = true
-	if h.lookAtGroupIPs(t.Context()); len(w.Status().Problems) != 1 || w.Status().Problems[0].Of != api.OfGroup {
+	if h.lookAtGroupIPs(t.Context()); len(w.Status().Problems) != 0 {
 		t.Errorf("an IP that a group has is asked about: %+v", w.Status().Problems)
 	}
 	if err := h.End(t.Context(), addr("10.77.0.1"), "g1", false); err != nil {

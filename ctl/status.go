@@ -88,6 +88,10 @@ func (c *Controller) addPortsAndGroups(s *api.Status, now time.Time) {
 	var theirs []api.Problem // of groups that no operator made
 	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
 		v := summary(c.groups[name])
+		if v.Unconfirmed {
+			s.Unconfirmed++
+			continue
+		}
 		s.Groups[v.State]++
 		p := api.Problem{Of: api.OfGroup, Name: name, State: v.State, Reason: v.Reason, Blocks: !v.ClearToSend && v.By == ""}
 		switch {
@@ -100,6 +104,9 @@ func (c *Controller) addPortsAndGroups(s *api.Status, now time.Time) {
 	}
 	for _, p := range theirs {
 		addProblem(s, p)
+	}
+	if s.Unconfirmed > 0 {
+		s.Notes = append(s.Notes, fmt.Sprintf("groups that hosts have made and not confirmed yet: %d; rocast group ls shows them", s.Unconfirmed))
 	}
 	c.addStrays(s, now)
 }

@@ -43,7 +43,7 @@ func (c *Controller) namesByTrouble() (names []string) {
 	rank := map[string]int{}
 	for name, g := range c.groups {
 		s := summary(g)
-		rank[name] = 2 * rankOf(s.By)
+		rank[name] = 2 * rankOf(&s)
 		if s.State == api.Ready {
 			rank[name]++
 		}
@@ -64,7 +64,7 @@ func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, 
 	if s.Reason == "" {
 		s.Reason = g.waitsBecause()
 	}
-	t = api.GroupTraffic{Name: name, State: s.State, Reason: s.Reason, By: s.By, Events: c.events.Counts(name), Receivers: []api.ReceiverTraffic{}}
+	t = api.GroupTraffic{Name: name, State: s.State, Reason: s.Reason, By: s.By, Unconfirmed: s.Unconfirmed, Events: c.events.Counts(name), Receivers: []api.ReceiverTraffic{}}
 	if g.file == nil {
 		return t, true
 	}

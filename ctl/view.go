@@ -31,7 +31,7 @@ func (c *Controller) Groups() api.Groups {
 	}
 	list.Groups = append(list.Groups, c.elsewhere()...)
 	slices.SortFunc(list.Groups, func(a, b api.GroupSummary) int {
-		return cmp.Or(cmp.Compare(rankOf(a.By), rankOf(b.By)), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(rankOf(&a), rankOf(&b)), strings.Compare(a.Name, b.Name))
 	})
 	return list
 }
@@ -76,12 +76,22 @@ func (g *group) madeBy() string {
 	return ""
 }
 
-// rankOf orders groups by who made them: those of operators are first.
-func rankOf(by string) int {
-	if by == "" {
-		return 0
+// rankOf orders groups by who made them: those of operators are first, and those that nobody has
+// confirmed are last.
+func rankOf(s *api.GroupSummary) int {
+	switch {
+	case s.Unconfirmed:
+		return 2
+	case s.By != "":
+		return 1
 	}
-	return 1
+	return 0
+}
+
+// neverConfirmed says whether a receiver with which the group began has not confirmed. One that has
+// joined later does not count: the others have confirmed.
+func (g *group) neverConfirmed() bool {
+	return slices.ContainsFunc(g.unconfirmed(), func(id groupfile.ID) bool { return g.past.Standing(id) == "" })
 }
 
 func summary(g *group) api.GroupSummary {
@@ -111,6 +121,7 @@ func summary(g *group) api.GroupSummary {
 	if f := g.wanted; f != nil {
 		s.IP, s.QPN, s.Addressing = f.IP.String(), uint32(f.QPN), f.Addressing.String()
 		s.MemberCount = len(f.Members())
+		s.Unconfirmed = s.By == api.ByHosts && g.neverConfirmed()
 	}
 	return s
 }

@@ -24,7 +24,7 @@ state, and a line for each one that is not as it should be, with the reason. The
 group is ready, and if the box is set up for the frames of groups that come. A note says what strangers send: that makes no
 box unhealthy. The box is not ready as long as a port is gone or failed, a group of an operator is not clear to send,
 etcd (store: etcd) does not answer, or a forwarding thread is stuck: a group that hosts have made, a link that is down or a group that is degraded leaves the box ready,
-but not healthy.
+but not healthy. Groups that hosts have made and not confirmed yet count nowhere; a note says how many there are.
 
 Exit status: 0 the box is healthy; 4 it is not; 3 no daemon answers.`,
 		Args: takes(),

@@ -15,6 +15,8 @@ type Status struct {
 	// are absent while a forwarding thread is stuck.
 	Ports  map[string]int `json:"ports,omitempty"`
 	Groups map[string]int `json:"groups,omitempty"`
+	// Unconfirmed counts the groups that Groups leaves out; see GroupSummary.
+	Unconfirmed int `json:"unconfirmed,omitempty"`
 	// Healthy: there is no problem. Ready: there is none that blocks.
 	Healthy  bool      `json:"healthy"`
 	Ready    bool      `json:"ready"`

@@ -18,13 +18,15 @@ type Traffic struct {
 // GroupTraffic is what this box has carried of a group since the group was made, or since the
 // daemon started. Bytes are bytes of payload.
 type GroupTraffic struct {
-	Name    string `json:"name"`
-	State   string `json:"state"`
-	Reason  string `json:"reason,omitempty"`
-	By      string `json:"by,omitempty"`      // as in GroupSummary
-	Carrier string `json:"carrier,omitempty"` // the engine that carries the group now: kernel or afxdp
-	Packets uint64 `json:"packets"`           // packets of the source that were forwarded, each once
-	Bytes   uint64 `json:"bytes"`
+	Name   string `json:"name"`
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	By     string `json:"by,omitempty"` // as in GroupSummary
+	// Unconfirmed is as in GroupSummary. Such groups are last.
+	Unconfirmed bool   `json:"unconfirmed,omitempty"`
+	Carrier     string `json:"carrier,omitempty"` // the engine that carries the group now: kernel or afxdp
+	Packets     uint64 `json:"packets"`           // packets of the source that were forwarded, each once
+	Bytes       uint64 `json:"bytes"`
 	// Copies were sent to receivers, also of packets that the source or the box sent again.
 	Copies    uint64               `json:"copies"`
 	CopyBytes uint64               `json:"copyBytes"`

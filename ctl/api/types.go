@@ -87,6 +87,9 @@ type GroupSummary struct {
 	GoesOn bool   `json:"goesOn,omitempty"`
 	Root   string `json:"root,omitempty"` // box that carries the group, if it is another one
 	By     string `json:"by,omitempty"`   // who made the group: absent: an operator; otherwise ByHosts or ByService
+	// Unconfirmed: hosts have made the group, and not all members with which it began have said
+	// that their QPs are ready. Anybody can make such a group, so it is no problem of the box.
+	Unconfirmed bool `json:"unconfirmed,omitempty"`
 }
 
 // Who makes groups besides operators. Their groups come behind those of operators in every view,

@@ -48,7 +48,8 @@ var (
 	retained   = describe("repair_retained_packets", "Packets that are kept for repair.")
 	buffers    = describe("repair_buffers", "Buffers of 4 KiB in which they are kept.")
 	room       = describe("repair_buffers_max", "Buffers that may be used for them.")
-	groups     = describe("groups", "Groups, by state.", "state")
+	groups     = describe("groups", "Groups, by state, without those that are not confirmed.", "state")
+	unproven   = describe("groups_unconfirmed", "Groups that hosts have made and not confirmed yet. They have no other metrics.")
 	waiting    = describe("waiting_members", "Members of groups that cannot be reached, or whose program has not confirmed.")
 	boundsMet  = describe("bound_met_total", "How often somebody was refused because of a bound, by bound.", "bound")
 	trouble    = describe("trouble", "1 for each thing that does not work and is neither a port nor a group.", "of", "name")
@@ -80,7 +81,7 @@ type collector struct{ source Source }
 
 // Describe implements prometheus.Collector.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range append([]*prometheus.Desc{frames, classified, rxFrames, rxBytes, txFrames, txBytes, txLost, marked, queueFull, putOff, kernel, retained, buffers, room, groups, waiting, boundsMet, trouble, build}, ofGroups...) {
+	for _, d := range append([]*prometheus.Desc{frames, classified, rxFrames, rxBytes, txFrames, txBytes, txLost, marked, queueFull, putOff, kernel, retained, buffers, room, groups, unproven, waiting, boundsMet, trouble, build}, ofGroups...) {
 		out <- d
 	}
 }
@@ -126,8 +127,12 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 }
 
 func (c collector) collectGroups(s sink) {
-	states, waitingMembers := map[string]int{}, 0
+	states, waitingMembers, unconfirmed := map[string]int{}, 0, 0
 	for _, g := range c.source.Groups().Groups {
+		if g.Unconfirmed {
+			unconfirmed++
+			continue
+		}
 		states[g.State]++
 		waitingMembers += g.WaitingCount
 	}
@@ -135,6 +140,7 @@ func (c collector) collectGroups(s sink) {
 		s.gauge(groups, float64(states[state]), state)
 	}
 	s.gauge(waiting, float64(waitingMembers))
+	s.gauge(unproven, float64(unconfirmed))
 	v := version.Build()
 	s.gauge(build, 1, v.Version, v.Commit, v.Go)
 }

@@ -35,7 +35,7 @@ func (source) Traffic() api.Traffic { return api.Traffic{Groups: []api.GroupTraf
 func (source) Groups() api.Groups {
 	return api.Groups{Groups: []api.GroupSummary{
 		{Name: "g1", State: api.Ready}, {Name: "g2", State: api.Waiting, WaitingCount: 2}, {Name: "g3", State: api.Ready},
-		{Name: "g4", State: api.Degraded},
+		{Name: "g4", State: api.Degraded}, {Name: "stranger", State: api.Waiting, WaitingCount: 3, Unconfirmed: true},
 	}}
 }
 
@@ -62,6 +62,7 @@ rocast_groups{state="degraded"} 1
 rocast_groups{state="failed"} 0
 rocast_groups{state="ready"} 2
 rocast_groups{state="waiting"} 1
+rocast_groups_unconfirmed 1
 rocast_port_ecn_marked_total{port="eth1"} 20
 rocast_port_kernel_total{event="rx-ring-full",port="eth1"} 6
 rocast_port_queue_full_total{port="eth1"} 21

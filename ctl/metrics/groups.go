@@ -76,6 +76,9 @@ func (s sink) traffic(t api.Traffic) {
 	room, out := maxReceivers, 0
 	for i := range t.Groups {
 		g := &t.Groups[i]
+		if g.Unconfirmed {
+			continue // whoever reaches the box makes such groups: no alert is about them
+		}
 		s.group(g)
 		if len(g.Receivers) > room {
 			out += len(g.Receivers)

@@ -50,6 +50,7 @@ func TestAScrapeHasGroupsAndReceivers(t *testing.T) {
 				NAKs: 11, RNRs: 12, CNPs: 13, Repaired: 14,
 			}},
 		},
+		{Name: "stranger", State: api.Waiting, Unconfirmed: true, Receivers: []api.ReceiverTraffic{{IP: "10.77.0.2", Trouble: api.TroubleUnconfirmed}}},
 		{Name: "idle", State: api.Ready, Carrier: api.CarrierAFXDP, Receivers: []api.ReceiverTraffic{{IP: "10.77.0.2", RemoteQPN: 3}}},
 	}}})
 	for _, want := range strings.Split(`rocast_group_state{group="g1",state="degraded"} 1
