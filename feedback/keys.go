@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +20,7 @@ type Key struct {
 	Default, Values, Meaning string
 	// Of returns the key's field: a *bool, a *int, a *time.Duration or an encoding.TextUnmarshaler.
 	Of func(*Policy) any
-	// Least and Most bound a number or a duration, in nanoseconds. Most is 0 if there is no bound.
+	// Least and Most bound a number, or a duration in nanoseconds.
 	Least, Most int
 	// Never says that a duration may be 0 as well, and what that means: "never".
 	Never string
@@ -78,7 +79,7 @@ var Keys = []Key{
 		Least: 1, Most: MaxRepairWindow, Repairs: true,
 		Meaning: "how many packets are kept for that"},
 	{Name: KeyRepairBytes, Default: "what repair-window needs", Values: "size (KiB, MiB)", Of: func(p *Policy) any { return &p.RepairBytes },
-		Repairs: true, Bytes: true,
+		Least: 0, Most: math.MaxInt, Repairs: true, Bytes: true,
 		Meaning: "how much memory they may take"},
 	{Name: "repair-attempts", Default: strconv.Itoa(DefaultRepairAttempts), Values: "1 to 100", Of: func(p *Policy) any { return &p.RepairAttempts },
 		Least: 1, Most: maxRepairAttempts, Repairs: true,
@@ -117,7 +118,7 @@ func (k *Key) Set(p *Policy, text string) (err error) {
 		}
 	case *int:
 		*field, err = strconv.Atoi(text)
-		if err != nil || *field < k.Least || k.Most > 0 && *field > k.Most {
+		if err != nil || *field < k.Least || *field > k.Most {
 			err = fmt.Errorf("%q is not a number from %d to %d", text, k.Least, k.Most)
 		}
 	case *time.Duration:
@@ -145,7 +146,7 @@ func (k *Key) noDuration(text string) error {
 
 // short is a duration without the parts that are 0, in ASCII.
 func short(d time.Duration) string {
-	s := strings.Replace(d.String(), "µ", "u", 1)
+	s := strings.ReplaceAll(d.String(), "µ", "u")
 	for _, zero := range []string{"m0s", "h0m"} {
 		if strings.HasSuffix(s, zero) {
 			s = s[:len(s)-2]

@@ -28,9 +28,10 @@ func TestKeysAreReadAsTheyAreWritten(t *testing.T) {
 	} {
 		k := KeyOf(name)
 		for text, want := range values {
-			var got Policy
-			if err := k.Set(&got, text); err != nil || got != want {
-				t.Errorf("%s: %s is %+v, %v", name, text, got, err)
+			for before, got := range values {
+				if err := k.Set(&got, text); err != nil || got != want {
+					t.Errorf("%s: %s is %+v, %v, after %s", name, text, got, err, before)
+				}
 			}
 			if back := k.Text(want); back != text {
 				t.Errorf("%s: %q, want %q", name, back, text)
@@ -79,7 +80,7 @@ func TestEveryPolicyHasAKey(t *testing.T) {
 	for _, k := range Keys {
 		name := fields[k.Of(&p)]
 		delete(fields, k.Of(&p))
-		if name == "" || k.Repairs != strings.HasPrefix(k.Name, "repair-") || k.Meaning == "" || k.Values == "" || k.Default == "" {
+		if name == "" || k.Repairs != strings.HasPrefix(k.Name, "repair-") || k.Bytes != strings.HasSuffix(k.Name, "-bytes") || k.Meaning == "" || k.Values == "" || k.Default == "" {
 			t.Errorf("%s is the key of %q: %+v", k.Name, name, k)
 		}
 	}

@@ -240,9 +240,10 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// What was accepted before is what it was then: a number alone was octal, one with a unit decimal.
-func TestAStoredTextMayHaveLeadingZeros(t *testing.T) {
-	const text = "list: [{n: 0017}]\npart: 025%\n"
+// What was accepted before is what it was then: a number alone was octal, one with a unit decimal,
+// and a key that has gone since means nothing.
+func TestAStoredTextMayBeOfAnOlderRelease(t *testing.T) {
+	const text = "list: [{n: 0017}]\nspare: 3\npart: 025%\n"
 	var n uint64
 	fields := func(v Value) error {
 		return v.Fields(
@@ -251,6 +252,7 @@ func TestAStoredTextMayHaveLeadingZeros(t *testing.T) {
 					return v.Fields(Field{Key: "n", Set: Into(&n, func(v Value) (uint64, error) { return v.Uint(99) })})
 				})
 			}},
+			Field{Key: "spare", Gone: "write part"},
 			Field{Key: "part", Set: func(v Value) error { return v.Decimal("025%") }},
 		)
 	}
@@ -264,6 +266,7 @@ func TestAStoredTextMayHaveLeadingZeros(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{text, "line 1: item 1: n has a leading zero; write it in decimal without one, or in hexadecimal with 0x"},
 		{"part: 025%\n", "line 1: part has a leading zero; write it in decimal without one"},
+		{"spare: 3\n", `line 1: key "spare" is no longer known; write part`},
 	} {
 		v, err := Parse([]byte(c.text), "the file")
 		if err == nil {
