@@ -3,6 +3,8 @@ package ctl
 import (
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -581,6 +583,25 @@ func TestABoxThatHasForgottenEverythingRestarts(t *testing.T) {
 	}
 	if m := f.box("b3").part(t, "10.3.0.2"); m.State != api.LeftOut {
 		t.Errorf("%+v", m)
+	}
+}
+
+// A box that has lost the file with the links of a group must not take the group for one of its own
+// that spans no other box.
+func TestMissingLinksFailTheirGroup(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile(everywhere...))
+	for _, name := range []string{"b1", "b2"} { // the root, and a box between others
+		path := filepath.Join(f.box(name).dir, "groups", "g1.tree")
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		f.box(name).restart(false, false)
+		g, err := f.box(name).Controller.Group("g1")
+		want := "the links of group g1 are missing, which were in " + path + "; repair the cause and restart rocastd, or remove the group and create it again"
+		if err != nil || g.State != api.Failed || g.Reason != want {
+			t.Errorf("%s: %v, %s: %s", name, err, g.State, g.Reason)
+		}
 	}
 }
 

@@ -25,6 +25,8 @@ type Store struct {
 	dir  string
 	lock *os.File
 
+	texts sync.Mutex // is held while the text of a group is written
+
 	mu        sync.Mutex
 	forgotten bool // see Forget
 
@@ -85,13 +87,12 @@ func (s *Store) Close() error { return dropLock(s.lock) }
 // Dir returns the directory, in which other packages store their own files.
 func (s *Store) Dir() string { return s.dir }
 
-// Put stores a group. Where the group's state is stored already, the text says so: a Restore that
-// does not find the state then fails the group.
+// Put stores a group. Where the group's state or links are stored already, the text says so: a
+// Restore that does not find them then fails the group.
 func (s *Store) Put(name string, text []byte) error {
-	with := ""
-	if _, err := os.Lstat(s.beside(name, stateSuffix)); err == nil {
-		with = withState
-	}
+	s.texts.Lock()
+	defer s.texts.Unlock()
+	with := marks{state: isThere(s.beside(name, stateSuffix)), links: isThere(s.beside(name, treeSuffix))}
 	if err := s.writeMarked(s.path(name), text, with); err != nil {
 		return fmt.Errorf("keep group %s: %w", name, err)
 	}
@@ -104,11 +105,11 @@ func (s *Store) Get(name string) ([]byte, error) {
 	return text, err
 }
 
-func (s *Store) get(name string) (text []byte, hasState bool, err error) {
-	if text, hasState, err = readMarked(s.path(name)); err != nil {
-		return nil, false, fmt.Errorf("read group %s: %w", name, err)
+func (s *Store) get(name string) (text []byte, with marks, err error) {
+	if text, with, err = readMarked(s.path(name)); err != nil {
+		return nil, with, fmt.Errorf("read group %s: %w", name, err)
 	}
-	return text, hasState, nil
+	return text, with, nil
 }
 
 // PutState stores the state of a group's members. A nil state is an empty file: one that is missing
@@ -125,9 +126,40 @@ func (s *Store) PutState(name string, state []byte) error {
 	return s.putBeside(name, stateSuffix, "state", state)
 }
 
-// PutTree stores the links between a group's boxes. A nil tree deletes the stored one.
+// PutTree stores the links between a group's boxes. A nil tree deletes the stored one. If the group
+// is stored already, its text says from now on whether there are links. A crash must not leave a
+// text that says so without links, so it says so last and ceases to first.
 func (s *Store) PutTree(name string, tree []byte) error {
-	return s.putBeside(name, treeSuffix, "links", tree)
+	if tree == nil {
+		if err := s.markLinks(name, false); err != nil {
+			return fmt.Errorf("keep the links of group %s: %w", name, err)
+		}
+	}
+	if err := s.putBeside(name, treeSuffix, "links", tree); err != nil {
+		return err
+	}
+	if tree != nil {
+		_ = s.markLinks(name, true) // the links are stored; without the mark nobody would miss them
+	}
+	return nil
+}
+
+// markLinks lets the stored text of a group say whether it has links. It does nothing to a text
+// that is not there or is damaged.
+func (s *Store) markLinks(name string, links bool) error {
+	s.texts.Lock()
+	defer s.texts.Unlock()
+	text, with, err := readMarked(s.path(name))
+	if err != nil || with.links == links {
+		return nil
+	}
+	with.links = links
+	return s.writeMarked(s.path(name), text, with)
+}
+
+func isThere(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // putBeside stores a file beside a group's text.
@@ -154,7 +186,7 @@ func (s *Store) Delete(name string) error {
 		err = s.SyncDir(filepath.Join(s.dir, groupsDir))
 	}
 	if err == nil {
-		err = errors.Join(s.putBeside(name, stateSuffix, "state", nil), s.PutTree(name, nil), s.DropRegions(name))
+		err = errors.Join(s.putBeside(name, stateSuffix, "state", nil), s.putBeside(name, treeSuffix, "links", nil), s.DropRegions(name))
 	}
 	if err != nil {
 		return fmt.Errorf("forget group %s: %w", name, err)
@@ -176,7 +208,7 @@ func (s *Store) Restore() ([]Group, error) {
 		return nil, fmt.Errorf("read the kept groups: %w", err)
 	}
 	var groups []Group
-	hasState := map[string]bool{}
+	with := map[string]marks{}
 	states, trees, regions := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, entry := range entries {
 		if name, is := strings.CutSuffix(entry.Name(), regionsSuffix); is {
@@ -193,7 +225,7 @@ func (s *Store) Restore() ([]Group, error) {
 			continue
 		}
 		g := Group{Name: name, Clean: idle != nil, Idle: idle[name]}
-		g.Text, hasState[name], g.Err = s.get(name)
+		g.Text, with[name], g.Err = s.get(name)
 		groups = append(groups, g)
 	}
 	for i := range groups {
@@ -203,8 +235,12 @@ func (s *Store) Restore() ([]Group, error) {
 		_ = s.DropRegions(name) // after an error, the next start tries again
 	}
 	for i := range groups {
-		if g := &groups[i]; hasState[g.Name] && !states[g.Name] {
+		g := &groups[i]
+		if with[g.Name].state && !states[g.Name] {
 			g.Err = fmt.Errorf("the state of group %s is missing, which was in %s", g.Name, s.beside(g.Name, stateSuffix))
+		}
+		if with[g.Name].links && !trees[g.Name] {
+			g.Err = errors.Join(g.Err, fmt.Errorf("the links of group %s are missing, which were in %s", g.Name, s.beside(g.Name, treeSuffix)))
 		}
 	}
 	s.readBeside(groups, states, stateSuffix, "state", func(g *Group) *[]byte { return &g.State })

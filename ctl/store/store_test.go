@@ -191,6 +191,82 @@ func TestLinksLiveAndDieWithTheirGroup(t *testing.T) {
 	}
 }
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The text of a group says whether it has links, from its first one on until its last one has gone.
+func TestLinksThatAreMissing(t *testing.T) {
+	links, other := []byte("links"), []byte("other links")
+	for name, c := range map[string]struct {
+		do     func(*Store) error
+		missed bool
+	}{
+		"links, then the text": {func(s *Store) error { return errors.Join(s.PutTree("a", links), s.Put("a", []byte("text"))) }, true},
+		"the text, then links": {func(s *Store) error { return errors.Join(s.Put("a", []byte("text")), s.PutTree("a", links)) }, true},
+		"other links": {func(s *Store) error {
+			return errors.Join(s.Put("a", []byte("text")), s.PutTree("a", links), s.PutTree("a", other))
+		}, true},
+		"another text": {func(s *Store) error {
+			return errors.Join(s.PutTree("a", links), s.Put("a", []byte("x")), s.Put("a", []byte("text")))
+		}, true},
+		"no links": {func(s *Store) error { return errors.Join(s.PutTree("a", nil), s.Put("a", []byte("text"))) }, false},
+		"no links any more": {func(s *Store) error {
+			return errors.Join(s.PutTree("a", links), s.Put("a", []byte("text")), s.PutTree("a", nil))
+		}, false},
+		"links of the group before": {func(s *Store) error {
+			return errors.Join(s.PutTree("a", links), s.Put("a", []byte("x")), s.Delete("a"), s.Put("a", []byte("text")))
+		}, false},
+	} {
+		for _, state := range []bool{false, true} {
+			dir := t.TempDir()
+			s := open(t, dir)
+			if state {
+				must(t, s.PutState("a", []byte("{}")))
+			}
+			must(t, c.do(s))
+			path := filepath.Join(dir, "groups", "a.tree")
+			must(t, removeIfThere(path))
+			got, err := s.Restore()
+			must(t, err)
+			state = state && name != "links of the group before"
+			want := "the links of group a are missing, which were in " + path
+			if g := got[0]; string(g.Text) != "text" || (g.Err != nil) != c.missed || c.missed && g.Err.Error() != want || string(g.State) != map[bool]string{true: "{}"}[state] {
+				t.Errorf("%s, state %v: %+v", name, state, g)
+			}
+			if state {
+				must(t, os.Remove(filepath.Join(dir, "groups", "a.state")))
+				if got, err = s.Restore(); err != nil || got[0].Err == nil || !strings.Contains(got[0].Err.Error(), "the state of group a is missing") {
+					t.Errorf("%s, without its state: %+v, %v", name, got, err)
+				}
+			}
+		}
+	}
+}
+
+// A text that is damaged, or of an older release, does not keep links from being stored, and is
+// left as it is.
+func TestLinksOfATextThatCannotBeMarked(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	path := filepath.Join(dir, "groups", "a.yaml")
+	for _, text := range []string{"", "# checksum 00000000 of the lines below\ntext\n"} {
+		must(t, os.WriteFile(path, []byte(text), 0o600))
+		must(t, s.PutTree("a", []byte("links")))
+		if got, err := os.ReadFile(path); string(got) != text || err != nil {
+			t.Errorf("%q has become %q, %v", text, got, err)
+		}
+	}
+	must(t, os.WriteFile(path, []byte("old\n"), 0o600))
+	must(t, s.PutTree("a", []byte("links")))
+	if got, err := s.Get("a"); string(got) != "old\n" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 func TestWhatACleanStopKnewHoldsForOneStart(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)

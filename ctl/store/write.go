@@ -14,10 +14,10 @@ const unfinishedSuffix = ".new"
 // writeFile writes text to path, below a line with its checksum; only the owner may read the file.
 // A crash leaves the old content or the new content, and possibly a temporary file, which
 // removeUnfinished removes.
-func (s *Store) writeFile(path string, text []byte) error { return s.writeMarked(path, text, "") }
+func (s *Store) writeFile(path string, text []byte) error { return s.writeMarked(path, text, marks{}) }
 
-// writeMarked is writeFile with more in the line of the checksum.
-func (s *Store) writeMarked(path string, text []byte, with string) error {
+// writeMarked is writeFile with marks in the line of the checksum.
+func (s *Store) writeMarked(path string, text []byte, with marks) error {
 	return s.replaceFile(path, func(w *os.File) error {
 		_, err := w.Write(append(checksumLine(text, with), text...))
 		return err
@@ -28,13 +28,23 @@ func (s *Store) writeMarked(path string, text []byte, with string) error {
 // first one, so a file that was cut keeps it. A file of an older release has no such line.
 const checksumPrefix = "# checksum "
 
-func checksumLine(text []byte, with string) []byte {
+func checksumLine(text []byte, with marks) []byte {
 	return fmt.Appendf(nil, "%s%08x of the lines below%s; if you change them, delete this line\n", checksumPrefix,
 		crc32.Checksum(text, castagnoli), with)
 }
 
-// withState is in the checksum's line of a group that has a file with its state.
-const withState = ", with a state"
+// marks are the files that a group has beside its text, as the line of the text's checksum says.
+type marks struct{ state, links bool }
+
+func (m marks) String() (text string) {
+	if m.state {
+		text += ", with a state"
+	}
+	if m.links {
+		text += ", with links"
+	}
+	return text
+}
 
 // errEmpty: a text of nothing has a line with its checksum too, so an empty file is a damaged one.
 var errEmpty = errors.New("it is empty")
@@ -46,23 +56,24 @@ func readFile(path string) ([]byte, error) {
 	return text, err
 }
 
-// readMarked is readFile, and says whether the file is that of a group with a state.
-func readMarked(path string) (text []byte, hasState bool, err error) {
+// readMarked is readFile, and returns the marks.
+func readMarked(path string) (text []byte, with marks, err error) {
 	text, err = os.ReadFile(path)
 	prefix := []byte(checksumPrefix)
 	switch {
 	case err == nil && len(text) == 0:
-		return nil, false, fmt.Errorf("the file %s is damaged: %w", path, errEmpty)
+		return nil, with, fmt.Errorf("the file %s is damaged: %w", path, errEmpty)
 	case err != nil || !bytes.HasPrefix(text, prefix) && !bytes.HasPrefix(prefix, text):
-		return text, false, err
+		return text, with, err
 	}
 	line, text, _ := bytes.Cut(text, []byte("\n"))
 	line = append(line, '\n')
-	hasState = bytes.Equal(line, checksumLine(text, withState))
-	if !hasState && !bytes.Equal(line, checksumLine(text, "")) {
-		return nil, false, fmt.Errorf("the file %s is damaged: its checksum does not match", path)
+	for _, with := range []marks{{}, {state: true}, {links: true}, {state: true, links: true}} {
+		if bytes.Equal(line, checksumLine(text, with)) {
+			return text, with, nil
+		}
 	}
-	return text, hasState, nil
+	return nil, with, fmt.Errorf("the file %s is damaged: its checksum does not match", path)
 }
 
 // replaceFile is writeFile for what write writes, without a checksum of it.
