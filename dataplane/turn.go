@@ -59,7 +59,7 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, leg *mft.Leg
 		return SourceBlocked
 	case !may && st.merge.MayAsk():
 		r := c.keep(now, st, f, next)
-		c.askFor(now, st, next, out)
+		c.askFor(now, st, claim, out)
 		return r
 	case !may:
 		c.sync(now, st, out)
@@ -104,10 +104,10 @@ func (c *Core) keep(now feedback.Tick, st *state, f *Frame, next int) Reason {
 	return SourceWaits
 }
 
-// askFor asks the receivers what they have, for the member of path next that waits, or for the box
-// of which all receivers here are one.
-func (c *Core) askFor(now feedback.Tick, st *state, next int, out *Outputs) {
-	c.acts = st.merge.Ask(now, st.claim(next), c.acts[:0])
+// askFor asks the receivers what they have, and the source, for the member that waits, or for the
+// box that is the source: all receivers here are one of its own.
+func (c *Core) askFor(now feedback.Tick, st *state, claim feedback.SourceSwitch, out *Outputs) {
+	c.acts = st.merge.Ask(now, claim, c.acts[:0])
 	c.perform(st, nil, out)
 	if st.claimant.stands && !slices.Contains(c.asking.groups, st) {
 		c.asking.add(st)
@@ -121,7 +121,7 @@ func (c *Core) askAgain(now feedback.Tick, st *state, out *Outputs) {
 		c.asking.remove(st)
 		return
 	}
-	c.askFor(now, st, w.path, out)
+	c.askFor(now, st, st.claim(w.path), out)
 	c.conclude(now, st, out)
 }
 
@@ -302,10 +302,14 @@ func (st *state) recall(t *mft.Turn) mft.Sender {
 // have begun here since: it waits until the other box knows the end of the one before.
 func (c *Core) question(now feedback.Tick, st *state, leg *mft.Leg, sender int, out *Outputs) Reason {
 	to := *st.senderState(sender)
+	if sender == st.active && st.merge.MayAsk() {
+		asks := st.claim(onlySends)
+		asks.Asked = true
+		c.askFor(now, st, asks, out)
+	}
 	switch {
 	case sender != st.active:
 	case st.merge.MayAsk():
-		c.askFor(now, st, onlySends, out)
 		return SourceAsks
 	default:
 		to.NextPSN, to.Messages = st.merge.NextPSN(), st.merge.Messages()

@@ -112,13 +112,37 @@ func (k *keeper) gets(from netip.Addr, packets int) {
 // onItsWay is longer than feedback waits before the first question.
 const onItsWay = feedback.Tick(50_000_001)
 
-// isTold lets time pass until a restarted box asks its questions, and answers them.
+// isTold lets time pass until a restarted box asks its questions, and answers them. The source has
+// sent nothing that it is asked for.
 func (k *keeper) isTold() {
 	k.t.Helper()
 	k.tells()
 	k.now += onItsWay
 	k.Poll()
 	k.tells()
+	for _, after := range []feedback.Tick{feedback.AskPeriod, feedback.AskPeriod, onItsWay} {
+		k.now += after
+		k.Poll()
+		k.calls()
+	}
+}
+
+// calls takes what sources are asked by a restarted box, and returns how often one was.
+func (k *keeper) calls() (n int) {
+	k.t.Helper()
+	for host, m := range k.members {
+		for _, frame := range k.Ports[portOf[host]].Take() {
+			d := decode(k.t, frame)
+			if d.Opcode == roce.OpAck && d.Syndrome.IsACK() && d.PSN == m.sends.Prev() {
+				continue // with repair, the last ACK again
+			}
+			if d.Opcode != roce.OpAck || d.Syndrome != roce.NAKSequence || d.PSN != m.sends || !d.ICRCValid {
+				k.t.Fatalf("%v hears %+v, and sends %d next", host, d, m.sends)
+			}
+			n++
+		}
+	}
+	return n
 }
 
 // tells answers the questions that a restarted box asks, as responders do.
@@ -550,7 +574,7 @@ func TestATurnBeginsWithoutAReceiverThatDiedWithTheBox(t *testing.T) {
 		if notes := k.drain(); len(notes) > 0 {
 			t.Errorf("evict %v, after 200 ms: %+v", evict, notes)
 		}
-		k.passes(60*feedback.Tick(time.Millisecond), ipD)
+		k.passes(140*feedback.Tick(time.Millisecond), ipD)
 		notes := k.drain()
 		if !evict {
 			if len(notes) > 0 {
@@ -561,11 +585,57 @@ func TestATurnBeginsWithoutAReceiverThatDiedWithTheBox(t *testing.T) {
 		if len(notes) != 2 || notes[0].What != feedback.NoteBehind || notes[0].Receiver != ipD || notes[1].What != feedback.NoteWaits {
 			t.Fatalf("notes %+v; counters %v", notes, moved(k.Switch))
 		}
+		if n := k.calls(); n != 2 {
+			t.Errorf("a was asked %d times", n)
+		}
 		k.store()
 		k.Switch.BeginTurn(k.group.ID, true)
 		k.group.Paths = k.group.Paths[:2] // d gets nothing
 		k.gets(ipB, 1)
 		silent(t, k.Net)
+	}
+}
+
+// a has ended, and one of its packets was on its way for longer than the restart took. It keeps b
+// from its turn until a has been silent for 200 ms, and nothing of it is retained then.
+func TestAnOldPacketComesBehindACrash(t *testing.T) {
+	for _, repair := range []feedback.RepairPolicy{feedback.RepairOff, feedback.RepairLocal} {
+		k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+		k.group.Policy.Repair = repair
+		k.begin()
+		for range 3 {
+			k.message(ipA)
+		}
+		k.crash()
+		say(t, k.Net, write(firstPSN, nil))
+		for _, host := range []netip.Addr{ipB, ipC} {
+			heard(t, k.Net, host, roce.OpWriteOnly)
+			say(t, k.Net, ack(host, k.members[host].expects.Prev(), roce.SyndromeUnlimited))
+		}
+		for _, frame := range k.Ports[portOf[ipA]].Take() {
+			if d := decode(t, frame); d.PSN != firstPSN || !d.Syndrome.IsACK() {
+				t.Errorf("a hears %+v", d)
+			}
+		}
+		k.posts(ipB, 1)
+		k.passes(190 * feedback.Tick(time.Millisecond))
+		if notes := k.drain(); len(notes) > 0 {
+			t.Errorf("after 190 ms: %+v", notes)
+		}
+		k.passes(100 * feedback.Tick(time.Millisecond))
+		if n := k.calls(); n != 2 {
+			t.Errorf("a was asked %d times", n)
+		}
+		if m := k.Switch.RepairMemory(); m.Packets != 0 {
+			t.Errorf("%d packets are retained", m.Packets)
+		}
+		k.store()
+		k.Switch.BeginTurn(k.group.ID, true)
+		k.gets(ipB, 1)
+		k.posts(ipA, 1)
+		k.store()
+		k.Switch.BeginTurn(k.group.ID, true)
+		k.gets(ipA, 1)
 	}
 }
 

@@ -12,6 +12,15 @@ import "github.com/rocast/rocast/roce"
 // receivers that the policy needs stand at one place, the source has sent nothing that one of them
 // lacks and another has. If it has sent more, it has heard no acknowledgement of that, and sends it
 // again.
+//
+// That may take it as long as its timeout, and it may be inside a message. So it is asked as well
+// before its turn is over: by a NAK for the packet behind the last one that the receivers have. A
+// source that has sent that packet sends it again, and keeps its turn. One that has not, because it
+// has nothing more to send, ignores the NAK (docs/wire.md#requester).
+//
+// What comes first after a restart may be an old packet of a source that sends nothing any more. If
+// the receivers show that more was sent, and the source does not come to that, then what it has
+// shown counts for nothing, and the receivers are asked.
 
 const (
 	// onItsWay is longer than an answer from before the restart is on its way still. It is less
@@ -21,33 +30,81 @@ const (
 	// AskPeriod is how often the caller asks, because questions and answers may be lost. It is
 	// longer than most round trips.
 	AskPeriod = 10 * millisecond
+	// sourceCalls is how often the source is asked, because each question may cost it a retry.
+	sourceCalls = 2
 )
 
-// asking is the questions to paths that have not answered since a restart.
+// asking is the questions since a restart.
 type asking struct {
+	turn  roce.PSN // the first packet of the turn with which the group began
 	begun bool
-	from  Tick // when they were first wanted
-	at    Tick // of the newest one, or from
+	calls uint8 // questions to the source, since it was heard
+	from  Tick  // when answers were first wanted since the source was heard
+	at    Tick  // of the newest question, or from
 }
 
-// MayAsk says whether questions help: the source was not heard since a restart.
-func (g *Group) MayAsk() bool { return !g.source.known }
+// MayAsk says whether questions help: since a restart the source was not heard, or what it has sent
+// does not show where it is.
+func (g *Group) MayAsk() bool { return !g.source.known || g.doubted() }
 
-// Ask asks the paths whose state is unknown what they have acknowledged, for the member that s
-// would make the source. Call it again every AskPeriod while that member waits.
+// doubted says whether it is in doubt what the source has sent, since a restart. It is not while a
+// counted path lacks something: the source was sent no ACK of that, and sends it again.
+func (g *Group) doubted() bool {
+	s := &g.source
+	switch {
+	case !s.known || !s.unsure || g.refusal.syndrome != 0 || g.end.sent:
+		return false
+	case s.told || !g.floor.known:
+		return true
+	}
+	return s.pos != s.sent && g.Settled()
+}
+
+// Ask asks the paths whose state is unknown what they have acknowledged, and then the source what
+// it has sent, for the member that s would make the source. Call it again every AskPeriod while
+// that member waits.
 func (g *Group) Ask(now Tick, s SourceSwitch, acts []Action) []Action {
 	a := &g.asking
 	switch {
 	case !g.MayAsk():
 		return acts
 	case !a.begun || now-a.at > claimLife:
-		g.asking = asking{begun: true, from: now, at: now}
+		*a = asking{turn: a.turn, begun: true, from: now, at: now}
 		return acts
+	case g.source.told && s.Asked:
+		g.source.unsure = false
+		return acts
+	case g.source.told:
+		asks, over := a.asksSource(now)
+		if over {
+			g.source.unsure = false
+		}
+		if asks {
+			a.calls, a.at = a.calls+1, now
+			next := g.NextPSN()
+			call := g.reply(next, roce.NAKSequence)
+			g.merged = merged{known: true, psn: next.Prev(), highest: next.Prev(), msn: call.MSN}
+			g.back = goBack{psn: next, awaited: true, newest: true, by: roce.NAKSequence}
+			acts = because(append(acts, call), CauseDoubt)
+		}
+		return acts
+	case g.source.known:
+		if now-a.from < g.policy.settleWithin() {
+			return acts
+		}
+		next := g.NextPSN()
+		g.restart(*a)
+		g.raise(next) // what was retained is not sent again
 	case now-a.from >= onItsWay+g.policy.settleWithin() && g.sparesSilent(s):
-		acts = g.leaveSilent(acts)
+		for i := range g.paths {
+			if p := &g.paths[i]; p.part == PartUnknown && !p.told {
+				acts = g.fallBehind(i, acts)
+			}
+		}
 		g.settleAt()
 		return acts
-	case now-a.from < onItsWay || now-a.at < AskPeriod:
+	}
+	if now-a.from < onItsWay || now-a.at < AskPeriod {
 		return acts
 	}
 	a.at = now
@@ -60,6 +117,29 @@ func (g *Group) Ask(now Tick, s SourceSwitch, acts []Action) []Action {
 		}
 	}
 	return acts
+}
+
+// asksSource says whether it is time to ask the source, and whether it was asked often enough and
+// is silent for as long as an answer is on its way: then it has ended, or waits for nobody.
+func (a *asking) asksSource(now Tick) (asks, over bool) {
+	if a.calls == sourceCalls {
+		return false, now-a.at >= onItsWay
+	}
+	return now-a.at >= AskPeriod, false
+}
+
+// restart makes the place of the source and that of every path unknown.
+func (g *Group) restart(asked asking) {
+	g.begin(asked.turn, 0)
+	g.asking, g.source.unsure = asked, true
+	g.source.first = asked.turn // a source that comes back may resend what it sent before
+	g.source.known, g.floor.known, g.merged.known = false, false, false
+	for i := range g.paths {
+		if p := &g.paths[i]; p.part == PartActive {
+			p.part = PartUnknown
+		}
+	}
+	g.recount()
 }
 
 // tell takes the answer to a question.
@@ -75,10 +155,10 @@ func (g *Group) tell(now Tick, ev *Event, p *path, acked roce.PSN) Outcome {
 	return Absorbed
 }
 
-// best returns the path that has told the highest place, or nil.
-func (g *Group) best() (best *path) {
-	for i := range g.paths {
-		if p := &g.paths[i]; p.told && (best == nil || p.acked.After(best.acked)) {
+// furthest returns the path that has told the highest place, or nil.
+func furthest(paths []path) (best *path) {
+	for i := range paths {
+		if p := &paths[i]; p.told && (best == nil || p.acked.After(best.acked)) {
 			best = p
 		}
 	}
@@ -89,7 +169,7 @@ func (g *Group) best() (best *path) {
 // evict, if all others stand at one place, the next source's among them, and somebody receives from
 // it. A quorum needs no such rule, because it does not wait for them.
 func (g *Group) sparesSilent(s SourceSwitch) bool {
-	best := g.best()
+	best := furthest(g.paths)
 	if g.policy.Ack != AckAll || !g.policy.Evict || best == nil {
 		return false
 	}
@@ -104,21 +184,11 @@ func (g *Group) sparesSilent(s SourceSwitch) bool {
 	return receives
 }
 
-// leaveSilent leaves the paths behind that have told nothing.
-func (g *Group) leaveSilent(acts []Action) []Action {
-	for i := range g.paths {
-		if p := &g.paths[i]; p.part == PartUnknown && !p.told {
-			acts = g.fallBehind(i, acts)
-		}
-	}
-	return acts
-}
-
 // settleAt makes the group what it is behind the last packet that the receivers have, if enough of
-// them have told the same place. Nobody knows whether that packet ends a message; a source that has
-// begun another message does not let another member take its turn.
+// them have told the same place. Nobody knows whether that packet ends a message, so the source is
+// asked next.
 func (g *Group) settleAt() {
-	best := g.best()
+	best := furthest(g.paths)
 	if best == nil {
 		return
 	}
@@ -139,17 +209,18 @@ func (g *Group) settleAt() {
 	if need := int(g.policy.Ack); need == 0 && have < counted || have < need {
 		return
 	}
-	at, since := best.acked, g.asking.from+onItsWay
+	at, asked := best.acked, g.asking
 	for i := range g.paths {
 		if p := &g.paths[i]; p.told && p.acked == at {
 			p.part = PartActive
 		}
 	}
 	g.begin(at.Next(), messages)
-	g.source.told = true
+	g.asking = asked
+	g.source.told, g.source.unsure = true, true
 	g.source.counted = at.Prev() // it may be inside a message
 	g.merged.known = false       // nobody knows what the source has heard an ACK of
-	g.claim = claim{true, at, since}
+	g.claim = claim{true, at, asked.from + onItsWay}
 	g.doubts.doubtRestart(at.Next())
 	g.recount()
 }

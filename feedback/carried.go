@@ -19,7 +19,7 @@ import "github.com/rocast/rocast/roce"
 // answer becomes due only when the floor is above the PSN that was acknowledged to the source, and
 // in a plain group the two are equal.
 func (g *Group) Plain() (active int) {
-	quiet := g.source.known && g.floor.known && g.source.pos == g.source.sent && g.merged.psn == g.floor.psn &&
+	quiet := g.source.known && !g.source.unsure && g.floor.known && g.source.pos == g.source.sent && g.merged.psn == g.floor.psn &&
 		g.refusal.syndrome == 0 && g.end.syndrome == 0 && !g.back.awaited && (g.repairState == nil || g.retained.repairing == 0) && g.pending == pendingNAKs{}
 	if !quiet {
 		return 0

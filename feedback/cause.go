@@ -16,6 +16,9 @@ const (
 	CauseSilentSource
 	// CauseUnheard: the source did not come where it was called to.
 	CauseUnheard
+	// CauseDoubt: after a restart another member would be the source, and it is in doubt what this
+	// one has sent.
+	CauseDoubt
 	// CauseEnd: its QP ends, because a receiver's has, a request was refused or nobody is left.
 	CauseEnd
 
@@ -24,7 +27,7 @@ const (
 
 var causeNames = [NumCauses]string{
 	CauseReceiver: "receiver", CauseNotReady: "not-ready", CauseGap: "gap",
-	CauseSilentSource: "silent-source", CauseUnheard: "unheard", CauseEnd: "end",
+	CauseSilentSource: "silent-source", CauseUnheard: "unheard", CauseDoubt: "doubt", CauseEnd: "end",
 }
 
 func (c Cause) String() string { return causeNames[c] }

@@ -41,7 +41,7 @@ func (m *repairState) copyOf(from *repairState) *repairState {
 func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	s, m, f := &g.source, &g.merged, &g.floor
 	quorum, recopied, missed := g.policy.Ack != AckAll, &g.doubts.recopied, &g.doubts.missed
-	b = append(b, flags(s.known, s.inside, s.told, m.known, f.known, f.migReq),
+	b = append(b, flags(s.known, s.inside, s.told, s.unsure, m.known, f.known, f.migReq),
 		flags(g.back.awaited, g.back.newest, g.end.sent, quorum && recopied.some, quorum && missed.some,
 			g.claimed(now), g.countsAgain()),
 		byte(g.refusal.syndrome), byte(g.end.syndrome), byte(g.away), s.unanswered)
@@ -80,7 +80,8 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	if g.claimed(now) {
 		b = binary.AppendVarint(b, int64(now-g.claim.since))
 	}
-	if a := &g.asking; a.begun && !s.known {
+	if a := &g.asking; a.begun && g.MayAsk() {
+		b = append(b, a.calls)
 		b = binary.AppendVarint(b, int64(min(now-a.from, onItsWay+g.policy.settleWithin())))
 		b = binary.AppendVarint(b, int64(min(now-a.at, claimLife+1)))
 	}

@@ -24,6 +24,7 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 		g.doubts.recopied.add(psn)
 		if psn == newest { // which was sent before a restart, perhaps: an answer has told of it
 			g.source.inside = !ev.Last
+			g.source.unsure = g.source.unsure && !g.floor.known
 		}
 	} else {
 		g.forward(psn, ev.Last)

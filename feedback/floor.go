@@ -65,6 +65,9 @@ func (g *Group) recount() {
 			f.above += g.weight(i)
 		}
 	}
+	if s := &g.source; s.known && !s.told && f.known && s.pos == s.sent {
+		s.unsure = false // nobody has more than it was seen to send
+	}
 }
 
 // stand puts the floor where a path stands, unless the source was sent an ACK for more.

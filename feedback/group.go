@@ -68,14 +68,12 @@ func New(c Config) *Group {
 	if c.Policy.Repair != RepairOff {
 		g.repairState = &repairState{legs: make([]leg, c.Paths)}
 	}
-	g.begin(c.FirstPSN, 0)
-	g.source.first = c.FirstPSN // a source that comes back may resend what it sent before
 	if c.Restored {
-		g.source.known, g.floor.known, g.merged.known = false, false, false
-		for i := range g.paths {
-			g.paths[i].part = PartUnknown
-		}
+		g.restart(asking{turn: c.FirstPSN})
+		return g
 	}
+	g.begin(c.FirstPSN, 0)
+	g.source.first = c.FirstPSN // nothing was sent before
 	g.recount()
 	return g
 }

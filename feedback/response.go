@@ -82,7 +82,7 @@ func (g *Group) learn(p *path, psn, acked roce.PSN) bool {
 		g.source.sent = psn
 		// For all that is known, until the source sends that packet again. A source whose turn is
 		// over sends nothing again: then it is as in settleAt.
-		g.source.inside = !g.source.told
+		g.source.inside, g.source.unsure, g.asking.calls = !g.source.told, true, 0
 		g.raise(psn.Next()) // these packets were forwarded before the restart, and are not retained
 	}
 	p.part, p.acked = PartActive, acked

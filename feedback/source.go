@@ -7,7 +7,8 @@ type source struct {
 	known    bool     // it was heard, or the group began with it; else sent and pos mean nothing
 	inside   bool     // its newest packet is not the last one of its message
 	asks     bool     // the last packet seen asks for an ACK
-	told     bool     // the receivers have told where it is (asked.go)
+	told     bool     // the receivers have told where it is, and it was not heard since (asked.go)
+	unsure   bool     // since a restart it has not shown that sent is its newest packet (doubted)
 	first    roce.PSN // the lowest PSN that can be one that was sent before: the group's first, or Window below sent
 	sent     roce.PSN // the highest PSN forwarded
 	pos      roce.PSN // the last PSN seen: sent, or a lower one while the source resends
@@ -54,6 +55,8 @@ func (g *Group) inWindow(psn roce.PSN) bool {
 // forward notes that new packets up to psn are forwarded.
 func (g *Group) forward(psn roce.PSN, last bool) {
 	g.source.forward(psn, last)
+	g.source.told, g.asking.begun = false, false
+	g.source.unsure = g.source.unsure && !g.floor.known
 	g.retain()
 }
 
@@ -71,6 +74,7 @@ func (g *Group) arrive(now Tick, psn roce.PSN, asks bool) (resent bool) {
 		g.hearSource(now, psn)
 	}
 	g.heard(now, psn)
+	g.source.told, g.asking.begun = false, false
 	fellBack := !psn.After(g.source.pos)
 	if fellBack {
 		g.newRound(psn)

@@ -231,6 +231,8 @@ func (s *story) switchOf(words []string) SourceSwitch {
 		case "msn":
 			n, _ := strconv.Atoi(value)
 			h.Messages = roce.MSN(n)
+		case "asked":
+			h.Asked = true
 		}
 	}
 	return h

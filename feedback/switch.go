@@ -12,6 +12,9 @@ type SourceSwitch struct {
 	Messages roce.MSN // how many messages the new source has sent before
 	OldPath  int      // the path of the old source, which takes part again; -1: it only sends
 	NewPath  int      // the path of the new source, which is away while it sends; -1: it only sends
+	// Asked says that the old source itself has asked what the receivers have. It sends nothing
+	// then.
+	Asked bool
 }
 
 // claim is the wish of another member to become the source, while receivers lack something that the
@@ -44,13 +47,14 @@ func (p *Policy) settleWithin() Tick {
 // sent is acknowledged, also by every path that gets data, or when the old source's QP has ended. A
 // path that lacks something could not be told from one that lacks the new source's packets, whose
 // PSNs map onto the same ones of its QP. Inside a message no member may become the source: the
-// receivers' QPs would see a message begin inside another.
+// receivers' QPs would see a message begin inside another. Nor may one while it is in doubt what
+// the old source has sent (asked.go).
 //
 // A path that lacks something is not waited for when its time since the Claim is over, if the
 // policy can do without it.
 func (g *Group) MaySwitch(now Tick, s SourceSwitch) bool {
 	switch {
-	case g.refusal.syndrome != 0 || g.source.inside:
+	case g.refusal.syndrome != 0 || g.source.inside || g.doubted():
 		return false
 	case g.policy.Switch == SwitchForce:
 		return g.floor.known

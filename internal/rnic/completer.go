@@ -35,6 +35,11 @@ func (q *QP) receiveResponse(now time.Duration, v *roce.View, frame []byte) {
 		acknowledges = psn.Prev()
 	}
 	switch {
+	case psn == q.req.nextNew && aeth.Syndrome == roce.NAKSequence:
+		q.count(NAKsOfNext)
+		if !q.cfg.AsRXE && !q.cfg.TakesNext {
+			return
+		}
 	case psn.Sub(q.req.nextNew) >= 0:
 		q.violate(now, ViolationBeyondSent, psn, aeth.Syndrome)
 		if !q.cfg.AsRXE {

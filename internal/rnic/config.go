@@ -68,6 +68,10 @@ type Config struct {
 	// complete falsely, packets are skipped, the queue pair hangs. Such responses are counted as
 	// violations with and without AsRXE.
 	AsRXE bool
+
+	// TakesNext makes the queue pair take a sequence NAK of the first packet that was never sent,
+	// as rxe does: it acknowledges all that was sent. Without it and AsRXE the NAK is ignored.
+	TakesNext bool
 }
 
 // Defaults are the attributes that perftest gives its queue pairs. The caller sets addresses and

@@ -62,6 +62,7 @@ const (
 	ResponsesAheadOfResend // the resend has not reached what they acknowledge; can make rxe hang
 	NAKsIgnored            // a second NAK before an ACK
 	CreditWaits            // messages that waited for the peer's credits before they were sent
+	NAKsOfNext             // for the first PSN that was never sent: a box asks after a restart whether it was
 	ACKsWrongMSN           // the MSN does not fit the PSN; a NIC with credits misreads it
 
 	// Violations: responses that no responder may send, and that break rxe.
@@ -89,7 +90,7 @@ var counterNames = [NumCounters]string{
 	ACKsReceived: "acks_received", NAKSequenceReceived: "nak_sequence_received", RNRNAKsReceived: "rnr_naks_received",
 	NAKFatalReceived: "nak_fatal_received", ResponsesStale: "responses_stale",
 	ResponsesWhilePosted: "responses_while_posted", ResponsesPastHead: "responses_past_head",
-	ResponsesAheadOfResend: "responses_ahead_of_resend", NAKsIgnored: "naks_ignored", ACKsWrongMSN: "acks_wrong_msn",
+	ResponsesAheadOfResend: "responses_ahead_of_resend", NAKsIgnored: "naks_ignored", NAKsOfNext: "naks_of_next", ACKsWrongMSN: "acks_wrong_msn",
 	ViolationBeyondSent: "violation_beyond_sent", ViolationACKForREAD: "violation_ack_for_read",
 }
 

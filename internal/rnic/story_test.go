@@ -104,7 +104,7 @@ func (s *story) create() {
 	c.MTUBytes = int(s.number("mtu", 1024))
 	c.Timeout = uint8(s.number("timeout", 14))
 	c.RetryCount, c.RNRRetry = uint8(s.number("retry", 7)), uint8(s.number("rnr-retry", 7))
-	c.AsRXE, c.FlowControl = s.d.HasArg("as-rxe"), s.d.HasArg("flow-control")
+	c.AsRXE, c.TakesNext, c.FlowControl = s.d.HasArg("as-rxe"), s.d.HasArg("takes-next"), s.d.HasArg("flow-control")
 	if interval := s.text("cnp"); interval != "" {
 		c.CNPInterval = s.duration(interval)
 	}

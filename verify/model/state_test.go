@@ -40,7 +40,7 @@ func TestStateIsWhole(t *testing.T) {
 		{field(repair, "guess"), []string{"stands", "until"}},
 		{field(repair, "gap"), []string{"calls", "rests", "seen", "since"}},
 		{field(repair, "lull"), []string{"acked", "asked", "seen", "since", "times", "spoke"}},
-		{field(group, "source"), []string{"known", "inside", "asks", "told", "first", "sent", "pos", "counted", "messages", "resentAt", "unanswered"}},
+		{field(group, "source"), []string{"known", "inside", "asks", "told", "unsure", "first", "sent", "pos", "counted", "messages", "resentAt", "unanswered"}},
 		{field(group, "again"), []string{"known", "psn", "msn"}},
 		{field(group, "merged"), []string{"known", "psn", "highest", "msn"}},
 		{field(group, "floor"), []string{"known", "migReq", "psn", "msn", "above", "need"}},
@@ -50,7 +50,7 @@ func TestStateIsWhole(t *testing.T) {
 		{field(group, "end"), []string{"psn", "syndrome", "sent"}},
 		{field(group, "doubts"), []string{"recopied", "missed", "countedAt", "lowest", "began", "rounds"}},
 		{field(field(group, "doubts"), "recopied"), []string{"some", "from", "to"}},
-		{field(group, "asking"), []string{"begun", "from", "at"}},
+		{field(group, "asking"), []string{"turn", "begun", "calls", "from", "at"}},
 		{field(group, "claim"), []string{"stands", "sent", "since"}},
 	} {
 		var got []string

@@ -44,8 +44,10 @@ func (e *engine) checkSuccession(before *state) {
 		}
 	}
 	for sent := range 3 {
-		e.checkReturn(s, sent)
+		e.checkReturn(s, sent, hasEnded)
+		e.checkReturn(s, sent, isInside)
 	}
+	e.checkReturn(s, 2, oldComes)
 }
 
 // deliver lets the receivers take what is on its way to them, and the switch hears their answers,

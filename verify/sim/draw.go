@@ -87,6 +87,7 @@ func (d drawer) scenario(seed uint64, receivers, packets int) Scenario {
 	d.turns(&s)
 	d.uplinks(&s, packets)
 	s.Tagged = d.oneIn(8)
+	s.TakesNext = d.oneIn(2)
 	return s
 }
 

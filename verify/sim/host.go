@@ -38,7 +38,7 @@ func (w *world) openHost(h *host, number int, c *Host) error {
 		MAC: hostMAC(number), IP: w.address(number), QPN: hostQPN(number), SendPSN: c.SendPSN, MTUBytes: w.s.MTUBytes,
 		Timeout: w.s.Timeout, RetryCount: w.s.RetryCount, RNRRetry: w.s.RNRRetry, MinRNRTimer: c.RNRTimer,
 		SendDepth: max(1, c.Outstanding), RecvDepth: max(1, c.Receives), FlowControl: c.FlowControl, CNPInterval: w.s.CNPInterval,
-		RateControl: w.s.RateControl,
+		RateControl: w.s.RateControl, TakesNext: w.s.TakesNext,
 	}
 	if w.s.CNPInterval > 0 {
 		cfg.TrafficClass = ecnCapable

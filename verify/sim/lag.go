@@ -219,6 +219,7 @@ func (w *world) noteCarried() {
 	for _, s := range e.between {
 		h := &w.hosts[s.host]
 		h.place.arrive(s.packet)
+		h.cameAt = w.now
 		h.seen = max(h.seen, s.packet+1)
 	}
 	e.between = e.between[:0]

@@ -30,7 +30,7 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 		w.fail(Damaged, "the switch took a damaged frame of %v: %v", h, reason)
 	case dropped && !f.touched && !w.mayDrop(h, f, reason):
 		w.fail(Damaged, "the switch dropped an undamaged frame of %v: %v", h, reason)
-	case dropped && !w.membersChanged && !w.learns() && !waitsForTurn(reason) && len(out.Copies)+len(out.Replies)+len(out.Notes) > 0:
+	case dropped && !w.membersChanged && !w.learns() && !waitsForTurn(reason) && (len(out.Copies)+len(out.Replies) > 0 || slices.ContainsFunc(out.Notes, tells)):
 		w.fail(Conserved, "a dropped frame of %v (%v) had consequences", h, reason)
 	}
 	w.membersChanged = false
@@ -41,6 +41,7 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 	case dropped:
 	case f.stream != noStream:
 		h.place.arrive(int(f.packet))
+		h.cameAt = w.now
 		if reason != dataplane.Reason(feedback.Gap) { // which is not forwarded
 			h.seen = max(h.seen, int(f.packet)+1)
 			h.misread += h.plan.hidesEnd(f)
@@ -58,6 +59,10 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 func waitsForTurn(r dataplane.Reason) bool {
 	return r == dataplane.SourceBlocked || r == dataplane.SourceOutOfStep || r == dataplane.SourceWaits
 }
+
+// tells reports whether a note tells more than that time has passed, and a member may have its
+// turn.
+func tells(n dataplane.Note) bool { return n.What != feedback.NoteWaits }
 
 // mayDrop reports whether the core may drop an undamaged frame: data, when another source is
 // active; feedback, when the switch cannot attribute it because it has lost its state, or when the
@@ -190,7 +195,7 @@ func (w *world) checkReply(r *dataplane.Reply) {
 		at = h.place.last
 	}
 	// What the source was told to resend it may be told again: the first NAK may be lost.
-	if s := r.AETH.Syndrome; n > at && !(h.place.sentBack(n) && (s == roce.NAKSequence || s.IsRNR())) {
+	if s := r.AETH.Syndrome; n > at && !(h.place.sentBack(n) && (s == roce.NAKSequence || s.IsRNR())) && !w.mayCall(h, n, s) {
 		w.fail(Place, "%v of packet %d while %v is at %d", r.AETH.Syndrome, n, h, at)
 		return
 	}
@@ -210,6 +215,16 @@ func (w *world) checkReply(r *dataplane.Reply) {
 		}
 		h.place.sendBack(n)
 	}
+}
+
+// calledAfter is how long a source has been silent at least, since it was heard or since a crash,
+// when it is asked what it has sent.
+const calledAfter = 50 * time.Millisecond
+
+// mayCall reports whether silent source h may be asked for packet n, which is the first one that it
+// has not sent, or an earlier one: after a crash another member waits, and nobody knows where h is.
+func (w *world) mayCall(h *host, n int, s roce.Syndrome) bool {
+	return s == roce.NAKSequence && w.tally[SwitchCrash].Times > 0 && n <= h.highest && w.now-h.cameAt >= calledAfter && w.claimedAt() > 0
 }
 
 // checkSentBack fails if source h is sent back to packet n, which the box can repair. Repair gives
@@ -358,7 +373,10 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 	case feedback.NoteSource:
 		before := &w.hosts[w.active]
 		w.endTurn(before)
-		w.cut = w.cut || w.tally[SwitchCrash].Times > 0 && w.insideMessage(before)
+		if w.tally[SwitchCrash].Times > 0 && w.insideMessage(before) {
+			w.cut = true
+			w.checkCut(before)
+		}
 		w.active = h.number
 		for i := range w.hosts {
 			w.hosts[i].claimedAt, w.hosts[i].owedAt = 0, 0
@@ -379,8 +397,8 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 }
 
 // insideMessage reports whether some receiver expects a packet of source h that does not begin a
-// message. Nobody can see that after a crash: a source that is silent for longer than the box waits
-// loses its turn, and the queue pairs of the receivers refuse the next one's first packet.
+// message. If another member becomes the source, the queue pairs of the receivers refuse its first
+// packet.
 func (w *world) insideMessage(h *host) bool {
 	for i := range w.hosts {
 		r := &w.hosts[i]
@@ -389,6 +407,17 @@ func (w *world) insideMessage(h *host) bool {
 		}
 	}
 	return false
+}
+
+// checkCut fails if source h loses its turn inside a message, unless it could not answer when it
+// was asked: it has ended, or paused with everything acknowledged that it had sent, or frames of
+// its links were lost or late.
+func (w *world) checkCut(h *host) {
+	t := &w.tally
+	faulty := h.ToSwitch.faulty() || h.ToHost.faulty() || t[Burst].Times+t[Cut].Times+t[SlowHost].Times+t[QueueFull].Data+t[QueueFull].Feedback > 0
+	if !faulty && h.status == rnic.Success && h.merged.acked < h.highest-1 {
+		w.fail(Ends, "%v loses its turn inside a message, and has sent packets up to %d, of which %d are acknowledged", h, h.highest-1, h.merged.acked+1)
+	}
 }
 
 // checkBehind fails unless the receiver of report n, which the core calls behind, lacks a packet

@@ -145,8 +145,7 @@ func (w *world) living(h *host) (n int) {
 }
 
 // waitsInVain reports whether a crash keeps source h from its turn for ever: it was left out of the
-// group, or too few receivers live that have everything of the source before. The source before may
-// also have ended without the switch knowing that: an old packet of it came last.
+// group, or too few receivers live that have everything of the source before.
 func (w *world) waitsInVain(h *host) bool {
 	before, able, all := &w.hosts[w.active], 0, 0
 	if h == before || w.tally[SwitchCrash].Times == 0 {
@@ -166,8 +165,7 @@ func (w *world) waitsInVain(h *host) bool {
 	if w.s.Policy.Ack != feedback.AckAll {
 		need = int(w.s.Policy.Ack)
 	}
-	ended := before.over() && before.place != unplaced && before.place.last < before.merged.acked
-	return h.membership == left || able < need || ended
+	return h.membership == left || able < need
 }
 
 // lacksForGood reports whether a source is past what receiver r of a quorum lacks, whether the

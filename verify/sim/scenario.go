@@ -21,6 +21,7 @@ type Scenario struct {
 	Addressing  mft.Addressing
 	IPv6        bool
 	Tagged      bool // all frames have a VLAN tag
+	TakesNext   bool // queue pairs take a NAK of the first packet that was never sent, as rxe does; else they ignore it
 	MTUBytes    int
 	Regions     int  // of the group's memory; 0: VA and R_Key pass unchanged
 	Unused      int  // regions more that nobody uses
@@ -110,6 +111,9 @@ type Link struct {
 	LateBy                                 time.Duration // at most
 }
 
+// faulty reports whether frames may get lost or come late on the link by themselves.
+func (l *Link) faulty() bool { return l.Loss+l.Reorder+l.Late+l.Damage > 0 }
+
 // Message is one work request of a source.
 type Message struct {
 	Op     rnic.Operation
@@ -180,8 +184,8 @@ func (s *Scenario) String() string {
 		}
 	}
 	b.WriteByte('\n')
-	fmt.Fprintf(&b, "%v, IPv6 %v, tagged %v, MTU %d, %d regions and %d unused ones, timeout %v, retries %d, RNR retries %d, limit %v\n",
-		s.Addressing, s.IPv6, s.Tagged, s.MTUBytes, s.Regions, s.Unused, s.ackTimeout(), s.RetryCount, s.RNRRetry, s.Limit)
+	fmt.Fprintf(&b, "%v, IPv6 %v, tagged %v, takes NAKs of what is sent next %v, MTU %d, %d regions and %d unused ones, timeout %v, retries %d, RNR retries %d, limit %v\n",
+		s.Addressing, s.IPv6, s.Tagged, s.TakesNext, s.MTUBytes, s.Regions, s.Unused, s.ackTimeout(), s.RetryCount, s.RNRRetry, s.Limit)
 	if p.Repair != feedback.RepairOff {
 		fmt.Fprintf(&b, "%d buffers for repair\n", s.RepairChunks)
 	}

@@ -21,7 +21,9 @@ type sender struct {
 	thinking bool          // a post event is scheduled
 	expireAt time.Duration // time of the earliest expire event, or rnic.Never
 
-	place  place
+	place place
+	// When the switch heard it last, or came back from a crash.
+	cameAt time.Duration
 	seen   int   // one more than the highest packet that the switch took
 	merged claim // the most that it was told
 	ended  claim // what the receivers had at the end of its turn

@@ -64,6 +64,7 @@ func (w *world) endFault(f *Timed) {
 		return
 	}
 	for i := range w.hosts { // its engine knew them until now
+		w.hosts[i].cameAt = w.now
 		w.hosts[i].place, w.hosts[i].grant, w.hosts[i].asked = unplaced, noGrant, nowhere
 	}
 	w.recall()
