@@ -17,15 +17,15 @@ const (
 
 const pageHead = `# Evaluation
 
-This page has what the papers measure from which rocast comes: MC-RDMA, Cepheus (HPCA 2024), Gleam (2023), Khooi et al. (ANCS 2021)
-and P4CE (ICDCS 2024). ` + "`make bench-apps UPDATE=1` writes the page from its own run and from the latest `make sim-scale`; nobody edits it." + `
-The papers have NICs and switches of 100 and 200 Gb/s. Here hosts, NICs and links are software: read what one way does beside another,
-and not the figures themselves.
+What the papers measure from which rocast comes: MC-RDMA, Cepheus (HPCA 2024), Gleam (2023), Khooi et al. (ANCS 2021) and P4CE
+(ICDCS 2024). ` + "`make bench-apps UPDATE=1` writes the page from its own run and from the latest `make sim-scale`; nobody edits it." + `
+The papers have NICs and switches of 100 and 200 Gb/s. Here hosts, NICs and links are software: compare the ways with each other, and
+not the figures with those of the papers. Long tables are shown in part; the whole ones are CSV files beside the plots.
 
 `
 
 // WritePage writes the page about a part, and about the simulation whose report is in the directory
-// scale, and their plots.
+// scale, their plots, and the tables that the page does not show whole.
 func WritePage(dir string, p *Part, scale string) error {
 	plots := filepath.Join(dir, plotsPath)
 	if err := errors.Join(os.RemoveAll(plots), os.MkdirAll(plots, 0o755)); err != nil {
@@ -35,8 +35,8 @@ func WritePage(dir string, p *Part, scale string) error {
 	if err != nil {
 		return err
 	}
-	text := pageHead + promises(p) + p.Markdown(plotsPath) + simulation
-	return errors.Join(os.WriteFile(filepath.Join(dir, pageFile), []byte(text), 0o644), p.Draw(plots))
+	text := pageHead + promises(p) + p.page(plotsPath) + simulation
+	return errors.Join(os.WriteFile(filepath.Join(dir, pageFile), []byte(text), 0o644), p.Draw(plots), p.writeTables(plots))
 }
 
 // promises lists what has to hold, whether it does, and where ours is behind.
@@ -55,7 +55,7 @@ func promises(p *Part) string {
 			fmt.Fprintf(&b, "- **%s: %s: does not hold.**\n", s.Title, h.What)
 		}
 		if held > 0 && failed == 0 {
-			fmt.Fprintf(&b, "- %s: everything holds.\n", s.Title)
+			fmt.Fprintf(&b, "- %s: everything holds, %d of %d. The first: %s.\n", s.Title, held, held, s.Holds[0].What)
 		}
 	}
 	b.WriteString("\n## Where ours is behind\n\n")
@@ -68,7 +68,7 @@ func promises(p *Part) string {
 	return b.String()
 }
 
-// takeScale returns the report of the simulation, and copies its plots.
+// takeScale returns the report of the simulation, and copies its plots and whole tables.
 func takeScale(from, plots string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(from, "report.md"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,10 +77,12 @@ func takeScale(from, plots string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	files, err := filepath.Glob(filepath.Join(from, "*.svg"))
-	for _, file := range files {
-		plot, errRead := os.ReadFile(file)
-		err = errors.Join(err, errRead, os.WriteFile(filepath.Join(plots, filepath.Base(file)), plot, 0o644))
+	drawn, err := filepath.Glob(filepath.Join(from, "*.svg"))
+	tables, errTables := filepath.Glob(filepath.Join(from, "*.csv"))
+	err = errors.Join(err, errTables)
+	for _, file := range append(drawn, tables...) {
+		content, errRead := os.ReadFile(file)
+		err = errors.Join(err, errRead, os.WriteFile(filepath.Join(plots, filepath.Base(file)), content, 0o644))
 	}
 	return strings.ReplaceAll(string(text), "](scale-", "]("+plotsPath+"/scale-"), err
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/bench/plots"
+	"github.com/rocast/rocast/bench/tables"
 )
 
 // Part is a run of a command whose tables go into docs/evaluation.md. A report of its own is made
@@ -34,10 +35,17 @@ type Section struct {
 	Text    string         `json:"text"`
 	Columns []string       `json:"columns"`
 	Rows    [][]string     `json:"rows"`
+	Brief   *tables.Brief  `json:"brief,omitempty"` // nil: the page shows the whole table
 	Plots   []plots.Curves `json:"plots,omitempty"`
 	Holds   []Bound        `json:"holds,omitempty"`
 	Notes   []string       `json:"notes,omitempty"`  // what the papers have
 	Behind  []string       `json:"behind,omitempty"` // where ours is behind, and why
+}
+
+// Shorten sets the section's Brief: these columns of the rows that keep wants. Every column must
+// exist.
+func (s *Section) Shorten(file string, columns []string, keep func(row []string) bool) {
+	s.Brief = tables.Shorten(file, s.Columns, s.Rows, columns, keep)
 }
 
 // Bound is a promise about the figures.
@@ -58,7 +66,7 @@ func (p *Part) Write(dir string) error {
 	}
 	return errors.Join(
 		os.WriteFile(filepath.Join(dir, "report.json"), append(text, '\n'), 0o644),
-		os.WriteFile(filepath.Join(dir, "report.md"), []byte(p.Markdown("")), 0o644),
+		os.WriteFile(filepath.Join(dir, "report.md"), []byte(p.Markdown()), 0o644),
 		p.Draw(dir))
 }
 
@@ -88,8 +96,55 @@ func (p *Part) Failed() (all []string) {
 	return all
 }
 
-// Markdown renders the part. Its plots are in a folder beside the text.
-func (p *Part) Markdown(folder string) string {
+// writeTables writes the whole table of each section that has a Brief into a directory.
+func (p *Part) writeTables(dir string) error {
+	var errs []error
+	for i := range p.Sections {
+		if s := &p.Sections[i]; s.Brief != nil {
+			errs = append(errs, tables.WriteCSV(filepath.Join(dir, s.Brief.File), s.Columns, s.Rows))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Markdown renders the whole part. Its plots are beside the text.
+func (p *Part) Markdown() string {
+	b := p.head()
+	for i := range p.Sections {
+		s := &p.Sections[i]
+		s.begin(b, "")
+		tables.Write(b, s.Columns, s.Rows)
+		for _, h := range s.Holds {
+			fmt.Fprintf(b, "- %s: %s.\n", h.What, map[bool]string{true: "holds", false: "**does not hold**"}[h.OK])
+		}
+		list(b, append(slices.Clone(s.Notes), s.Behind...))
+		if len(s.Holds)+len(s.Notes)+len(s.Behind) > 0 {
+			b.WriteString("\n")
+		}
+	}
+	return p.end(b)
+}
+
+// page renders the part for docs/evaluation.md, which lists the bounds and what is behind at its
+// top. Plots and whole tables are in a folder beside the page.
+func (p *Part) page(folder string) string {
+	b := p.head()
+	for i := range p.Sections {
+		s := &p.Sections[i]
+		s.begin(b, folder)
+		if s.Brief == nil {
+			tables.Write(b, s.Columns, s.Rows)
+		} else {
+			s.Brief.Write(b, folder, len(s.Rows))
+		}
+		if list(b, s.Notes); len(s.Notes) > 0 {
+			b.WriteString("\n")
+		}
+	}
+	return p.end(b)
+}
+
+func (p *Part) head() *strings.Builder {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n", p.Title)
 	fmt.Fprintf(&b, "`%s`, %s, %.0f minutes, on this machine: %s.\n\n", p.Command, p.Began.UTC().Format("2006-01-02 15:04 UTC"), p.Seconds/60, p.Machine.line())
@@ -100,36 +155,28 @@ func (p *Part) Markdown(folder string) string {
 		b.WriteString("**This is the short form, which measures each row for less than a second: do not trust its second digit.**\n\n")
 	}
 	b.WriteString(p.Text + "\n\n")
-	for i := range p.Sections {
-		p.Sections[i].markdown(&b, folder)
-	}
-	leftList(&b, "###", p.Left)
+	return &b
+}
+
+func (p *Part) end(b *strings.Builder) string {
+	leftList(b, "###", p.Left)
 	if len(p.Left) > 0 {
 		b.WriteString("\n")
 	}
 	return b.String()
 }
 
-func (s *Section) markdown(b *strings.Builder, folder string) {
+// begin writes what stands before the table.
+func (s *Section) begin(b *strings.Builder, folder string) {
 	fmt.Fprintf(b, "### %s\n\n%s\n\n", s.Title, s.Text)
 	for _, c := range s.Plots {
 		fmt.Fprintf(b, "![%s by %s](%s)\n\n", c.Y, c.X, filepath.Join(folder, c.File))
 	}
 	fmt.Fprintf(b, "Command: `%s`\n\n", s.Command)
-	row := func(cells []string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
-	row(s.Columns)
-	row(slices.Repeat([]string{"---"}, len(s.Columns)))
-	for _, cells := range s.Rows {
-		row(cells)
-	}
-	b.WriteString("\n")
-	for _, h := range s.Holds {
-		fmt.Fprintf(b, "- %s: %s.\n", h.What, map[bool]string{true: "holds", false: "**does not hold**"}[h.OK])
-	}
-	for _, n := range append(slices.Clone(s.Notes), s.Behind...) {
+}
+
+func list(b *strings.Builder, items []string) {
+	for _, n := range items {
 		fmt.Fprintf(b, "- %s\n", n)
-	}
-	if len(s.Holds)+len(s.Notes)+len(s.Behind) > 0 {
-		b.WriteString("\n")
 	}
 }

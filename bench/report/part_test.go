@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 
 	"github.com/rocast/rocast/bench/plots"
+	"github.com/rocast/rocast/bench/tables"
 )
 
 func examplePart() *Part {
@@ -26,7 +27,8 @@ func examplePart() *Part {
 			},
 			{
 				Title: "(c) Broadcast", Command: "make bench-apps ONLY=broadcast", Text: "What.", Columns: []string{"bytes", "us"},
-				Rows: [][]string{{"64", "5"}}, Holds: []Bound{{"rocast is faster", true}, {"and at 1 MiB", false}},
+				Rows: [][]string{{"64", "5"}, {"4096", "50"}}, Holds: []Bound{{"rocast is faster", true}, {"and at 1 MiB", false}},
+				Brief: &tables.Brief{File: "c.csv", Columns: []string{"us"}, Rows: [][]string{{"50"}}},
 				Plots: []plots.Curves{{File: "c.svg", X: "bytes", Y: "us", LogX: true, LogY: true, Lines: []plots.Curve{{Name: "rocast", Points: plotter.XYs{{X: 64, Y: 5}, {X: 4096, Y: 50}}}}}},
 			},
 		},
@@ -58,17 +60,19 @@ func TestPart(t *testing.T) {
 	}
 	busy := *p
 	busy.Machine.Busy, busy.Short = 2, true
-	if got := busy.Markdown(""); !strings.Contains(got, "**The machine was busy") || !strings.Contains(got, "**This is the short form") {
+	if got := busy.Markdown(); !strings.Contains(got, "**The machine was busy") || !strings.Contains(got, "**This is the short form") {
 		t.Error("a short run on a busy machine is not marked:\n" + got)
 	}
 }
 
-// The page has the part and the simulation with their plots. What an earlier page had is gone.
+// The page has the part and the simulation with their plots, and the whole tables beside it. What
+// an earlier page had is gone.
 func TestWritePage(t *testing.T) {
 	dir, scale := t.TempDir(), t.TempDir()
 	for name, text := range map[string]string{
 		filepath.Join(scale, "report.md"):        "## In simulation\n\n`make sim-scale`\n\n![x](scale-x.svg)\n\n| a |\n|---|\n| 1 |\n",
 		filepath.Join(scale, "scale-x.svg"):      "<svg/>",
+		filepath.Join(scale, "scale-x.csv"):      "a\n1\n",
 		filepath.Join(dir, plotsPath, "old.svg"): "<svg/>",
 	} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -83,8 +87,15 @@ func TestWritePage(t *testing.T) {
 	}
 	golden(t, filepath.Join(dir, pageFile), "testdata/page.md")
 	files, err := filepath.Glob(filepath.Join(dir, plotsPath, "*"))
-	if want := []string{filepath.Join(dir, plotsPath, "c.svg"), filepath.Join(dir, plotsPath, "scale-x.svg")}; err != nil || !cmp.Equal(files, want) {
-		t.Errorf("plots: %v, %v", files, err)
+	var want []string
+	for _, name := range []string{"c.csv", "c.svg", "scale-x.csv", "scale-x.svg"} {
+		want = append(want, filepath.Join(dir, plotsPath, name))
+	}
+	if err != nil || !cmp.Equal(files, want) {
+		t.Errorf("plots and tables: %v, %v", files, err)
+	}
+	if table, err := os.ReadFile(want[0]); err != nil || string(table) != "bytes,us\n64,5\n4096,50\n" {
+		t.Errorf("the whole table: %q, %v", table, err)
 	}
 	if err := WritePage(dir, examplePart(), filepath.Join(scale, "nothing")); err != nil {
 		t.Fatal(err)
@@ -118,10 +129,10 @@ func TestEveryTableNamesItsCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{string(page), examplePart().Markdown("")} {
-		tables, nameless := tables(text)
-		if tables == 0 || len(nameless) > 0 {
-			t.Errorf("%d tables; these do not name their command: %q", tables, nameless)
+	for _, text := range []string{string(page), examplePart().Markdown()} {
+		n, nameless := tablesOf(text)
+		if n == 0 || len(nameless) > 0 {
+			t.Errorf("%d tables; these do not name their command: %q", n, nameless)
 		}
 	}
 	for text, want := range map[string]int{
@@ -129,15 +140,15 @@ func TestEveryTableNamesItsCommand(t *testing.T) {
 		"### A\n\n`a` is not a command.\n\n| a |\n|---|\n| 1 |\n":                        1,
 		"### A\n\nCommand: `make x`\n\n| a |\n| --- |\n| 1 |\n\n### B\n\n| a |\n|---|\n": 1,
 	} {
-		if _, nameless := tables(text); len(nameless) != want {
+		if _, nameless := tablesOf(text); len(nameless) != want {
 			t.Errorf("%q: %q", text, nameless)
 		}
 	}
 }
 
-// tables counts the tables of a page and returns those between whose heading and themselves no
+// tablesOf counts the tables of a page and returns those between whose heading and themselves no
 // command stands.
-func tables(page string) (n int, nameless []string) {
+func tablesOf(page string) (n int, nameless []string) {
 	heading, named := "", false
 	for i, line := range strings.Split(page, "\n") {
 		switch {

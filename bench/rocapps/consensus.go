@@ -62,18 +62,23 @@ func (b *bench) storage(ctx context.Context) error {
 	return nil
 }
 
+const (
+	titleStorage = "Storage replication"
+	textStorage  = "Blocks that are put to the logs of three replicas (bench/storage). A block is stored when all three programs have written it to their disks and said so. " +
+		"*blocks/s* with several on their way, the times with one at a time."
+	noteStorage = "Cepheus and Gleam measure (a) and (b) in a storage system; its acknowledgement is that of the NICs, here it is that of the disks."
+)
+
 func storageTable(rows []storageRow) report.Section {
 	sec := report.Section{
-		Title: "Storage replication", Command: "make storage",
-		Text: "Blocks that are put to the logs of three replicas (bench/storage): a block is stored when all three programs have written it to their disks and said so. " +
-			"*blocks/s* with several on their way, the times with one at a time.",
+		Title: titleStorage, Command: "make storage", Text: textStorage,
 		Columns: []string{"bytes", "", "blocks/s", "p50, us", "p99, us", "fsync p50, us", "bytes on the source's link for each block", "source's link", "hosts' CPUs", "box CPU"},
 	}
 	for _, r := range rows {
 		sec.Rows = append(sec.Rows, []string{size(r.BlockBytes), r.Way, fmt.Sprintf("%.1f", r.BlocksPerSecond), fmt.Sprintf("%.0f", r.P50us), fmt.Sprintf("%.0f", r.P99us),
 			fmt.Sprintf("%.0f", r.FsyncP50us), fmt.Sprintf("%.0f", r.SourceBytesPerBlock), percent(r.LinkShare), percent(r.CPUHosts), percent(r.CPUBox)})
 	}
-	sec.Notes = []string{"Cepheus and Gleam measure (a) and (b) in a storage system; its acknowledgement is that of the NICs, here it is that of the disks."}
+	sec.Notes = []string{noteStorage}
 	return sec
 }
 
@@ -117,12 +122,18 @@ func (b *bench) example(ctx context.Context, name string, figures any) error {
 
 const consensusCommand = "make consensus"
 
+const (
+	textConsensus = "A leader appends entries of 64 bytes to the logs of its replicas by WRITE (bench/consensus), as fast as it can. An entry is decided when a majority has it. " +
+		"Of a group (`repair: local`) the box says so by one ACK; with a connection to *each* replica, as in Mu, the leader counts. " +
+		"The links carry %.0f Mb/s: with more, the CPU would be the limit."
+	noteConsensus = "P4CE decides 2.3 M entries a second, 1.9 times as many as Mu with 2 replicas and 3.8 times as many with 4. There the leader's CPU is Mu's limit, here its link is."
+	titleLoad     = "(d) Latency of consensus"
+	textLoad      = "Entries that come at a rate, whether those before are decided or not, and bursts of entries that come at once, of which the last one's decision counts."
+)
+
 func (f *consensusFigures) throughput() report.Section {
 	sec := report.Section{
-		Title: "(d) Consensus", Command: consensusCommand,
-		Text: "A leader appends entries of 64 bytes to the logs of its replicas by WRITE (bench/consensus), as fast as it can. An entry is decided when a majority has it: " +
-			"of a group (with `repair: local`), the box says so by one ACK; with a connection to *each* replica, as in Mu, the leader counts. " +
-			fmt.Sprintf("The links carry %.0f Mb/s: entries are small, and with more the CPU would be the limit.", f.LinkBitsPerSecond/1e6),
+		Title: "(d) Consensus", Command: consensusCommand, Text: fmt.Sprintf(textConsensus, f.LinkBitsPerSecond/1e6),
 		Columns: []string{"replicas", "", "entries/s", "p50, us", "p99, us", "leader's link", "hosts' CPUs", "box CPU"},
 	}
 	for _, r := range f.Throughput {
@@ -135,14 +146,13 @@ func (f *consensusFigures) throughput() report.Section {
 			What: fmt.Sprintf("%d replicas: a group decides at least %.1f times as many entries (%.2f times)", r.Replicas, least, r.Ratio), OK: r.Ratio >= least,
 		})
 	}
-	sec.Notes = []string{"P4CE decides 2.3 M entries a second, 1.9 times as many as Mu with 2 replicas and 3.8 times as many with 4; there the leader's CPU is Mu's limit, here its link is."}
+	sec.Notes = []string{noteConsensus}
 	return sec
 }
 
 func (f *consensusFigures) load() report.Section {
 	sec := report.Section{
-		Title: "(d) Latency of consensus", Command: consensusCommand,
-		Text:    "Entries that come at a rate, whether those before are decided or not, and bursts of entries that come at once, of which the last one's decision counts.",
+		Title: titleLoad, Command: consensusCommand, Text: textLoad,
 		Columns: []string{"replicas", "", "load", "decided/s", "p50, us", "p99, us", "leader's link"},
 	}
 	lines := map[string]plotter.XYs{}

@@ -107,14 +107,17 @@ func (b *bench) begin() {
 	b.part.Text = fmt.Sprintf(howMeasured, receivers, b.rate/1_000_000, percent(busyShare))
 }
 
-const howMeasured = `A source and %d receivers with soft RDMA NICs (RC, path MTU 1024, at most 129 packets unacknowledged, as rxe) in network namespaces around a box with rocastd, as it is
-shipped. The link of each host carries %d Mb/s in the direction from the host (HTB, ACKs first); the direction to the host is not limited, so a receiver to which two hosts send at once gets twice that, which favours the binomial pipeline. A millisecond of the link leaves at once. A group and the programs without
-multicast use the same NICs, links and code; unicast packets cross the box through the kernel's bridge. Everything that is delivered is compared with what was sent.
-Hosts in virtual machines with Soft-RoCE (make softroce) are not measured here: where virtual machines have to be emulated, 128 MiB to three of them take 53 s (docs/uses.md), a fifth of what this link
-carries, so the emulation would be the limit in every row.
+const howMeasured = `A source and %d receivers with soft RDMA NICs (RC, path MTU 1024, at most 129 packets unacknowledged, as rxe) in network namespaces around
+a box with rocastd, as it is shipped. A group and the programs without multicast use the same NICs, links and code; unicast packets cross
+the box through the kernel's bridge. Everything that is delivered is compared with what was sent.
 
-The columns say whether the link was the limit: how busy it was, and what source, receivers and box used of one CPU each (soft NIC, program and the kernel's receive work, which runs in threads
-of its own), and how busy the busiest CPU of the machine was. A row is marked **CPU** if that was more than %s: then a figure may be that of the CPU.`
+The link of each host carries %d Mb/s in the direction from the host (HTB, ACKs first); a millisecond of the link leaves at once. The
+direction to the host is not limited: a receiver to which two hosts send at once gets twice that, which favours the binomial pipeline.
+Hosts in virtual machines with Soft-RoCE are not measured here: their emulation would be the limit in every row.
+
+*source's link* says how busy that link was. The CSV files also have what source, receivers and box used of one CPU each (soft NIC, program
+and the kernel's receive work), and how busy the busiest CPU of the machine was. The *limit* of a row is **CPU** if that was more than %s: then a
+figure may be that of the CPU.`
 
 // at builds a site for f, whose queue pairs have a timeout, and whose hosts have so much memory.
 func (b *bench) at(ctx context.Context, timeout uint8, memory int, f func(*site) error) error {
@@ -134,6 +137,7 @@ func (b *bench) leave(what string, why error) {
 // write writes the report, and the page if it is asked for. Its error says what failed and what
 // does not hold.
 func (b *bench) write(out, page, scale string) error {
+	shorten(&b.part)
 	if err := b.part.Write(out); err != nil {
 		return err
 	}

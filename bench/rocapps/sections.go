@@ -67,7 +67,16 @@ const (
 	once         = 32 * mib // a broadcast of that size is not repeated
 )
 
-var loadColumns = []string{"source CPU", "receivers' CPU", "box CPU", "busiest CPU", "source's link", ""}
+// Titles of sections.
+const (
+	titleIOPS      = "(a) 8 KiB WRITEs"
+	titleCost      = "(f) What the source pays"
+	titleLatency   = "(b) One IO at a time"
+	titleBroadcast = "(c) Broadcast"
+	titleLoss      = "(e) Loss"
+)
+
+var loadColumns = []string{"source CPU", "receivers' CPU", "box CPU", "busiest CPU", "source's link", "limit"}
 
 // cells are the columns of loadColumns.
 func (l *load) cells() []string {
@@ -130,14 +139,16 @@ func (b *bench) iops(ctx context.Context) (err error) {
 	return nil
 }
 
+const textIOPS = "The source keeps %d WRITEs of 8 KiB posted. A WRITE counts when the source has the completions of all its queue pairs. " +
+	"The ways take turns for %d rounds; figures are medians, and the ratio is the median of the rounds' ratios."
+
 // paperIOPS are the figures of Cepheus, table I, in millions.
 var paperIOPS = map[string]float64{nameOne: 1.188, nameThree: 0.413, nameRocast: 1.167}
 
 func iopsTable(ways []*method, got map[string]rounds) report.Section {
 	sec := report.Section{
-		Title: "(a) 8 KiB WRITEs", Command: "make bench-apps ONLY=iops",
-		Text: fmt.Sprintf("The source keeps %d WRITEs of 8 KiB posted. A WRITE counts when the source has the completions of all its queue pairs. "+
-			"The ways take turns for %d rounds; figures are medians, and the ratio is the median of the rounds' ratios.", iopsPosted, len(got[nameOne])),
+		Title: titleIOPS, Command: "make bench-apps ONLY=iops",
+		Text:    fmt.Sprintf(textIOPS, iopsPosted, len(got[nameOne])),
 		Columns: append([]string{"", "IOPS", "goodput, Mb/s", "of 1 unicast", "Cepheus: of 1 unicast", "p50, us", "p99, us"}, loadColumns...),
 	}
 	rate := func(r *sample) float64 { return float64(r.messages) / r.seconds }
@@ -156,9 +167,9 @@ func iopsTable(ways []*method, got map[string]rounds) report.Section {
 			})
 		}
 	}
-	sec.Notes = []string{"Cepheus has links of 100 Gb/s and is limited by its storage stack; here the link is the limit, so the ratios compare and the figures do not."}
-	sec.Behind = []string{fmt.Sprintf("Cepheus does %.3f M of these WRITEs a second and a group here %.4f M: its switch and NICs are hardware, ours are threads on the machine's CPUs. "+
-		"`make bench` says how many copies a CPU of the box forwards.", paperIOPS[nameRocast], got[nameRocast].median(rate)/1e6)}
+	sec.Notes = []string{"Cepheus has links of 100 Gb/s and is limited by its storage stack; here the link is the limit. So compare the ratios."}
+	sec.Behind = []string{fmt.Sprintf("Cepheus does %.3f M of these WRITEs a second and a group here %.4f M: its switch and NICs are hardware, ours are threads on CPUs. "+
+		"docs/throughput.md has the copies that a CPU of the box forwards.", paperIOPS[nameRocast], got[nameRocast].median(rate)/1e6)}
 	return sec
 }
 
@@ -182,13 +193,14 @@ func micros(r rounds, q float64) string {
 
 func micro(d time.Duration) string { return strconv.FormatFloat(float64(d)/1e3, 'f', 0, 64) }
 
+const textCost = "CPU time of the source for each GB of user data that a receiver got, summed over receivers, in the runs of (a). It includes the soft NIC, whose part a real NIC would do."
+
 // costTable is table (f).
 func (b *bench) costTable(ways []*method, got map[string]rounds) report.Section {
 	sec := report.Section{
-		Title: "(f) What the source pays", Command: "make bench-apps ONLY=iops",
-		Text: "CPU time of the source for each GB of user data that a receiver got, summed over receivers, in the runs of (a). " +
-			"It includes the soft NIC: a real one would do that part, and what it saves is work of the NIC and bytes on its link.",
-		Columns: []string{"", "CPU-seconds of the source for each delivered GB", "bytes on the source's link for each delivered byte", ""},
+		Title: titleCost, Command: "make bench-apps ONLY=iops",
+		Text:    textCost,
+		Columns: []string{"", "CPU-seconds of the source for each delivered GB", "bytes on the source's link for each delivered byte", "limit"},
 	}
 	for _, m := range ways {
 		r := got[m.name]
@@ -203,12 +215,19 @@ func (b *bench) costTable(ways []*method, got map[string]rounds) report.Section 
 	return sec
 }
 
+const textLatency = "One WRITE is posted; the next one when its completions have come on all queue pairs. The time is from the post to the last completion."
+
+var notesLatency = []string{
+	"Gleam reports 40 % less than 3 unicasts at 64 KB and 60 % less at 512 KB, and about the latency of one unicast.",
+	"At small sizes the soft NIC's CPU time is most of the latency, and a group adds the box's.",
+}
+
 // latency is table (b).
 func (b *bench) latency(ctx context.Context) error {
 	ways := []*method{unicast(nameOne, 1), unicast(nameThree, receivers), rocast(nameRocast, keyShipped)}
 	sec := report.Section{
-		Title: "(b) One IO at a time", Command: "make bench-apps ONLY=latency",
-		Text:    "One WRITE is posted; the next one when its completions have come on all queue pairs. Time from the post to the last completion.",
+		Title: titleLatency, Command: "make bench-apps ONLY=latency",
+		Text:    textLatency,
 		Columns: append([]string{"bytes", "", "p50, us", "p99, us", "p50 of 1 unicast", "IOs"}, loadColumns...),
 	}
 	curves := plots.Curves{LogX: true, File: "apps-latency.svg", X: "bytes", Y: "us, p50", LogY: true}
@@ -227,7 +246,7 @@ func (b *bench) latency(ctx context.Context) error {
 				lines[m.name] = append(lines[m.name], plotter.XY{X: float64(bytes), Y: float64(p50) / 1e3})
 				if times := float64(p50) / float64(base); m.group && times > latencyOfOne {
 					sec.Behind = append(sec.Behind, fmt.Sprintf("One IO of %s over a group takes %.2f times as long as over one unicast, where Cepheus and Gleam have about the same: "+
-						"the box looks at each packet and answer on a CPU, and all hosts share the machine's CPUs with it.", size(bytes), times))
+						"the box needs a CPU for each packet and answer.", size(bytes), times))
 				}
 				sec.Rows = append(sec.Rows, append([]string{size(bytes), m.name, micro(p50), micro(report.Quantile(r.acked, 0.99)),
 					fmt.Sprintf("%.2f", float64(p50)/float64(base)), strconv.Itoa(r.messages)}, r.load.cells()...))
@@ -242,10 +261,7 @@ func (b *bench) latency(ctx context.Context) error {
 		curves.Lines = append(curves.Lines, plots.Curve{Name: m.name, Points: lines[m.name]})
 	}
 	sec.Plots = []plots.Curves{curves}
-	sec.Notes = []string{
-		"Gleam reports 40 % less than 3 unicasts at 64 KB and 60 % less at 512 KB, and about the latency of one unicast.",
-		"At small sizes the soft NIC's CPU time is most of the latency, and a group adds the box's.",
-	}
+	sec.Notes = notesLatency
 	b.part.Sections = append(b.part.Sections, sec)
 	return nil
 }
@@ -298,14 +314,21 @@ func (b *bench) broadcast(ctx context.Context) error {
 	return nil
 }
 
+const textBroadcast = "One message at a time, from the post at the source until the programs of all three receivers know that they have it (WRITE with immediate); medians. " +
+	"Programs without multicast pass it on as soon as they have a slice. They are a chain of the hosts, the binomial tree, and RDMC's binomial pipeline with blocks of 64 KiB, two of them on their way. " +
+	"A host of the tree sends a message of more than 64 KiB to one host after the other. A program learns at once when it may send the next message."
+
+var notesBroadcast = []string{
+	"Cepheus reports 3 to 5.2 times the latency for a chain with small messages and 2.5 to 3.5 for a binomial tree. With large ones it reports 1.3 to 2.8 and 2 to 2.8, and 35 ms for RDMC where Cepheus takes 24.4 (256 MB).",
+	"With many blocks the binomial pipeline comes as close to the link's rate as a group does. Its price is its CPU, and that every receiver sends as much as it gets.",
+}
+
 var broadcastRows = []string{nameRocast, nameThree, nameTree, nameChain, nameBestChain, namePipe}
 
 func broadcastTable(took map[int]map[string]sample) report.Section {
 	sec := report.Section{
-		Title: "(c) Broadcast", Command: "make bench-apps ONLY=broadcast",
-		Text: "One message at a time, from the post at the source until the programs of all three receivers know that they have it (WRITE with immediate); medians. " +
-			"Programs without multicast pass it on as soon as they have a slice: a chain of the hosts; the binomial tree, whose hosts send a message of more than 64 KiB to one host " +
-			"after the other; RDMC's binomial pipeline with blocks of 64 KiB, two of them on their way. A program learns at once when it may send the next message.",
+		Title: titleBroadcast, Command: "make bench-apps ONLY=broadcast",
+		Text:    textBroadcast,
 		Columns: append([]string{"bytes", "", "p50, us", "p99, us", "times rocast", "broadcasts"}, loadColumns...),
 	}
 	lines := map[string]plotter.XYs{}
@@ -343,25 +366,29 @@ func broadcastTable(took map[int]map[string]sample) report.Section {
 		curves.Lines = append(curves.Lines, plots.Curve{Name: name, Points: lines[name]})
 	}
 	sec.Plots = []plots.Curves{curves}
-	sec.Notes = []string{
-		"Cepheus reports 3 to 5.2 times the latency for a chain with small messages and 2.5 to 3.5 for a binomial tree, and with large ones 1.3 to 2.8 and 2 to 2.8; 35 ms for RDMC where Cepheus takes 24.4 (256 MB).",
-		"With many blocks the binomial pipeline comes as close to the link's rate as a group does: its price is that every receiver sends as much as it gets, and its CPU.",
-	}
+	sec.Notes = notesBroadcast
 	return sec
 }
 
 func p50(r sample) time.Duration { return report.Quantile(r.told, 0.5) }
 
-// loss is table (e).
+const textLoss = "Messages of 64 KiB, 16 posted; the receivers' links lose packets at random, in both directions. *goodput* is relative to one unicast without loss. " +
+	"The source's timeout is 67 ms. Times are from the post of a message until the programs of all receivers have it."
+
+var notesLoss = []string{
+	"MC-RDMA (fig. 7) loses packets on one receiver's path only; here each of three links loses them, in both directions.",
+	"With `repair: off` a group goes back for all when one receiver lost a packet, as the switches of the papers do. With `repair: local` the box sends the packet again, and the source notices nothing.",
+}
+
+// losses is table (e).
 func (b *bench) losses(ctx context.Context) error {
 	ways := []*method{
 		unicast(nameOne, 1), unicast(nameThree, receivers), chain(nameChain, 4),
 		rocast("rocast to 3, repair: off", "repair: off"), rocast("rocast to 3, repair: local", "repair: local"),
 	}
 	sec := report.Section{
-		Title: "(e) Loss", Command: "make bench-apps ONLY=loss",
-		Text: "Messages of 64 KiB, 16 posted; the receivers' links lose packets at random, in both directions. *goodput* is relative to one unicast without loss. " +
-			"The source's timeout is 67 ms. Times are from the post of a message until the programs of all receivers have it.",
+		Title: titleLoss, Command: "make bench-apps ONLY=loss",
+		Text:    textLoss,
 		Columns: append([]string{"lost", "", "goodput", "p50, us", "p99, us", "sent again, of the packets"}, loadColumns...),
 	}
 	curves := plots.Curves{LogX: true, File: "apps-loss.svg", X: "packets lost, of a million", Y: "goodput; 1 is one unicast without loss"}
@@ -400,10 +427,7 @@ func (b *bench) losses(ctx context.Context) error {
 		}
 	}
 	sec.Plots = []plots.Curves{curves}
-	sec.Notes = []string{
-		"MC-RDMA (fig. 7) loses packets on one receiver's path only; here each of three links loses them, in both directions.",
-		"With `repair: off` a group goes back for all when one receiver lost a packet, as the switches of the papers do; with `repair: local` the box sends the packet again, and the source notices nothing.",
-	}
+	sec.Notes = notesLoss
 	b.part.Sections = append(b.part.Sections, sec)
 	return nil
 }

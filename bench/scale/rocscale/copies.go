@@ -11,14 +11,16 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
+const copiesAfter = "A group crosses each link of its tree once. The tree has a link for each receiver and source and one for each further box, which is the smallest number. " +
+	"A chain in the order of hosts is a ring whose links differ too, but it needs twice as many."
+
 // copies is how often a packet crosses links.
 func (s *session) copies() error {
 	x := section{
 		name: "copies", title: "Copies per link",
 		text:    "How often a packet crosses links until all receivers have it, without loss: in all, and on the link that carries it most often.",
 		columns: []string{"network", "receivers", "", "links crossed by a packet", "links used", "copies on the busiest link"},
-		after: "A group crosses each link of its tree once. The tree has a link for each receiver and source and one for each further box, which is the smallest number. " +
-			"A chain in the order of hosts is a ring whose links differ too, but it needs twice as many.",
+		after:   copiesAfter, brief: &brief{in: 1, cells: []string{"511"}},
 	}
 	const bytes = 64 * kilo
 	for _, t := range []lossy{
@@ -49,19 +51,25 @@ func (s *session) copies() error {
 	return nil
 }
 
+const (
+	panelsText = "Gleam, figure 14: N groups of N hosts each, in the network of 16,384 hosts, send at one time, as HPL does along the rows and then along the columns of " +
+		"an N*N matrix of processes. %d MiB each; the hosts of a row are consecutive. Each box gives a new group to the neighbour with the fewest groups (Gleam, appendix A)."
+	panelsAfter = "Gleam states 5.17 ms at 8*8 and at 128*128 for its transfers along rows and columns, and 13.7 and 19.4 ms for HPL's own algorithms, ring and long. " +
+		"The paper does not state how many bytes that is: the times do not compare, and the plot shows how they grow. " +
+		"Here and there a group keeps its time: the less than 1 % that is added here are the further switches that the groups of larger matrices cross. " +
+		"Each box balances the groups over its own links; it does not know what the boxes above it choose."
+)
+
 // panels is the broadcast of figure 14 of Gleam: N groups of N hosts send at one time, as the rows
 // and then the columns of a matrix of processes do in HPL.
 func (s *session) panels() error {
 	bytes := pick[int64](s, 1, 4) * mega
 	x := section{
 		name: "panels", title: "Many groups at one time",
-		text: fmt.Sprintf("Gleam, figure 14: N groups of N hosts each, in the network of 16,384 hosts, send at one time, as HPL does along the rows and then along the columns of "+
-			"an N*N matrix of processes. %d MiB each; the hosts of a row are consecutive. Each box gives a new group to the neighbour with the fewest groups (Gleam, appendix A).", bytes/mega),
+		text:    fmt.Sprintf(panelsText, bytes/mega),
 		columns: []string{"N*N", "", "slowest group, us", "fastest, us", "groups on the busiest link between switches", "marked", "dropped"},
-		after: "Gleam states 5.17 ms at 8*8 and at 128*128 for all transfers of its workload along rows and columns, and 13.7 and 19.4 ms for HPL's own algorithms, ring and long; of its curves nothing else is stated. " +
-			"The paper does not state how many bytes that is, so the times do not compare, and the plot shows how they grow. " +
-			"Here and there a group keeps its time: the less than 1 % that is added here are the further switches that the groups of larger matrices cross. " +
-			"Each box balances the groups over its own links; it does not know what the boxes above it choose.",
+		after:   panelsAfter,
+		brief:   &brief{in: 0, cells: []string{"8*8", "128*128"}},
 		plot: &plots.Curves{File: "scale-panels.svg", X: "N", Y: "time until all have everything; 1 is 8*8", LogX: true,
 			Lines: []plots.Curve{{Name: "rows"}, {Name: "columns"}}},
 	}
@@ -136,16 +144,18 @@ const (
 	groupBytes = 2_728 - 3*pathBytes
 )
 
+const stateAfter = "A box has state only of groups whose tree it is in, and of a group at most one path for each of its ports. docs/scale.md compares that with Cepheus."
+
 // state is what the boxes have to know of many groups.
 func (s *session) state() error {
 	groups := pick(s, 50, 300)
 	x := section{
 		name: "state", title: "State of a box",
-		text: fmt.Sprintf("%d groups of random hosts: how many of them the boxes of a layer know, and with how many paths; a path is a receiver or a box below. "+
+		text: fmt.Sprintf("%d groups of random hosts: how many of them the boxes of a layer know, and with how many paths. A path is a receiver or a box below. The groups shown have 511 receivers. "+
 			"Memory follows from docs/scale.md#memory: %d bytes a group and %d a path.", groups, groupBytes, pathBytes),
 		columns: []string{"network", "receivers", "layer", "boxes with groups", "groups: mean", "most", "paths: mean", "most", "most memory, MB"},
-		after: "A box has state only of groups whose tree it is in, and of a group at most one path for each of its ports: Cepheus bounds the memory of a switch in the same way, " +
-			"at 0.69 MB for 1,000 groups of 64 ports; docs/scale.md says where the bytes go.",
+		after:   stateAfter,
+		brief:   &brief{in: 1, cells: []string{"511"}, columns: []string{"network", "layer", "boxes with groups", "groups: mean", "paths: mean", "most memory, MB"}},
 	}
 	for _, t := range []lossy{
 		{"1,024", (*session).cepheus, 63, 0}, {"1,024", (*session).cepheus, 511, 0}, {"16,384", (*session).gleam, 63, 0}, {"16,384", (*session).gleam, 511, 0},

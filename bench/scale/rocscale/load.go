@@ -37,6 +37,9 @@ func drawFlow(r *rand.Rand) int64 {
 	return flowSizes[len(flowSizes)-1].bytes
 }
 
+const loadAfter = "A group of 512 has the rate of its most congested receiver. Of 511 links one is always shared with several flows, so the group gets little where the load is high. " +
+	"That is the price of one rate for all, which no filter of notifications removes. MC-RDMA's figure 8 has groups of two and three receivers, and the papers show no group of hundreds under load."
+
 // load is unicast beside multicast: flows between random hosts, with a group of 512 and without.
 func (s *session) load() error {
 	span := pick[scale.Time](s, 500, 2000) * scale.Microsecond
@@ -46,8 +49,7 @@ func (s *session) load() error {
 			"A group sends to 511 receivers all the time; its goodput is that of the last three quarters of the time. *load* is the part of the hosts' links that the flows take. "+
 			"Times until a flow has arrived, in us.", span.Seconds()*1e3),
 		columns: []string{"load", "group, Gb/s", "8 KiB: p50", "p99", "p99 without the group", "1 MiB: p50", "p99", "p99 without the group", "dropped"},
-		after: "A group of 512 has the rate of its most congested receiver. Of 511 links one is always shared with several flows, so the group gets little where the load is high: " +
-			"that is the price of one rate for all, which no filter of notifications removes. MC-RDMA's figure 8 has groups of two and three receivers, and the papers show no group of hundreds under load.",
+		after:   loadAfter,
 		plot: &plots.Curves{File: "scale-load.svg", X: "load of the unicast flows", Y: "us; group: Gb/s", LogY: true,
 			Lines: []plots.Curve{{Name: "group, Gb/s"}, {Name: "8 KiB, p99"}, {Name: "1 MiB, p99"}, {Name: "8 KiB, p99, no group"}, {Name: "1 MiB, p99, no group"}}},
 	}

@@ -37,27 +37,51 @@ type lossMethod struct {
 
 // loss is figure 13 of Cepheus and figure 16 of Gleam: what random loss costs.
 func (s *session) loss() error {
-	for _, t := range []lossy{
+	for i, t := range []lossy{
 		{"1,024 hosts, 100 Gb/s", (*session).cepheus, 63, pick[int64](s, 8, 128) * mega},
 		{"1,024 hosts, 100 Gb/s", (*session).cepheus, 511, pick[int64](s, 4, 32) * mega},
 		{"16,384 hosts, 200 Gb/s", (*session).gleam, 63, pick[int64](s, 8, 128) * mega},
 		{"16,384 hosts, 200 Gb/s", (*session).gleam, 511, pick[int64](s, 4, 32) * mega},
 	} {
-		if err := s.losses(&t); err != nil {
+		x, err := s.losses(&t)
+		if err != nil {
 			return err
 		}
+		x.inPart(i)
+		s.sections = append(s.sections, x)
 	}
 	return nil
 }
 
-func (s *session) losses(t *lossy) error {
-	x := section{
-		title: fmt.Sprintf("Loss: group of %d, %s", t.receivers+1, t.network),
-		text: fmt.Sprintf("Cepheus, figure 13, and Gleam, figure 16. %d MiB; links between switches lose packets at random, data and answers. "+
-			"*goodput* is relative to the same without loss; *resent* is what hosts and boxes sent again, for each packet of the transfer. The time is the requesters' timeout. "+
-			"Where nothing times out, 1 ms is as 67 ms and is left out.", t.bytes/mega),
+// Texts of the sections about loss.
+const (
+	lossText  = "%d MiB."
+	lossFirst = "Cepheus, figure 13, and Gleam, figure 16: links between switches lose packets at random, data and answers. " +
+		"*goodput* is relative to the same without loss; *resent* is what hosts and boxes sent again, for each packet of the transfer. The time is the requesters' timeout. " +
+		"Where nothing times out, 1 ms is as 67 ms and is left out. "
+	lossDifferences = "Gleam states that goodput falls by 10 % at most up to 10^-4 and to 42 % at 10^-3, without the size of its transfers and their tree. Cepheus shows its figure without numbers. " +
+		"Here one packet in 10^4 on each link means that about one in a hundred misses some receiver of 512: the tree has more than a hundred links between switches. Each time the source goes back by a round trip. " +
+		"A receiver says only once what it lacks, so a packet that is lost again when it is resent costs a timeout. RNICs that repeat their NAKs would not show that."
+)
+
+// inPart explains the first of the sections about loss, and chooses what the report shows of the
+// i-th one: the losses that cost something, of the large group in the smaller network. Of the
+// others it shows the plot.
+func (x *section) inPart(i int) {
+	if i == 0 {
+		x.text, x.after = lossFirst+x.text, lossDifferences
+	}
+	x.brief = &brief{columns: []string{"lost", "", "goodput", "timeouts", "resent by hosts", "resent by boxes"}}
+	if i == 1 {
+		x.brief.cells = []string{"10^-5", "10^-4", "10^-3"}
+	}
+}
+
+func (s *session) losses(t *lossy) (x section, err error) {
+	x = section{
+		title:   fmt.Sprintf("Loss: group of %d, %s", t.receivers+1, t.network),
+		text:    fmt.Sprintf(lossText, t.bytes/mega),
 		columns: []string{"lost", "", "FCT, ms", "goodput", "timeouts", "resent by hosts", "resent by boxes"},
-		after:   lossDifferences,
 		plot:    &plots.Curves{X: "packets lost on each link between switches", Y: "goodput; 1 is without loss", LogX: true},
 	}
 	c := t.config(s)
@@ -74,7 +98,7 @@ func (s *session) losses(t *lossy) error {
 			c.Loss, c.Timeout = rate, m.timeout
 			l, err := s.lossOf(c, m, t)
 			if err != nil {
-				return err
+				return x, err
 			}
 			late[rate] = late[rate] || l.timeouts > 0
 			if rate == 0 {
@@ -91,16 +115,11 @@ func (s *session) losses(t *lossy) error {
 		}
 	}
 	x.plot.Lines = append(x.plot.Lines, plots.Curve{Name: "Gleam, as stated", Quoted: true, Points: plotter.XYs{{X: 1e-4, Y: 0.9}, {X: 1e-3, Y: 0.42}}})
-	s.sections = append(s.sections, x)
-	return nil
+	return x, nil
 }
 
 // impatient says whether a method differs from the first one only by its timeout.
 func (m *lossMethod) impatient() bool { return m.relayed == nil && m.timeout != lossMethods[0].timeout }
-
-const lossDifferences = "Gleam states that goodput falls by 10 % at most up to 10^-4 and to 42 % at 10^-3, without the size of its transfers and their tree; Cepheus shows its figure without numbers. " +
-	"Here one packet in 10^4 on each link means that about one in a hundred misses some receiver of 512, because the tree has more than a hundred links between switches, and each time the source goes back by a round trip. " +
-	"A receiver says only once what it lacks, so a packet that is lost again when it is resent costs a timeout; RNICs that repeat their NAKs would not show that."
 
 // lossResult is what one transfer cost.
 type lossResult struct {

@@ -7,9 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/rocast/rocast/bench/plots"
+	"github.com/rocast/rocast/bench/tables"
 )
 
 // section is one part of the report: what was asked, the answer, and how it differs from the paper.
@@ -20,7 +22,19 @@ type section struct {
 	rows        [][]string
 	after       string // behind the table
 	plot        *plots.Curves
+
+	brief *brief // nil: the report shows the whole table
 }
+
+// brief says what the report shows of a long table: the rows that have one of the cells in column
+// number in, and of these some columns (nil: all).
+type brief struct {
+	in      int
+	cells   []string
+	columns []string
+}
+
+func (b *brief) keeps(row []string) bool { return slices.Contains(b.cells, row[b.in]) }
 
 // document is what the JSON file has.
 type document struct {
@@ -76,11 +90,11 @@ func (s *session) report() *document {
 
 const introduction = `## At the size of the papers, in simulation
 
-Fat trees with a box at every switch, simulated packet by packet (package ` + "`bench/scale`" + `): the boxes merge with the code that
-runs on the wire, and plan their trees with it; requesters behave as rdma_rxe does, with DCQCN. Cepheus simulates 1,024 hosts at 100 Gb/s;
-here that is a fat tree of switches with 16 ports. Gleam simulates 16,384 hosts at 200 Gb/s with switches of 64 ports; here that is 16 pods of
-1,024 hosts. MTU 4096; a link has 0.5 us; queues mark from 50 KB (none) to 500 KB (1 %%), as MC-RDMA states for 100 Gb/s. A box forwards at line
-rate: these figures say what the method costs, not what a box with a few CPUs can carry. *FCT* is the time until all receivers have everything.
+Fat trees with a box at every switch, simulated packet by packet (package ` + "`bench/scale`" + `). The boxes merge with the code that runs on the
+wire, and plan their trees with it; requesters behave as rdma_rxe does, with DCQCN. Cepheus simulates 1,024 hosts at 100 Gb/s; here that is a
+fat tree of switches with 16 ports. Gleam simulates 16,384 hosts at 200 Gb/s with switches of 64 ports; here that is 16 pods of 1,024 hosts.
+MTU 4096; a link has 0.5 us; queues mark from 50 KB (none) to 500 KB (1 %%), as MC-RDMA states for 100 Gb/s. A box forwards at line rate: these
+figures say what the method costs, not what a box with a few CPUs can carry. *FCT* is the time until all receivers have everything.
 Made by ` + "`%s`" + `.
 
 `
@@ -102,17 +116,20 @@ func (x *section) markdown(b *strings.Builder, command string) {
 	if x.plot != nil {
 		fmt.Fprintf(b, "![%s](%s)\n\n", x.title, x.plot.File)
 	}
-	fmt.Fprintf(b, "| %s |\n|%s\n", strings.Join(x.columns, " | "), strings.Repeat("---|", len(x.columns)))
-	for _, row := range x.rows {
-		fmt.Fprintf(b, "| %s |\n", strings.Join(row, " | "))
+	if x.brief == nil {
+		tables.Write(b, x.columns, x.rows)
+	} else {
+		tables.Shorten(x.table(), x.columns, x.rows, x.brief.columns, x.brief.keeps).Write(b, "", len(x.rows))
 	}
-	b.WriteString("\n")
 	if x.after != "" {
 		fmt.Fprintf(b, "%s\n\n", x.after)
 	}
 }
 
-// write writes the report and the plots into a directory, which it makes.
+// table is the name of the file with the whole table.
+func (x *section) table() string { return "scale-" + x.name + ".csv" }
+
+// write writes the report, the plots and the whole tables into a directory, which it makes.
 func (d *document) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -126,8 +143,12 @@ func (d *document) write(dir string) error {
 		os.WriteFile(filepath.Join(dir, "report.md"), []byte(d.markdown()), 0o644),
 	}
 	for i := range d.sections {
-		if p := d.sections[i].plot; p != nil {
-			errs = append(errs, p.Save(dir))
+		x := &d.sections[i]
+		if x.plot != nil {
+			errs = append(errs, x.plot.Save(dir))
+		}
+		if x.brief != nil {
+			errs = append(errs, tables.WriteCSV(filepath.Join(dir, x.table()), x.columns, x.rows))
 		}
 	}
 	return errors.Join(errs...)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rocast/rocast/internal/testlab"
 )
@@ -123,6 +124,41 @@ func TestPlotsHaveWhatThePapersState(t *testing.T) {
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s:\ngot  %q\nwant %q", s.sections[i].name, got, want)
+		}
+	}
+}
+
+// The report shows a part of a long table, and the whole one is in a file. Of the sections about
+// loss the first one explains, and one shows the losses that cost something.
+func TestReportShowsAPartOfLongTables(t *testing.T) {
+	s := &session{events: 1, took: time.Second}
+	for i := range 4 {
+		x := section{name: fmt.Sprintf("loss-%d", i), title: fmt.Sprintf("Loss %d", i), text: "8 MiB.",
+			columns: []string{"lost", "", "FCT, ms", "goodput", "timeouts", "resent by hosts", "resent by boxes"},
+			rows:    [][]string{{"0", "group", "9.1", "1.0", "0", "0.0", "0.0"}, {"10^-4", "group", "9.2", "0.9", "1", "0.1", "0.2"}}}
+		x.inPart(i)
+		s.sections = append(s.sections, x)
+	}
+	dir := t.TempDir()
+	if err := s.report().write(dir); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "report.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(text), "\n### ")
+	for i, part := range parts[1:5] {
+		if shows := strings.Contains(part, "| 10^-4 | group | 0.9 | 1 | 0.1 | 0.2 |\n"); shows != (i == 1) || strings.Contains(part, "9.2") || strings.Contains(part, "| 0 |") {
+			t.Errorf("section %d shows: %s", i, part)
+		}
+		if explains := strings.Contains(part, lossFirst) && strings.Contains(part, lossDifferences); explains != (i == 0) {
+			t.Errorf("section %d explains: %s", i, part)
+		}
+		if file := fmt.Sprintf("scale-loss-%d.csv", i); !strings.Contains(part, "The whole table, 2 rows: ["+file+"]("+file+")") {
+			t.Errorf("section %d names no file: %s", i, part)
+		} else if table, err := os.ReadFile(filepath.Join(dir, file)); err != nil || strings.Count(string(table), "\n") != 3 || !strings.Contains(string(table), "10^-4,group,9.2,") {
+			t.Errorf("%s: %q, %v", file, table, err)
 		}
 	}
 }

@@ -40,6 +40,14 @@ func goodputs(c *scale.Config, before, after []int, span scale.Time) (rates []fl
 	return rates
 }
 
+const (
+	shareText = "Cepheus, figure 14: f1 is a group of 15 receivers; f2 and f3 are flows between receivers, whose links are shared with f1. " +
+		"Gb/s of payload; Jain's index over the flows that are active."
+	shareAfter = "As in the paper, the group gives way at once when a flow begins, and the two move towards equal shares. Here that takes tens of milliseconds, and so does the return of the rate. " +
+		"The pace is DCQCN's additive step, 100 Mb/s for each 55 us: the step of DCQCN's paper in proportion to the line rate. Marks of 1 % at most are few. " +
+		"Cepheus shows a quicker return and does not state its parameters."
+)
+
 // share is figure 14 of Cepheus: a group of 15 receivers, then a flow to one of them, and later,
 // when that has ended, a flow to another one.
 func (s *session) share() error {
@@ -58,13 +66,10 @@ func (s *session) share() error {
 	part := pick[scale.Time](s, 4, 20) * scale.Millisecond
 	x := section{
 		name: "share", title: "A group beside unicast flows that come and go",
-		text: "Cepheus, figure 14: f1 is a group of 15 receivers; f2 and f3 are flows between receivers, whose links are shared with f1. " +
-			"Gb/s of payload; Jain's index over the flows that are active.",
+		text: shareText, after: shareAfter,
 		columns: []string{"ms", "f1 (group)", "f2", "f3", "Jain"},
-		after: "As in the paper, the group gives way at once when a flow begins, and the two move towards equal shares. Here that takes tens of milliseconds, and so does the return of the rate: " +
-			"the pace is DCQCN's additive step, 100 Mb/s for each 55 us, which is the step of DCQCN's paper in proportion to the line rate, and marks of 1 % at most are few. " +
-			"Cepheus shows a quicker return and does not state its parameters.",
-		plot: &plots.Curves{File: "scale-share.svg", X: "ms", Y: "Gb/s", Lines: []plots.Curve{{Name: "f1 (group)"}, {Name: "f2"}, {Name: "f3"}}},
+		brief:   &brief{cells: []string{"20", "24", "36", "40", "60", "64", "80"}}, // around a change
+		plot:    &plots.Curves{File: "scale-share.svg", X: "ms", Y: "Gb/s", Lines: []plots.Curve{{Name: "f1 (group)"}, {Name: "f2"}, {Name: "f3"}}},
 	}
 	var flows [2]scale.Flow
 	delivered := func() []int {
@@ -110,19 +115,24 @@ func (s *session) share() error {
 
 func gigabits(rate float64) string { return fmt.Sprintf("%.1f", rate/giga) }
 
+const (
+	legsText = "MC-RDMA, figure 6, in the network of Cepheus: of the receivers of a group, some share their links with a unicast flow each. " +
+		"The notifications pass three boxes on their way to the source. Each box filters them by itself (`cnp: filter`), or lets all pass (`cnp: all`). Gb/s of payload."
+	legsAfter = "MC-RDMA passes the notifications of all receivers, and its group gets less with every congested leg (its section IV-D and figure 6). " +
+		"With the filter the group gets less too, but far less so: the legs are not congested alike and the most congested one changes. " +
+		"*one switch* has the same hosts at a single switch: if it agrees, filters that follow one another cost nothing in addition."
+)
+
 // legs is figure 6 of MC-RDMA at the size of Cepheus: a group some of whose receivers share their
 // links with flows.
 func (s *session) legs() error {
 	c := s.cepheus()
 	x := section{
 		name: "legs", title: "Congested legs",
-		text: "MC-RDMA, figure 6, in the network of Cepheus: of the receivers of a group, some share their links with a unicast flow each. " +
-			"The notifications pass three boxes on their way to the source, and each box filters them by itself (`cnp: filter`), or lets all pass (`cnp: all`). Gb/s of payload.",
+		text: legsText, after: legsAfter,
 		columns: []string{"receivers", "congested", "filter: group", "flows", "Jain", "all: group", "flows", "Jain", "filter, one switch: group", "flows", "Jain"},
-		after: "MC-RDMA passes the notifications of all receivers, and its group gets less with every congested leg (its section IV-D and figure 6). " +
-			"With the filter the group gets less too, because the legs are not congested alike and the most congested one changes, but far less so. " +
-			"*one switch* has the same hosts at a single switch: if it agrees, filters that follow one another cost nothing in addition.",
-		plot: &plots.Curves{File: "scale-legs.svg", X: "congested legs", Y: "Gb/s of the group", LogX: true},
+		brief:   &brief{in: 0, cells: []string{"511"}},
+		plot:    &plots.Curves{File: "scale-legs.svg", X: "congested legs", Y: "Gb/s of the group", LogX: true},
 	}
 	settle := pick[scale.Time](s, 3, 8) * scale.Millisecond
 	counts := pick(s, []int{1, 8}, []int{1, 4, 32})

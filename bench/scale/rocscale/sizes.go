@@ -15,6 +15,17 @@ func (s *session) sizes() error {
 	return s.sizesOf(pick(s, []int64{64, 4 * kilo, 64 * kilo, mega}, []int64{64, 4 * kilo, 64 * kilo, mega, 4 * mega, 16 * mega, 64 * mega}))
 }
 
+const (
+	sizesText = "Cepheus, figure 12. A group, a chain of slices of 64 KiB and a binomial tree bring a transfer from the first host to the 511 next ones, " +
+		"which pass it on in the order of hosts."
+	sizesAfter = "Cepheus states how much faster its group is at most: 164 times as fast as the chain and 4.5 times as fast as the tree with short flows, 2.1 and 8.9 times with long ones. " +
+		"It does not state at which sizes, so these figures are levels in the plot and not points. " +
+		"For a short flow the chain's hops count: most of its 511 hops stay at one switch, which takes a third of the way across the network. Here a host passes a message on in no time. " +
+		"For a long flow a tree sends everything log2(512) = 9 times, one after the other, which is the paper's 8.9. Here up to 256 hosts send at one time over ways that " +
+		"are chosen at random (ECMP); flows meet on links between switches, and DCQCN slows them. " +
+		"A chain of s slices takes (s + 510) / s times as long as one transfer. The paper does not state s: 2.1 is s = 464, and slices of 64 KiB are 1,024 of 64 MiB."
+)
+
 func (s *session) sizesOf(all []int64) error {
 	c := s.cepheus()
 	var others []int
@@ -23,15 +34,8 @@ func (s *session) sizesOf(all []int64) error {
 	}
 	x := section{
 		name: "sizes", title: "Completion by size: 512 of 1,024 hosts",
-		text: "Cepheus, figure 12. A group, a chain of slices of 64 KiB and a binomial tree bring a transfer from the first host to the 511 next ones, " +
-			"which pass it on in the order of hosts.",
+		text: sizesText, after: sizesAfter,
 		columns: []string{"bytes", "group, us", "chain, us", "tree, us", "chain / group", "tree / group"},
-		after: "Cepheus states how much faster its group is at most: 164 times as fast as the chain and 4.5 times as fast as the tree with short flows, 2.1 and 8.9 times with long ones. " +
-			"It does not state at which sizes, so these figures are levels in the plot and not points; of its curves nothing else is stated. " +
-			"For a short flow the chain's hops count: most of its 511 hops stay at one switch, which takes a third of the way across the network, and here a host passes a message on in no time. " +
-			"For a long flow a tree sends everything log2(512) = 9 times, one after the other, which is the paper's 8.9; here up to 256 hosts send at one time over ways that " +
-			"are chosen at random (ECMP), flows meet on links between switches, and DCQCN slows them, so the tree takes longer; " +
-			"a chain of s slices takes (s + 510) / s times as long as one transfer, and the paper does not state s: 2.1 is s = 464, and slices of 64 KiB are 1,024 of 64 MiB.",
 		plot: &plots.Curves{File: "scale-sizes.svg", X: "bytes", Y: "completion; 1 is the group", LogX: true, LogY: true,
 			Lines: []plots.Curve{{Name: "chain"}, {Name: "binomial tree"}}},
 	}
