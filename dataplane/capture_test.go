@@ -352,6 +352,9 @@ func TestACaptureBeginsWhileTheEngineHasPackets(t *testing.T) {
 	before, _ := b.Switch.GroupState(b.group.ID)
 	c := capture(t, b.Switch, everything)
 	after, _ := b.Switch.GroupState(b.group.ID)
+	if before.Group != b.Switch.Table().Group(b.group.ID) {
+		t.Errorf("the state is of %+v", before.Group)
+	}
 	if before.Sent != after.Sent || after.Sent != psn.Next() || after.Engine.Kernel {
 		t.Errorf("sent %d before and %d afterwards; %+v", before.Sent, after.Sent, after.Engine)
 	}

@@ -451,6 +451,7 @@ func (s *Switch) PortCounters() []PortCounters {
 // GroupState is a snapshot of a group's merging state and counters.
 type GroupState struct {
 	feedback.Snapshot
+	Group     *mft.Group // the published version, in whose order the paths and receivers are
 	Counters  []Counter
 	Engine    EngineState
 	Traffic   Traffic
@@ -481,6 +482,7 @@ func (s *Switch) GroupState(id mft.GroupID) (GroupState, bool) {
 		}
 		state = w.core.groupState(w.now(), st)
 	})
+	state.Group = g
 	return *state, true
 }
 
