@@ -19,6 +19,26 @@ type Chronicle struct {
 	// stand is lost.
 	Turn      *mft.Turn
 	confirmed map[groupfile.ID]struct{} // the receivers whose programs have said that their QP is ready
+	shared    bool                      // records and confirmed are another chronicle's too, and do not change
+}
+
+// Share returns a copy. What happens to c from now on is not in the copy. Neither copies the records
+// before it has to change them.
+func (c *Chronicle) Share() Chronicle {
+	c.shared = true
+	return *c
+}
+
+// own makes the records those of c alone. Whatever changes a record calls it first.
+func (c *Chronicle) own() {
+	if !c.shared {
+		return
+	}
+	records := make(map[groupfile.ID]*Record, len(c.records))
+	for id, r := range c.records {
+		records[id] = new(*r)
+	}
+	c.records, c.confirmed, c.shared = records, maps.Clone(c.confirmed), false
 }
 
 // Confirm records that a receiver's program has said that its QP is ready.
@@ -26,6 +46,7 @@ func (c *Chronicle) Confirm(id groupfile.ID) (changed bool) {
 	if c.IsConfirmed(id) {
 		return false
 	}
+	c.own()
 	if c.confirmed == nil {
 		c.confirmed = map[groupfile.ID]struct{}{}
 	}
@@ -94,6 +115,7 @@ func (c *Chronicle) Came(id groupfile.ID, psn roce.PSN) {
 
 // Rename lets a receiver have another ID: the other end of a link has another QPN.
 func (c *Chronicle) Rename(was, is groupfile.ID) {
+	c.own()
 	if r := c.records[was]; r != nil {
 		delete(c.records, was)
 		c.records[is] = r
@@ -104,6 +126,7 @@ func (c *Chronicle) Rename(was, is groupfile.ID) {
 func (c *Chronicle) Since(id groupfile.ID) roce.PSN { return c.records[id].PSN }
 
 func (c *Chronicle) set(id groupfile.ID, r Record) {
+	c.own()
 	if c.records == nil {
 		c.records = map[groupfile.ID]*Record{}
 	}
@@ -121,8 +144,10 @@ func (c *Chronicle) Joined(id groupfile.ID, psn roce.PSN) (changed bool) {
 	if first == nil || first.Standing != Joining {
 		return false
 	}
+	update := first.update
+	c.own()
 	for _, r := range c.records {
-		if r.Standing == Joining && r.update <= first.update {
+		if r.Standing == Joining && r.update <= update {
 			r.Standing, r.PSN = Joined, psn
 		}
 	}
@@ -132,6 +157,7 @@ func (c *Chronicle) Joined(id groupfile.ID, psn roce.PSN) (changed bool) {
 // Resume puts the receivers that were joining at a clean stop back into the published group. It
 // returns whether there are any.
 func (c *Chronicle) Resume() (any bool) {
+	c.own()
 	for _, r := range c.records {
 		if r.Standing == Joining {
 			r.apart, any = false, true

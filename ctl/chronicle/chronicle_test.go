@@ -198,3 +198,48 @@ func TestAStandingThatIsNone(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
+
+// Readers have the copy while the group goes on. Neither side notices what happens to the other.
+func TestASharedChronicleDoesNotChange(t *testing.T) {
+	f := &groupfile.File{Receivers: []groupfile.Member{{IP: netip.MustParseAddr("10.0.0.1"), RemoteQPN: 1}}}
+	a, b, other, apart := f.Receivers[0].ID(), id("10.0.0.2", 2), id("10.0.0.3", 3), id("10.0.0.4", 4)
+	for name, change := range map[string]func(c *Chronicle){
+		"a confirmation": func(c *Chronicle) { c.Confirm(b) },
+		"an eviction":    func(c *Chronicle) { c.Out(b, Evicted, 5) },
+		"a move":         func(c *Chronicle) { c.Came(b, 7) },
+		"another name":   func(c *Chronicle) { c.Rename(a, other) },
+		"a join":         func(c *Chronicle) { c.Joined(a, 9) },
+		"a restart":      func(c *Chronicle) { c.Resume() },
+		"a turn":         func(c *Chronicle) { c.Take(&mft.Turn{}) },
+	} {
+		var none Chronicle
+		joining := none.Next(&groupfile.File{}, f)
+		joining.Confirm(a)
+		joining.Take(&mft.Turn{Source: mft.QP(a)})
+		joining.LeaveOut(apart, Joining)
+		text := func(c *Chronicle) string {
+			text, err := c.Text()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(text) + map[bool]string{true: "apart"}[c.IsApart(apart)]
+		}
+		before := text(&joining)
+		for range 2 { // also when it was shared and changed before
+			copied := joining.Share()
+			again := copied.Share()
+			change(&joining)
+			if got := text(&copied); got != before {
+				t.Errorf("%s: the copy is\n%s\nand was\n%s", name, got, before)
+			}
+			if text(&joining) == before {
+				t.Errorf("%s changes nothing", name)
+			}
+			change(&copied)
+			if got := text(&again); got != before {
+				t.Errorf("%s to the copy: the other one is\n%s", name, got)
+			}
+			joining = again
+		}
+	}
+}
