@@ -81,6 +81,7 @@ func (c *Controller) renew(upper, name string, b *api.Branch) (answer api.Branch
 	if g == nil || g.branch == nil || g.branch.Upper != upper || g.branch.Root != b.Root || g.branch.Version != b.Version {
 		return answer, false
 	}
+	c.changed(g)
 	g.branch.Lease = time.Duration(b.Lease) * time.Second
 	g.branch.expires = time.Now().Add(g.branch.Lease)
 	c.confirmedAbove(g, b.Confirmed)
@@ -120,8 +121,8 @@ func (c *Controller) refuseBranch(upper, name string, b *api.Branch) error {
 
 // branchFor returns the group that a request is about, or nil if the request makes a new one.
 func (c *Controller) branchFor(upper, name string, b *api.Branch) (*group, error) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	g := c.groups[name]
 	if g == nil {
 		if gone := c.gone[name]; gone.upper == upper && b.Version <= gone.version {

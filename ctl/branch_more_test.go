@@ -179,7 +179,7 @@ func TestAGroupWhoseSourceHasSwitchedDoesNotMove(t *testing.T) {
 	b1 := f.box("b1")
 	b1.route(8, "b2")
 	f.create(groupFile("10.1.0.2", "10.8.0.1"))
-	b1.groups["g1"].past.Switched = true
+	b1.edit("g1", func(g *group) { g.past.Switched = true })
 	b1.route(8, "b3")
 	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
 	f.tendAll(time.Now())
@@ -398,7 +398,7 @@ func TestTheRootSaysThatABranchFailed(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.4.0.1"))
 	b4 := f.box("b4")
-	b4.groups["g1"].problem = "the classifier is full"
+	b4.edit("g1", func(g *group) { g.problem = "the classifier is full" })
 	for _, name := range []string{"b2", "b1"} {
 		b := f.box(name)
 		b.due("g1")
@@ -490,6 +490,7 @@ func TestABranchThatFailedIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	b3.groups["g1"].problem = "the classifier is full"
+	b3.changed(b3.groups["g1"])
 	b3.trackFailed(b3.groups["g1"])
 	f.box("b1").update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
 	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1")

@@ -177,7 +177,7 @@ func TestALeaseEndsWhatCouldNotBeWithdrawn(t *testing.T) {
 	if due := b4.dueGroups(late); len(due) != 1 {
 		t.Error("it is not due")
 	}
-	b4.groups["g1"].branch.expires = time.Now().Add(-time.Millisecond)
+	b4.edit("g1", func(g *group) { g.branch.expires = time.Now().Add(-time.Millisecond) })
 	b4.tend(t.Context(), b4.groups["g1"])
 	f.nothingLeft()
 }
@@ -188,7 +188,7 @@ func TestABranchThatCarriesDataOutlivesItsLease(t *testing.T) {
 	f.create(groupFile(everywhere...))
 	b4 := f.box("b4")
 	expire := func() bool {
-		b4.groups["g1"].branch.expires = time.Now().Add(-time.Millisecond)
+		b4.edit("g1", func(g *group) { g.branch.expires = time.Now().Add(-time.Millisecond) })
 		b4.tend(t.Context(), b4.groups["g1"])
 		return b4.groups["g1"] == nil
 	}
@@ -217,8 +217,8 @@ func TestLeasesAreRenewedInTime(t *testing.T) {
 	if due := b1.dueGroups(now.Add(DefaultLease/3 + time.Second)); len(due) != 1 {
 		t.Error("not renewed")
 	}
-	b2.groups["g1"].branch.expires = now.Add(time.Second)
-	b1.groups["g1"].links[0].asked = now.Add(-DefaultLease / 2)
+	b2.edit("g1", func(g *group) { g.branch.expires = now.Add(time.Second) })
+	b1.edit("g1", func(g *group) { g.links[0].asked = now.Add(-DefaultLease / 2) })
 	f.tendAll(now)
 	if left := time.Until(b2.groups["g1"].branch.expires); left < DefaultLease-time.Second {
 		t.Errorf("the lease has %v left", left)
@@ -226,14 +226,14 @@ func TestLeasesAreRenewedInTime(t *testing.T) {
 	f.check(wholeTree)
 	// A box that does not answer is asked again soon, and group show says so meanwhile.
 	f.cuts(func(_, to, _ string) (bool, bool) { return to != "b2", to != "b2" })
-	b1.groups["g1"].links[0].asked = now.Add(-DefaultLease / 2)
+	b1.edit("g1", func(g *group) { g.links[0].asked = now.Add(-DefaultLease / 2) })
 	f.tendAll(now)
 	if g, _ := b1.Group("g1"); g.State != api.Degraded || g.Reason != "box b2: it does not answer (timeout)" || g.Links[0].State != api.Degraded {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 	f.cuts(nil)
 	f.tendAll(time.Now().Add(askAgainEvery + time.Second))
-	b1.groups["g1"].links[0].asked = now.Add(-time.Minute)
+	b1.edit("g1", func(g *group) { g.links[0].asked = now.Add(-time.Minute) })
 	f.tendAll(time.Now())
 	if g, _ := b1.Group("g1"); g.State != api.Ready || g.Reason != "" {
 		t.Errorf("%+v", g.GroupSummary)

@@ -65,9 +65,7 @@ func (c *Controller) captureConfig(q api.CaptureQuery) (config dataplane.Capture
 	case q.Group == "":
 		return config, nil
 	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	g := c.groups[q.Group]
+	g := c.seen(q.Group)
 	if g == nil {
 		return config, noGroup(q.Group)
 	}

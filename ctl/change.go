@@ -105,39 +105,37 @@ func (c *Controller) beginKept(g *group, text []byte) (err error) {
 		if err := errors.Join(c.saveTree(g), c.saveChronicle(g)); err != nil {
 			return errors.Join(err, c.end(g))
 		}
-		err := c.mu.aside(func() (err error) {
-			// Another group of that name may have left its regions, if it could not be removed as a
-			// whole.
-			if g.file.Table {
-				g.tableEnd, err = c.Store.PutRegions(g.name, g.table.Parts(receiverIDs(g.file)))
-			} else {
-				err = c.Store.DropRegions(g.name)
-			}
-			return errors.Join(err, c.Store.Put(g.name, text))
-		})
-		if err != nil {
+		// Another group of that name may have left its regions, if it could not be removed as a
+		// whole.
+		if g.file.Table {
+			g.tableEnd, err = c.Store.PutRegions(g.name, g.table.Parts(receiverIDs(g.file)))
+		} else {
+			err = c.Store.DropRegions(g.name)
+		}
+		if err = errors.Join(err, c.Store.Put(g.name, text)); err != nil {
 			return errors.Join(err, c.end(g))
 		}
 	}
-	c.groups[g.name] = g
+	c.enlist(g)
 	c.events.Begin(g.name)
 	e := api.Event{Kind: api.GroupCreated, Group: g.name}
 	if b := g.branch; b != nil {
 		e.Neighbour, e.Cause = b.Upper, fmt.Sprintf("box %s asks for it; it was created on box %s", b.Upper, b.Root)
 	}
-	c.events.Add(e)
+	c.tell(e)
 	return nil
 }
 
 // forget ends a group and removes it from the state directory.
 func (c *Controller) forget(g *group) error {
 	if g.kept {
-		if err := c.mu.aside(func() error { return c.Store.Delete(g.name) }); err != nil {
+		if err := c.Store.Delete(g.name); err != nil {
 			return apiError(err)
 		}
 	}
-	delete(c.groups, g.name)
-	c.events.Add(api.Event{Kind: api.GroupRemoved, Group: g.name})
+	c.delist(g)
+	c.tell(api.Event{Kind: api.GroupRemoved, Group: g.name})
+	c.show()
 	c.events.End(g.name)
 	if err := c.end(g); err != nil {
 		// The group has left the table and will not come back. An address that could not be removed
@@ -370,7 +368,7 @@ func (p *preparation) come(g *group, l, was *link) (joins bool, err error) {
 
 // shareLink reports whether members have one way out of this box: then they have acknowledged the
 // same packets, as far as this box knows.
-func (g *group) shareLink(members []groupfile.ID) bool {
+func (g *version) shareLink(members []groupfile.ID) bool {
 	first := linkOf(g.links, members[0])
 	for _, id := range members[1:] {
 		if first == nil || linkOf(g.links, id) != first {
@@ -390,7 +388,7 @@ func (p *preparation) relink(g *group, l *link) {
 }
 
 // linkEnded returns the record of a link that no longer takes part, or nil.
-func (g *group) linkEnded(l *link) *chronicle.Record {
+func (g *version) linkEnded(l *link) *chronicle.Record {
 	m := l.member(g.wanted)
 	return g.ended(&m)
 }
@@ -411,6 +409,7 @@ func withMembers(f, more *groupfile.File) *groupfile.File {
 func (c *Controller) takeBack(g *group, p *preparation) {
 	var fresh []*link
 	c.mu.Lock()
+	c.changed(g)
 	for _, l := range p.joining {
 		if was := linkTo(g.links, l.Box); was != nil {
 			was.Version = nextVersion(l.Version, time.Now())
@@ -427,6 +426,7 @@ func (c *Controller) takeBack(g *group, p *preparation) {
 // leave tells the boxes behind which receivers have left.
 func (c *Controller) leave(ctx context.Context, g *group, p *preparation) {
 	c.mu.Lock()
+	c.changed(g)
 	for _, box := range p.leaving {
 		if l := linkTo(g.links, box); l != nil {
 			l.Version = nextVersion(l.Version, time.Now())
@@ -447,5 +447,5 @@ func (c *Controller) saveTree(g *group) error {
 	if err != nil {
 		return err
 	}
-	return c.mu.aside(func() error { return c.Store.PutTree(g.name, text) })
+	return c.Store.PutTree(g.name, text)
 }

@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"maps"
-	"slices"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
@@ -22,7 +21,7 @@ type PortChange struct {
 func (c *Controller) ChangePorts(change PortChange) error {
 	c.refreshing.Lock()
 	defer c.refreshing.Unlock()
-	if err := c.unneeded(change.Remove); err != nil {
+	if err := c.needs(change.Remove); err != nil {
 		return err
 	}
 	c.refresh() // see AddPorts of the Switch
@@ -38,12 +37,6 @@ func (c *Controller) ChangePorts(change PortChange) error {
 	return nil
 }
 
-func (c *Controller) unneeded(names []string) error {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.needs(names)
-}
-
 // forgetPorts forgets ports, so that no group is planned over them any more.
 func (c *Controller) forgetPorts(names []string) error {
 	c.mu.Lock()
@@ -51,24 +44,24 @@ func (c *Controller) forgetPorts(names []string) error {
 	if err := c.needs(names); err != nil || len(names) == 0 {
 		return err
 	}
-	c.ports = maps.Clone(c.ports)
+	left := maps.Clone(c.ports)
 	for _, name := range names {
-		delete(c.ports, name)
+		delete(left, name)
 	}
+	c.setPorts(left)
 	c.replanFor(c.NextHops.SetPorts(c.ports.Open()))
 	return nil
 }
 
-// needs returns an error that names the first group with a member behind one of these ports. The
-// caller holds c.mu.
+// needs returns an error that names the first group with a member behind one of these ports.
 func (c *Controller) needs(names []string) error {
-	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
-		g := c.groups[name]
+	ports := *c.seenPorts.Load()
+	for _, g := range c.allSeen() {
 		for l := range g.plan.Members() {
 			for _, port := range names {
-				if p, is := c.ports[port]; is && g.isBehind(l, &p) {
+				if p, is := ports[port]; is && g.isBehind(l, &p) {
 					return api.Errorf(api.BadFile, "ports: %s cannot be removed while %s of group %s is behind it; keep %s in the config, "+
-						"or remove the group first", port, g.nameOf(l.Member), name, port)
+						"or remove the group first", port, g.nameOf(l.Member), g.name, port)
 				}
 			}
 		}
@@ -79,7 +72,7 @@ func (c *Controller) needs(names []string) error {
 // isBehind says whether a member is behind a port: by the plan, or by what is published, which has
 // the port under its number when the interface has another index and nothing newer could be
 // published.
-func (g *group) isBehind(l *plan.Leg, p *dataplane.PortInfo) bool {
+func (g *version) isBehind(l *plan.Leg, p *dataplane.PortInfo) bool {
 	if l.Hop.Known() && p.IfIndex != 0 && l.Hop.Port == p.IfIndex {
 		return true
 	}

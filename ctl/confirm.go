@@ -25,30 +25,38 @@ func (c *Controller) Confirm(name string, request []byte) (api.Group, error) {
 	if err := decoder.Decode(&ready); err != nil {
 		return api.Group{}, api.Errorf(api.BadRequest, "the confirmation cannot be read (%v); write ip, qpn and state", err)
 	}
+	g, err := c.confirm(name, &ready)
+	if err != nil {
+		return api.Group{}, err
+	}
+	return c.view(g.shown.Load()), nil
+}
+
+func (c *Controller) confirm(name string, ready *api.Confirmation) (*group, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.groups[name]
 	switch {
 	case g == nil:
 		if s, ok := c.summaryElsewhere(name); ok {
-			return api.Group{}, api.Errorf(api.BadRequest, "group %s is carried by box %s; confirm there", name, s.Root)
+			return nil, api.Errorf(api.BadRequest, "group %s is carried by box %s; confirm there", name, s.Root)
 		}
-		return api.Group{}, noGroup(name)
+		return nil, noGroup(name)
 	case g.wanted == nil:
-		return api.Group{}, api.Errorf(api.BadRequest, "group %s does not run (%s)", name, g.problem)
+		return nil, api.Errorf(api.BadRequest, "group %s does not run (%s)", name, g.problem)
 	}
-	m, err := g.confirming(ready)
+	m, err := g.confirming(*ready)
 	if err != nil {
-		return api.Group{}, err
+		return nil, err
 	}
-	if err := checkQP(g.wanted, m, ready); err != nil {
-		return api.Group{}, err
+	if err := checkQP(g.wanted, m, *ready); err != nil {
+		return nil, err
 	}
 	if g.past.Confirm(m.ID()) {
 		c.confirmed(g, m, fmt.Sprintf("its QP %d is in state %s", m.QPN, strings.ToUpper(ready.State)))
 		c.keepChronicle(g)
 	}
-	return c.view(g), nil
+	return g, nil
 }
 
 // confirmedAbove records the confirmations of receivers that came at a box above.
@@ -73,6 +81,7 @@ func (c *Controller) confirmedAbove(g *group, ids []api.MemberID) {
 // confirmed tells that a receiver has confirmed. If it is behind another box, that box hears so
 // with its next renewal, which is due at once.
 func (c *Controller) confirmed(g *group, m *groupfile.Member, cause string) {
+	c.changed(g)
 	if l := linkOf(g.links, m.ID()); l != nil {
 		l.asked = time.Time{}
 	}
@@ -81,7 +90,7 @@ func (c *Controller) confirmed(g *group, m *groupfile.Member, cause string) {
 }
 
 // confirming finds the receiver that a confirmation is about.
-func (g *group) confirming(ready api.Confirmation) (*groupfile.Member, error) {
+func (g *version) confirming(ready api.Confirmation) (*groupfile.Member, error) {
 	ip, err := netip.ParseAddr(ready.IP)
 	if err != nil {
 		return nil, api.Errorf(api.BadRequest, "ip is %q; write the address of the member, such as 10.77.0.2", ready.IP)

@@ -2,16 +2,15 @@ package ctl
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/cm"
-	"github.com/rocast/rocast/ctl/events"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
-	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/ctl/services"
 	"github.com/rocast/rocast/ctl/store"
 )
@@ -45,11 +44,11 @@ type Parts struct {
 // Controller keeps the desired groups. Its methods may be called from any goroutine.
 type Controller struct {
 	Parts
+	*book
 	// Bounds counts which bounds were met, of listeners too.
 	Bounds *bounds.Book
 	// Services are those at group IPs.
 	Services *services.Services
-	events   *events.Log
 	names    names
 	shared   shared
 	started  time.Time
@@ -59,16 +58,15 @@ type Controller struct {
 	// refreshing is held while the switch's ports change. It is taken before mu.
 	refreshing sync.Mutex
 
-	mu        guard // of what follows
-	ports     ports.Set
-	groups    map[string]*group
+	// badGroupIPs says which of groupIPs of hosts: no group can have, and why. nil: all can.
+	badGroupIPs atomic.Pointer[map[string]string]
+
+	mu        changes // of what follows
 	index     index
 	strays    strays
 	storeAway bool                // an event has said that etcd does not answer
 	gone      map[string]grave    // by the group's name
 	closed    bool                // the data path has ended
 	failing   map[*group]struct{} // groups that have failed, and a neighbour does not know yet
-	// badGroupIPs says which of groupIPs of hosts: no group can have, and why.
-	badGroupIPs map[string]string
-	moved       map[*group]struct{} // groups with a member that may be behind another neighbour than before
+	moved     map[*group]struct{} // groups with a member that may be behind another neighbour than before
 }

@@ -40,9 +40,7 @@ func (c *Controller) create(ctx context.Context, file *groupfile.File, text []by
 	if err != nil {
 		return api.Group{}, err
 	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.view(g), nil
+	return c.view(g.shown.Load()), nil
 }
 
 // setUp makes a group and stores its text. If text is nil, the group is not stored and ends with
@@ -61,10 +59,9 @@ func (c *Controller) setUp(ctx context.Context, file *groupfile.File, text []byt
 	if err := c.stand(ctx, g, text); err != nil {
 		return nil, apiError(err)
 	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	c.Log.Info("group created", zap.String("group", g.name), zap.Int("members", len(file.Members())),
-		zap.Int("neighbours", len(g.links)), zap.Int("waiting", g.waiting()))
+	v := g.shown.Load()
+	c.Log.Info("group created", zap.String("group", v.name), zap.Int("members", len(file.Members())),
+		zap.Int("neighbours", len(v.links)), zap.Int("waiting", v.waiting()))
 	return g, nil
 }
 
@@ -131,10 +128,8 @@ func (c *Controller) Remove(name string) error {
 // isHelpers reports whether a group is that of a perftest run or an RDMA-CM connection. Only this
 // box knows such a group.
 func (c *Controller) isHelpers(name string) bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	g := c.groups[name]
-	return g != nil && !g.kept
+	v := c.seen(name)
+	return v != nil && !v.kept
 }
 
 func (c *Controller) remove(name string) error {
@@ -149,7 +144,7 @@ func (c *Controller) remove(name string) error {
 	case g == nil:
 		err = noGroup(name)
 	case g.branch != nil:
-		err = belongsTo(g)
+		err = belongsTo(&g.version)
 	default:
 		err = c.forget(g)
 	}
@@ -162,7 +157,7 @@ func (c *Controller) remove(name string) error {
 }
 
 // belongsTo refuses a change on this box of a group that was created on another one.
-func belongsTo(g *group) error {
+func belongsTo(g *version) error {
 	return api.Errorf(api.BadRequest, "group %s was created on box %s, which asks this box for a part of it; change or remove it there",
 		g.name, g.branch.Root)
 }

@@ -24,14 +24,14 @@ func (c *Controller) Events(ctx context.Context, at api.Place, group string) api
 }
 
 func (c *Controller) memberEvent(kind api.EventKind, g *group, id groupfile.ID, format string, args ...any) {
-	c.events.Add(memberEvent(kind, g, id, fmt.Sprintf(format, args...)))
+	c.tell(memberEvent(kind, g, id, fmt.Sprintf(format, args...)))
 }
 
 // packetEvent is memberEvent for an event that is about a packet of the source.
 func (c *Controller) packetEvent(kind api.EventKind, g *group, id groupfile.ID, psn roce.PSN, format string, args ...any) {
 	e := memberEvent(kind, g, id, fmt.Sprintf(format, args...))
 	e.PSN = number(psn)
-	c.events.Add(e)
+	c.tell(e)
 }
 
 func memberEvent(kind api.EventKind, g *group, id groupfile.ID, cause string) api.Event {
@@ -44,7 +44,7 @@ func number(psn roce.PSN) *uint32 { return new(uint32(psn)) }
 // updateEvents records that a group is about to get the members of the file next. Those that are
 // new join later.
 func (c *Controller) updateEvents(g *group, next *groupfile.File) {
-	c.events.Add(api.Event{Kind: api.GroupUpdated, Group: g.name, Cause: fmt.Sprintf("it has %d members, and had %d",
+	c.tell(api.Event{Kind: api.GroupUpdated, Group: g.name, Cause: fmt.Sprintf("it has %d members, and had %d",
 		len(next.Members()), len(g.wanted.Members()))})
 	for i := range g.wanted.Receivers {
 		if id := g.wanted.Receivers[i].ID(); next.Receiver(id) < 0 {
@@ -64,7 +64,7 @@ func (c *Controller) addressTaken(ip netip.Addr, claim address.Claim) {
 			continue
 		}
 		found = true
-		c.events.Add(api.Event{Kind: api.AddressTaken, Group: name, Cause: fmt.Sprintf("another host uses its IP: %v; "+
+		c.tell(api.Event{Kind: api.AddressTaken, Group: name, Cause: fmt.Sprintf("another host uses its IP: %v; "+
 			"give that host another address", claim)})
 	}
 	if found {
@@ -78,7 +78,7 @@ func (c *Controller) portEvents(was ports.Set) {
 	for _, name := range slices.Sorted(maps.Keys(c.ports)) {
 		is, before := c.ports[name], was[name]
 		if is.Fallback != "" && is.Fallback != before.Fallback {
-			c.events.Add(api.Event{Kind: api.PortFellBack, Port: name, Cause: is.Fallback})
+			c.tell(api.Event{Kind: api.PortFellBack, Port: name, Cause: is.Fallback})
 		}
 		e := api.Event{Kind: api.PortWentDown, Port: name, Cause: is.Reason}
 		switch {
@@ -89,6 +89,6 @@ func (c *Controller) portEvents(was ports.Set) {
 		case is.State == dataplane.PortDown:
 			e.Cause = "its link is down"
 		}
-		c.events.Add(e)
+		c.tell(e)
 	}
 }

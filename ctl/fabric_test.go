@@ -54,12 +54,12 @@ type box struct {
 
 // due lets the leases of the branches behind a box be due. A box that hears from one of them writes
 // the same, at any time.
-func (b *box) due(group string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, l := range b.groups[group].links {
-		l.asked = time.Time{}
-	}
+func (b *box) due(name string) {
+	b.edit(name, func(g *group) {
+		for _, l := range g.links {
+			l.asked = time.Time{}
+		}
+	})
 }
 
 // newFabric returns boxes 1 to n with the names b1 to bn. links are pairs "b1 b2".
@@ -120,6 +120,7 @@ func (b *box) open(dir string) {
 	w.hops.Set(hops)
 	w.Controller = New(parts)
 	b.world = w
+	showsAll(b.f.t, w.Controller)
 	if err := w.Restore(); err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func (c *Controller) refresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := c.ports
-	c.ports = ports.New(list)
+	c.setPorts(ports.New(list))
 	if c.ports.Equal(was) {
 		return
 	}

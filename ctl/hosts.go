@@ -305,11 +305,9 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*ap
 // noteSenders remembers which members of a group have a role that sends, and returns the group's
 // secret.
 func (h *Hosts) noteSenders(g *api.Group) (secret groupfile.Secret) {
-	h.c.mu.RLock()
-	if there := h.c.groups[g.Name]; there != nil && there.wanted != nil {
+	if there := h.c.seen(g.Name); there != nil && there.wanted != nil {
 		secret = there.wanted.HostsSecret
 	}
-	h.c.mu.RUnlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.senders[g.Name] == nil {
@@ -466,10 +464,8 @@ func hungUp(ctx context.Context) bool { return errors.Is(context.Cause(ctx), con
 
 // roomFor refuses one more group of a host that is in too many.
 func (h *Hosts) roomFor(host netip.Addr) error {
-	h.c.mu.RLock()
-	defer h.c.mu.RUnlock()
 	in, unconfirmed := 0, 0
-	for _, g := range h.c.groups {
+	for _, g := range h.c.allSeen() {
 		if g.wanted != nil && g.wanted.Hosts != groupfile.HostsNothing && slices.ContainsFunc(g.wanted.Members(), func(m groupfile.Member) bool { return m.IP == host }) {
 			in++
 			if len(g.unconfirmed()) > 0 {
@@ -491,7 +487,7 @@ func (h *Hosts) roomFor(host netip.Addr) error {
 }
 
 // unconfirmed returns the receivers whose programs have not said that their QPs are ready.
-func (g *group) unconfirmed() (ids []groupfile.ID) {
+func (g *version) unconfirmed() (ids []groupfile.ID) {
 	for i := range g.wanted.Receivers {
 		if m := &g.wanted.Receivers[i]; m.Confirm && !g.past.IsConfirmed(m.ID()) {
 			ids = append(ids, m.ID())

@@ -162,9 +162,7 @@ func (h *Hosts) addFar(g *api.Group) {
 	if len(g.Links) == 0 {
 		return
 	}
-	h.c.mu.RLock()
-	defer h.c.mu.RUnlock()
-	there := h.c.groups[g.Name]
+	there := h.c.seen(g.Name)
 	if there == nil || there.wanted == nil {
 		return
 	}
@@ -250,14 +248,16 @@ func (h *Hosts) lookAtGroupIPs(ctx context.Context) {
 			bad[ip.String()] = err.Error()
 		}
 	}
-	h.c.mu.Lock()
-	defer h.c.mu.Unlock()
+	was := map[string]string{}
+	if p := h.c.badGroupIPs.Load(); p != nil {
+		was = *p
+	}
 	for ip, why := range bad {
-		if h.c.badGroupIPs[ip] != why {
+		if was[ip] != why {
 			h.c.Log.Error("hosts cannot make groups with an IP of groupIPs in the config", zap.String("ip", ip), zap.String("reason", why))
 		}
 	}
-	h.c.badGroupIPs = bad
+	h.c.badGroupIPs.Store(&bad)
 }
 
 // refuseHostsIP refuses an IP that no group of hosts can have.
@@ -322,9 +322,8 @@ func (h *Hosts) unconfirmedAt(now time.Time) (late []waiting) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	since := map[waiting]time.Time{}
-	h.c.mu.RLock()
-	defer h.c.mu.RUnlock()
-	for name, g := range h.c.groups {
+	for _, g := range h.c.allSeen() {
+		name := g.name
 		if g.wanted == nil || g.branch != nil || g.wanted.Hosts == groupfile.HostsNothing {
 			continue
 		}
@@ -347,10 +346,8 @@ func (h *Hosts) unconfirmedAt(now time.Time) (late []waiting) {
 
 // expireUnconfirmed removes a member that has not confirmed. The group is held.
 func (h *Hosts) expireUnconfirmed(ctx context.Context, w waiting) {
-	h.c.mu.RLock()
-	there := h.c.groups[w.group]
+	there := h.c.seen(w.group)
 	is := there != nil && there.wanted != nil && slices.Contains(there.unconfirmed(), w.member)
-	h.c.mu.RUnlock()
 	g, err := h.group(w.group)
 	at := slices.IndexFunc(g.Members, func(m api.Member) bool { return m.IP == w.member.IP.String() })
 	if !is || err != nil || at < 0 {
@@ -371,11 +368,9 @@ func (h *Hosts) expireUnconfirmed(ctx context.Context, w waiting) {
 // ended.
 func (h *Hosts) silentPrograms(now time.Time) (list []silent) {
 	running := map[string]bool{}
-	h.c.mu.RLock()
-	for name := range h.c.groups {
+	for _, name := range h.c.seenNames() {
 		running[name] = true
 	}
-	h.c.mu.RUnlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forgetLeft()

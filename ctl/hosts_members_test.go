@@ -265,12 +265,10 @@ func TestAHostIsInSoManyGroups(t *testing.T) {
 	theirs := groupfile.File{Hosts: groupfile.HostsJoin, Source: groupfile.Member{IP: addr("10.77.0.1")}, Receivers: []groupfile.Member{{IP: addr("10.77.0.9")}}}
 	others := theirs
 	others.Hosts = groupfile.HostsNothing
-	w.mu.Lock()
 	for i := range maxOfHost {
-		w.groups[fmt.Sprint("n", i)] = &group{wanted: &theirs}
-		w.groups[fmt.Sprint("o", i)] = &group{wanted: &others}
+		w.put(version{name: fmt.Sprint("n", i), wanted: &theirs})
+		w.put(version{name: fmt.Sprint("o", i), wanted: &others})
 	}
-	w.mu.Unlock()
 	const want = "10.77.0.9 is in 256 groups already; let it leave some of them, or end some with rocast group rm"
 	for _, name := range []string{"open", "more"} {
 		_, err := h.Join(t.Context(), addr("10.77.0.9"), name, asks("10.77.0.9", "receiver", 2), "")
@@ -281,17 +279,15 @@ func TestAHostIsInSoManyGroups(t *testing.T) {
 	if _, err := h.Join(t.Context(), addr("10.77.0.8"), "more", asks("10.77.0.8", "both", 2), ""); err != nil {
 		t.Errorf("another host: %v", err)
 	}
-	w.mu.Lock()
-	delete(w.groups, "n0")
-	w.mu.Unlock()
+	w.drop("n0")
 	if _, err := h.Join(t.Context(), addr("10.77.0.9"), "open", asks("10.77.0.9", "receiver", 2), ""); err != nil {
 		t.Errorf("a host that has left a group: %v", err)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	for i := range maxOfHost {
-		delete(w.groups, fmt.Sprint("n", i))
-		delete(w.groups, fmt.Sprint("o", i))
+		if i > 0 {
+			w.drop(fmt.Sprint("n", i))
+		}
+		w.drop(fmt.Sprint("o", i))
 	}
 }
 
@@ -344,9 +340,7 @@ func TestAGroupThatIsNotThereYet(t *testing.T) {
 	}
 	party := h.hall.Party("g1")
 	h.mu.Unlock()
-	w.mu.Lock()
-	w.groups["g1"] = &group{name: "g1"}
-	w.mu.Unlock()
+	w.put(version{name: "g1"})
 	first := h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "source", 2))
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
@@ -357,9 +351,7 @@ func TestAGroupThatIsNotThereYet(t *testing.T) {
 		}
 		return err != nil || len(first) > 0
 	}, nil)
-	w.mu.Lock()
-	delete(w.groups, "g1")
-	w.mu.Unlock()
+	w.drop("g1")
 	h.mu.Lock()
 	_, err := h.create(t.Context(), party, hostsConfig.GroupIPs[0])
 	h.mu.Unlock()

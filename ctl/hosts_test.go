@@ -248,7 +248,7 @@ func TestGroupsOfOperatorsComeFirst(t *testing.T) {
 	h.together(t, "a1", "source", "receiver")
 	w.create(t, g1)
 	w.create(t, anotherGroup("g2", 101))
-	w.groups["a1"].past.Confirm(w.groups["a1"].wanted.Receivers[0].ID())
+	w.edit("a1", func(g *group) { g.past.Confirm(g.wanted.Receivers[0].ID()) })
 	w.groups["a1"].treeProblem = "a box is missing"
 	if s := w.Status(); !s.Ready || s.Healthy || len(s.Problems) != 1 || s.Problems[0].Blocks || s.Problems[0].Name != "a1" {
 		t.Errorf("%+v", s)
@@ -317,7 +317,7 @@ func TestGroupsThatNobodyHasConfirmedAreNoProblem(t *testing.T) {
 	if got := fmt.Sprint(order); got != "[g1false a1true]" {
 		t.Error(got)
 	}
-	w.groups["a1"].past.Confirm(w.groups["a1"].wanted.Receivers[0].ID())
+	w.edit("a1", func(g *group) { g.past.Confirm(g.wanted.Receivers[0].ID()) })
 	expect(false, true, 0, "g1")
 	outcome(t, h.join(t, "a1", "10.77.0.9", asks("10.77.0.9", "receiver", 2))) // it has not confirmed
 	expect(false, true, 0, "a1 g1")
@@ -363,11 +363,9 @@ func TestAHostIsInSoManyGroupsThatAreNotConfirmed(t *testing.T) {
 	h := NewHosts(w.Controller, hostsConfig)
 	made := groupfile.File{Hosts: groupfile.HostsEnd, Source: groupfile.Member{IP: addr("10.77.0.1")},
 		Receivers: []groupfile.Member{{IP: addr("10.77.0.9"), Confirm: true}}}
-	w.mu.Lock()
 	for i := range maxUnconfirmed {
-		w.groups[fmt.Sprint("n", i)] = &group{wanted: &made}
+		w.put(version{name: fmt.Sprint("n", i), wanted: &made})
 	}
-	w.mu.Unlock()
 	const want = "10.77.0.9 is in 64 groups of which members have not said that their QPs are ready; let them say so, or leave"
 	if _, err := h.Join(t.Context(), addr("10.77.0.9"), "more", asks("10.77.0.9", "receiver", 2), ""); err == nil || err.Error() != want || kindOf(err) != api.Unavailable {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
@@ -375,16 +373,12 @@ func TestAHostIsInSoManyGroupsThatAreNotConfirmed(t *testing.T) {
 	if n := w.BoundsMet()[bounds.HostGroups]; n != 1 {
 		t.Errorf("counted %d", n)
 	}
-	w.mu.Lock()
-	w.groups["n0"].past.Confirm(made.Receivers[0].ID())
-	w.mu.Unlock()
+	w.edit("n0", func(g *group) { g.past.Confirm(made.Receivers[0].ID()) })
 	if err := h.roomFor(addr("10.77.0.9")); err != nil {
 		t.Errorf("one is confirmed: %v", err)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	for i := range maxUnconfirmed {
-		delete(w.groups, fmt.Sprint("n", i))
+		w.drop(fmt.Sprint("n", i))
 	}
 }
 

@@ -18,7 +18,7 @@ func (c *Controller) saveChronicle(g *group) error {
 	if c.Desired != nil && g.branch == nil {
 		c.keepMembers(g.name)
 	}
-	return c.mu.aside(func() error { return c.Store.PutState(g.name, text) })
+	return c.Store.PutState(g.name, text)
 }
 
 // keepChronicle calls saveChronicle for a running group. It logs an error and continues: a disk
@@ -32,5 +32,5 @@ func (c *Controller) keepChronicle(g *group) {
 
 // putText stores the text of a group. The caller has locked c.mu.
 func (c *Controller) putText(name string, text []byte) error {
-	return c.mu.aside(func() error { return c.Store.Put(name, text) })
+	return c.Store.Put(name, text)
 }

@@ -136,6 +136,7 @@ func TestWhatIsShownOfAReceiversProgress(t *testing.T) {
 		state.Repaired = make([]uint64, paths)
 		if paths > 0 {
 			path := g.published.FindPath(m.IP, m.RemoteQPN)
+			state.Group = g.published
 			state.Paths[path], state.Receivers[path].NAKs = p, 5
 		}
 		g.addProgress(&r, m, state)

@@ -128,6 +128,7 @@ func (c *Controller) expire(g *group, now time.Time) bool {
 		return true
 	}
 	b.sent, b.expires = state.Sent, now.Add(b.Lease)
+	c.changed(g)
 	return false
 }
 
@@ -168,10 +169,10 @@ func (c *Controller) noteRenewal(g *group, next *link) {
 	switch {
 	case next.problem != "" && at.problem != next.problem:
 		c.Log.Warn("a branch does not stand; data flows if the neighbour still carries it", append(fields, zap.String("reason", next.problem))...)
-		c.events.Add(api.Event{Kind: api.NeighbourDown, Group: g.name, Neighbour: next.Box, Cause: next.problem})
+		c.tell(api.Event{Kind: api.NeighbourDown, Group: g.name, Neighbour: next.Box, Cause: next.problem})
 	case next.problem == "" && at.problem != "":
 		c.Log.Info("a branch stands again", fields...)
-		c.events.Add(api.Event{Kind: api.NeighbourUp, Group: g.name, Neighbour: next.Box, Cause: "its part of the group stands again"})
+		c.tell(api.Event{Kind: api.NeighbourUp, Group: g.name, Neighbour: next.Box, Cause: "its part of the group stands again"})
 	}
 	if b := g.branch; b != nil && (at.problem != next.problem || !slices.Equal(at.absent, next.absent)) {
 		go func() { // the box above hears it with its next renewal if not now
@@ -181,6 +182,7 @@ func (c *Controller) noteRenewal(g *group, next *link) {
 		}()
 	}
 	otherEnd, sameLater := at.Remote != next.Remote, slices.EqualFunc(at.Later, next.Later, later.equal)
+	c.changed(g)
 	at.Remote, at.absent, at.problem, at.asked, at.Begun, at.Later = next.Remote, next.absent, next.problem, next.asked, next.Begun, next.Later
 	if !sameLater {
 		if err := errors.Join(c.saveTree(g), c.saveChronicle(g)); err != nil {

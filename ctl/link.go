@@ -92,7 +92,7 @@ func nextVersion(last uint64, now time.Time) uint64 { return max(last+1, uint64(
 
 // setLinks makes a group's own part of the tree: each member that is behind a link is replaced by
 // the link.
-func (g *group) setLinks(links []*link) {
+func (g *version) setLinks(links []*link) {
 	g.links, g.file = links, g.wanted
 	if len(links) == 0 {
 		return

@@ -30,11 +30,12 @@ func (c *Controller) rethink(ctx context.Context, g *group) {
 	}
 	err = tellable(err)
 	if g.treeProblem != err.Error() {
-		c.events.Add(api.Event{Kind: api.GroupDegraded, Group: g.name, Cause: "it cannot follow its routes: " + err.Error()})
+		c.tell(api.Event{Kind: api.GroupDegraded, Group: g.name, Cause: "it cannot follow its routes: " + err.Error()})
 		c.Log.Warn("routes have changed, and the group could not follow them; rocastd tries again",
 			zap.String("group", g.name), zap.Error(err))
 	}
 	g.treeProblem, c.moved[g] = err.Error(), struct{}{}
+	c.changed(g)
 }
 
 // move gives members to other boxes, if their routes say so, or takes those that came from other
@@ -58,6 +59,7 @@ func (c *Controller) move(ctx context.Context, g *group, file *groupfile.File, n
 	if !p.moved && came == nil {
 		c.mu.Lock()
 		g.treeProblem = ""
+		c.changed(g)
 		c.mu.Unlock()
 		return nil
 	}
@@ -119,6 +121,7 @@ func (c *Controller) hearWhoIsOut(ctx context.Context, g *group) {
 	for _, l := range g.links {
 		l.asked = time.Time{}
 	}
+	c.changed(g)
 	c.mu.Unlock()
 	c.renewLinks(ctx, g)
 }
@@ -175,11 +178,14 @@ func (c *Controller) republish(g, next *group, file *groupfile.File, amend func(
 	}
 	c.untrack(g)
 	*g = *next
+	c.changed(g)
 	if err := c.begin(g); err != nil {
 		was.held = g.held
 		*g = was
 		g.published, g.restored = nil, next.restored
+		c.changed(g)
 		if again := c.begin(g); again != nil {
+			c.changed(g)
 			g.problem = willBeRetried(again).Error()
 			c.trackFailed(g)
 		}

@@ -47,10 +47,15 @@ func (c *Controller) hear(news ...dataplane.Note) {
 	for _, n := range news {
 		g := c.groupByID(n.Group)
 		c.logNote(g, n)
-		if g != nil && c.take(g, n) {
+		if g == nil {
+			continue
+		}
+		c.changed(g)
+		if c.take(g, n) {
 			changed[g] = struct{}{}
 		}
 	}
+	c.show() // what the data path did stands, and the disk may take long
 	for g := range changed {
 		c.keepChronicle(g)
 	}
@@ -76,10 +81,11 @@ func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 			mend = fmt.Sprintf("rocast group show %s at box %s says whose QP it is", g.name, box)
 		}
 		cause := fmt.Sprintf("it has answered the source's packet %d with %v, which ends its QP; %s", n.PSN, n.Syndrome, mend)
-		g.pace.refusals.add(g.id, id, cause)
+		g.found.refusals.add(g.id, id, cause)
 		c.packetEvent(api.MemberRefused, g, id, n.PSN, "%s", cause)
 	case feedback.NoteSilent:
 		if g.pace.stalls.Mark(time.Now(), id, n.PSN.Prev()) {
+			g.found.stalled = g.pace.stalls.Stalled()
 			c.stalled(g, id, g.file.Policy.SilentAfter)
 		}
 	case feedback.NoteRepairing:
@@ -98,6 +104,7 @@ func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 func (c *Controller) out(g *group, id groupfile.ID, s chronicle.Standing, psn roce.PSN) {
 	was := g.past.Standing(id)
 	g.past.Out(id, s, psn)
+	c.changed(g)
 	if was == s {
 		return // the same was found by lookAround before its note came
 	}

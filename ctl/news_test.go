@@ -38,10 +38,10 @@ func TestControlGoesOnAfterAnEvent(t *testing.T) {
 		for _, ip := range []string{"10.77.0.2", "10.77.0.3"} {
 			w.sw.Tell(dataplane.Note{Group: w.groups["g1"].id, Receiver: netip.MustParseAddr(ip), What: feedback.NoteFatal, PSN: 1007})
 			synctest.Wait()
-			if !w.mu.TryRLock() {
+			if !w.mu.TryLock() {
 				t.Fatal("the controller is still locked")
 			}
-			w.mu.RUnlock()
+			w.mu.Unlock()
 		}
 		if n := w.logs.FilterMessage("member event").Len(); n != 2 {
 			t.Errorf("%d events are logged", n)

@@ -17,7 +17,7 @@ type place struct {
 }
 
 // placeOf returns the place of a receiver here or behind a link.
-func (g *group) placeOf(id groupfile.ID) place {
+func (g *version) placeOf(id groupfile.ID) place {
 	l := linkOf(g.links, id)
 	if l == nil {
 		return g.ownPlace(id)
@@ -30,13 +30,13 @@ func (g *group) placeOf(id groupfile.ID) place {
 }
 
 // linkPlace returns the place of the first packet on a link.
-func (g *group) linkPlace(l *link) place {
+func (g *version) linkPlace(l *link) place {
 	m := l.member(g.wanted)
 	return g.ownPlace(m.ID())
 }
 
 // ownPlace returns the place of a receiver or a link of this box.
-func (g *group) ownPlace(id groupfile.ID) place {
+func (g *version) ownPlace(id groupfile.ID) place {
 	switch s := g.past.Standing(id); {
 	case s == "":
 		return g.origin()
@@ -48,7 +48,7 @@ func (g *group) ownPlace(id groupfile.ID) place {
 }
 
 // origin is the place of a receiver that takes part since the source's first packet.
-func (g *group) origin() place { return place{since: g.wanted.Source.FirstPSN, known: true} }
+func (g *version) origin() place { return place{since: g.wanted.Source.FirstPSN, known: true} }
 
 // enter puts a receiver with this place into the chronicle of a box that did not have it.
 func (p place) enter(past *chronicle.Chronicle, id groupfile.ID) {
@@ -157,7 +157,7 @@ func (l *link) hear(answer []api.Later) {
 }
 
 // answerLater says to the upper box what this box knows of the receivers in its part of the tree.
-func (g *group) answerLater() (list []api.Later) {
+func (g *version) answerLater() (list []api.Later) {
 	add := func(id groupfile.ID, p place) {
 		if p != g.origin() {
 			m := later{ID: id, Out: p.out}

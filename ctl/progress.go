@@ -3,7 +3,6 @@ package ctl
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -29,44 +28,35 @@ const (
 	standsAfter = time.Second
 )
 
-// pace is how a running group gets on, and which of its receivers do not.
+// pace is what a look at the progress of a running group remembers for the next one.
 type pace struct {
 	meter    goodput.Meter
 	stalls   goodput.Stalls[groupfile.ID]
-	refusals refusals
-	mending  map[groupfile.ID]mending
 	still    goodput.Standstill
 	senders  senders
 	silences silences
 	epoch    uint64 // of the PSN space: of one source, in one group of the data path
 	id       mft.GroupID
 	source   groupfile.ID
-	seen     string                // what is seen of it while it is degraded
-	last     string                // who is furthest behind then
-	atFloor  map[groupfile.ID]bool // for whom the source's packets wait
-	quiet    bool                  // the log has called that a standstill
-	troubled bool                  // an event has said that a member is in trouble
-	goesOn   bool                  // and that the group goes on
-
-	history   goodput.History // where the source was, in packets of dataplane.Traffic.Sent
-	historyOf mft.GroupID
+	quiet    bool // the log has called what findings.seen says a standstill
+	troubled bool // an event has said that a member is in trouble
+	goesOn   bool // and that the group goes on
 }
 
-// remember notes where the source of a published group is.
-func (p *pace) remember(now time.Time, id mft.GroupID, sent uint64) {
-	if p.historyOf != id {
-		p.history, p.historyOf = goodput.History{}, id
+// since returns where the source of a published group was, and where it is now.
+func (f *findings) since(now time.Time, id mft.GroupID, sent uint64) goodput.History {
+	if f.in != id {
+		return goodput.History{}.With(now, sent)
 	}
-	p.history.Add(now, sent)
+	return f.history.With(now, sent)
 }
 
-func (p *pace) isDegraded() bool { return p != nil && p.meter.IsDegraded() }
-
-func (p *pace) goodput() *api.Goodput {
-	if p == nil || p.meter.Best() == 0 {
+// goodputOf returns nil if the meter does not know yet what the group can do.
+func goodputOf(m *goodput.Meter) *api.Goodput {
+	if m.Best() == 0 {
 		return nil
 	}
-	return &api.Goodput{Now: p.meter.Rate(), Before: p.meter.Best()}
+	return &api.Goodput{Now: m.Rate(), Before: m.Best()}
 }
 
 // followProgress looks at the progress of the groups until ctx is done.
@@ -87,7 +77,7 @@ func (c *Controller) followProgress(ctx context.Context) error {
 			c.lookAtDesired()
 		}
 		if len(names) == 0 {
-			names = c.groupNames()
+			names = c.seenNames()
 		}
 		n := min(len(names), lookAtMost)
 		for _, name := range names[:n] {
@@ -95,12 +85,6 @@ func (c *Controller) followProgress(ctx context.Context) error {
 		}
 		names = names[n:]
 	}
-}
-
-func (c *Controller) groupNames() []string {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return slices.Sorted(maps.Keys(c.groups))
 }
 
 // lookAtProgress tells when a group begins and ceases to be degraded, and when a receiver stalls
@@ -123,11 +107,13 @@ func (c *Controller) lookAt(name string, now time.Time) (silent []netip.Addr) {
 		c.settleTurn(g)
 		c.lookAtSenders(now, g, state)
 		silent = g.silentHosts(now, state)
-		if g.file.DegradedAfter != 0 || g.pace.isDegraded() {
+		g.found.history, g.found.in = g.found.since(now, g.id, state.Traffic.Sent), g.id
+		if g.file.DegradedAfter != 0 || g.found.degraded {
 			c.measure(g, now, state)
 		}
 	}
 	c.lookAtTrouble(g)
+	c.changed(g)
 	return silent
 }
 
@@ -137,7 +123,6 @@ func (c *Controller) measure(g *group, now time.Time, state dataplane.GroupState
 		return
 	}
 	p := g.pace
-	p.remember(now, g.id, state.Traffic.Sent)
 	if p.id != g.id || p.source != g.source {
 		p.id, p.source = g.id, g.source
 		p.epoch++
@@ -145,15 +130,17 @@ func (c *Controller) measure(g *group, now time.Time, state dataplane.GroupState
 	sample := goodput.Sample{Epoch: p.epoch, Sent: state.Sent, Merged: state.Merged}
 	after := g.file.DegradedAfter
 	stood := p.still.Stands()
-	p.lookAtFloor(g, state)
+	g.lookAtFloor(state)
 	c.lookAtStandstill(g, now, sample, state)
-	p.lookAtRepair(now, g.published.Paths, state.Paths, after)
+	g.found.lookAtRepair(now, g.published.Paths, state.Paths, after)
 	change := p.meter.Step(now, sample, goodput.Limits{Below: float64(g.file.DegradedBelow) / 100, After: after})
+	g.found.degraded, g.found.goodput = p.meter.IsDegraded(), goodputOf(&p.meter)
 	stalls := after
 	if g.sourceStops(state) {
 		stalls = math.MaxInt64 // who waits for the source does not stall
 	}
 	stalled, returned := p.stalls.Step(now, sample, places(g, state, feedback.PartActive), stalls)
+	g.found.stalled = p.stalls.Stalled()
 	for _, id := range stalled {
 		c.stalled(g, id, after)
 	}
@@ -176,17 +163,17 @@ func (c *Controller) measure(g *group, now time.Time, state dataplane.GroupState
 
 // lookAtFloor records for which paths the packets wait: of those that have what the source has been
 // told of, the ones that are furthest behind. A quorum has gone on without the others.
-func (p *pace) lookAtFloor(g *group, state dataplane.GroupState) {
-	p.atFloor = nil
+func (g *group) lookAtFloor(state dataplane.GroupState) {
+	g.found.atFloor = nil
 	if !state.Sent.After(state.Merged) {
 		return
 	}
-	p.atFloor = map[groupfile.ID]bool{}
+	g.found.atFloor = map[groupfile.ID]bool{}
 	last, _ := slowest(g, state)
 	for i := range state.Paths {
 		s, path := &state.Paths[i], &g.published.Paths[i]
 		if s.Part == feedback.PartUnknown || isWaitedFor(s.Part) && s.Acked == last.Acked {
-			p.atFloor[groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}] = true
+			g.found.atFloor[groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}] = true
 		}
 	}
 }
@@ -196,7 +183,7 @@ func (p *pace) lookAtFloor(g *group, state dataplane.GroupState) {
 func (g *group) sourceStops(state dataplane.GroupState) bool {
 	for i := range state.Paths {
 		path := &g.published.Paths[i]
-		if state.Paths[i].Part == feedback.PartDead && g.pace.atFloor[groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}] {
+		if state.Paths[i].Part == feedback.PartDead && g.found.atFloor[groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}] {
 			return true
 		}
 	}
@@ -232,21 +219,21 @@ func (c *Controller) stalled(g *group, id groupfile.ID, after time.Duration) {
 
 // degraded tells that packets wait and hardly get on, and for whom.
 func (c *Controller) degraded(g *group, state dataplane.GroupState) {
-	p := g.pace
-	e := api.Event{Kind: api.GroupDegraded, Group: g.name, Goodput: p.goodput()}
-	p.seen, p.last = fmt.Sprintf("%.0f packets a second get on, and %.0f did before", p.meter.Rate(), p.meter.Best()), ""
+	p, f := g.pace, &g.found
+	e := api.Event{Kind: api.GroupDegraded, Group: g.name, Goodput: f.goodput}
+	f.seen, f.last = fmt.Sprintf("%.0f packets a second get on, and %.0f did before", p.meter.Rate(), p.meter.Best()), ""
 	if p.meter.Rate() == 0 {
-		p.seen = "packets wait, and none gets on"
+		f.seen = "packets wait, and none gets on"
 	}
 	who, known := g.heldUpBy()
 	switch last, ok := slowest(g, state); {
 	case ok:
-		p.last = fmt.Sprintf("the last is %v, which lacks the source's packet %d", last.ID.IP, last.Acked.Next())
+		f.last = fmt.Sprintf("the last is %v, which lacks the source's packet %d", last.ID.IP, last.Acked.Next())
 		if known == "" {
 			who = last.ID
 		}
 	case last.Acked.Before(state.Sent):
-		p.last = fmt.Sprintf("no receiver has acknowledged the source's packet %d", last.Acked.Next())
+		f.last = fmt.Sprintf("no receiver has acknowledged the source's packet %d", last.Acked.Next())
 	}
 	if who.IP.IsValid() {
 		e.Member, e.RemoteQPN = who.IP.String(), uint32(who.RemoteQPN)
@@ -255,18 +242,18 @@ func (c *Controller) degraded(g *group, state dataplane.GroupState) {
 	if p.quiet = p.still.Stands(); !p.quiet {
 		c.Log.Warn("a group is degraded", zap.String("group", g.name), zap.String("reason", e.Cause))
 	}
-	c.events.Add(e)
+	c.tell(e)
 }
 
 // slowBecause says why a group hardly gets on: the cause, if it is known, and else who is the last.
-func (g *group) slowBecause() string {
+func (g *version) slowBecause() string {
 	switch _, known := g.heldUpBy(); {
 	case known != "":
-		return known + "; " + g.pace.seen
-	case g.pace.last != "":
-		return g.pace.seen + "; " + g.pace.last
+		return known + "; " + g.found.seen
+	case g.found.last != "":
+		return g.found.seen + "; " + g.found.last
 	}
-	return g.pace.seen
+	return g.found.seen
 }
 
 // slowest returns the receiver that is furthest behind of those that the source may wait for. ok
@@ -313,10 +300,10 @@ func (c *Controller) lookAtStandstill(g *group, now time.Time, sample goodput.Sa
 // restored tells that a group is no longer degraded, unless it is for another reason. It may still
 // be because of a member; then it goes on.
 func (c *Controller) restored(g *group, cause string) {
-	if g.pace.isDegraded() || g.treeProblem != "" {
+	if g.found.degraded || g.treeProblem != "" {
 		return
 	}
-	s := summary(g)
+	s := summary(&g.version)
 	c.tellTrouble(g, &s, cause)
 }
 

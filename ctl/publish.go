@@ -42,12 +42,10 @@ func (c *Controller) end(g *group) error {
 	if g.problem == "" { // others may see it while its addresses are removed
 		g.problem = "it has just been taken out of the data path"
 	}
-	errs = append(errs, c.mu.aside(func() (err error) {
-		for place := range g.held {
-			err = errors.Join(err, c.Addresses.Release(place))
-		}
-		return err
-	}))
+	g.show()
+	for place := range g.held {
+		errs = append(errs, c.Addresses.Release(place))
+	}
 	g.held = nil
 	c.untrack(g)
 	return errors.Join(errs...)
@@ -78,6 +76,7 @@ func (c *Controller) publish(g *group, p plan.Plan) error {
 		return aboutFile(g.file, err)
 	}
 	g.id, g.published, g.plan = id, next, p
+	g.show()
 	return nil
 }
 
@@ -96,6 +95,7 @@ func aboutFile(f *groupfile.File, err error) error {
 // replace publishes a group's new plan if the plan changes how frames are sent. The merging state
 // is kept.
 func (c *Controller) replace(g *group, p plan.Plan) error {
+	c.changed(g)
 	if g.plan.SameLegs(&p) {
 		g.plan = p
 		return nil
@@ -115,10 +115,6 @@ func (c *Controller) replace(g *group, p plan.Plan) error {
 // others.
 func (c *Controller) own(g *group) error {
 	wanted := g.plan.Places(g.file)
-	return c.mu.aside(func() error { return c.hold(g, wanted) })
-}
-
-func (c *Controller) hold(g *group, wanted map[address.Place]bool) error {
 	var errs []error
 	for place := range wanted {
 		if g.held[place] {

@@ -25,8 +25,8 @@ import (
 
 // refuseKnown refuses a file if another group has the same name or one of the same QPs.
 func (c *Controller) refuseKnown(f *groupfile.File) error {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.refuseNameTaken(f); err != nil {
 		return err
 	}
@@ -50,9 +50,9 @@ func nameTaken(f *groupfile.File) error {
 // hosts, which takes some tenths of a second, so its caller must not hold c.mu.
 func (c *Controller) refuseNetwork(ctx context.Context, g *group) error {
 	f := g.file
-	c.mu.RLock()
+	c.mu.Lock() // a hop and its port change together
 	p := c.plan(f)
-	c.mu.RUnlock()
+	c.mu.Unlock()
 	if err := c.refuseMembers(f, p.Members()); err != nil {
 		return err
 	}

@@ -65,9 +65,7 @@ func (c *Controller) running(ctx context.Context, name string) (*groupfile.File,
 		f, err := c.parseStored(ctx, e.Text)
 		return f, &basis{revision: e.Revision}, err
 	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	g := c.groups[name]
+	g := c.seen(name)
 	switch {
 	case g == nil:
 		return nil, nil, noGroup(name)

@@ -3,6 +3,7 @@ package ctl
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -30,7 +31,7 @@ func (c *Controller) Restore() error {
 		c.restore(k)
 	}
 	// Remove addresses that a crash left on interfaces and that no group needs.
-	if err := c.mu.aside(c.Addresses.Sweep); err != nil {
+	if err := c.Addresses.Sweep(); err != nil {
 		c.Log.Error("could not remove an address that an earlier run added", zap.Error(err))
 	}
 	return nil
@@ -39,14 +40,14 @@ func (c *Controller) Restore() error {
 func (c *Controller) restore(k store.Group) {
 	// Set restored before anything can fail. A failed group carries no data, so a failure must not
 	// change whether the group counts as idle: see isIdle.
-	g := &group{name: k.Name, kept: true, restored: !k.Idle}
-	c.groups[g.name] = g
+	g := &group{version: version{name: k.Name, kept: true, restored: !k.Idle}, shown: new(atomic.Pointer[version])}
+	c.enlist(g)
 	c.events.Begin(g.name)
 	if k.Err != nil {
 		if file, err := groupfile.ParseStored(k.Text); err == nil { // then the neighbours can be told
 			g = newGroup(file, true)
 			g.name, g.restored = k.Name, !k.Idle
-			c.groups[g.name] = g
+			c.enlist(g)
 			_ = g.recallTree(k.Tree, time.Now())
 		}
 		c.fail(g, unreadable(k.Err))
@@ -59,7 +60,7 @@ func (c *Controller) restore(k store.Group) {
 	}
 	g = newGroup(file, true)
 	g.name, g.restored = k.Name, !k.Idle
-	c.groups[g.name] = g
+	c.enlist(g)
 	if err := g.recallTree(k.Tree, time.Now()); err != nil {
 		c.fail(g, err)
 		return
@@ -102,7 +103,7 @@ func willBeRetried(err error) error {
 func (c *Controller) retryFailed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.mu.aside(c.Store.Forget); err != nil {
+	if err := c.Store.Forget(); err != nil {
 		c.Log.Debug("could not remove the record of the last clean stop", zap.Error(err))
 	}
 	for _, g := range c.groups {
@@ -168,12 +169,14 @@ func (c *Controller) resume(g *group) error {
 		return errors.Join(err, c.end(g))
 	}
 	g.published, g.past = built, past
+	c.changed(g)
 	return nil
 }
 
 // retry sets up a group that failed before.
 func (c *Controller) retry(g *group) {
 	c.untrack(g)
+	c.changed(g)
 	if err := c.resume(g); err != nil {
 		g.problem = willBeRetried(err).Error()
 		c.trackFailed(g)
@@ -188,6 +191,7 @@ func (c *Controller) retry(g *group) {
 // R_Key that stands in a wrong place, so the log gets only the line number.
 func (c *Controller) fail(g *group, err error) {
 	g.problem = err.Error()
+	c.changed(g)
 	if g.branch != nil || len(g.links) > 0 {
 		c.failing[g] = struct{}{}
 	}

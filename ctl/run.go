@@ -9,20 +9,19 @@ import (
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/bounds"
-	"github.com/rocast/rocast/ctl/events"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/ctl/services"
 )
 
 // New returns a Controller without groups; Restore adds the stored ones.
 func New(parts Parts) *Controller {
-	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1), groups: map[string]*group{}, index: newIndex(), gone: map[string]grave{}, moved: map[*group]struct{}{}, failing: map[*group]struct{}{}}
-	c.shared, c.events = newShared(), events.New(time.Now)
+	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1), index: newIndex(), gone: map[string]grave{}, moved: map[*group]struct{}{}, failing: map[*group]struct{}{}}
+	c.book, c.shared = newBook(time.Now, ports.New(parts.Switch.Ports())), newShared()
+	c.mu.show = c.show
 	c.names.held = map[string]*holder{}
 	c.Services = services.New(services.Options{
 		Control: serving{c}, Hops: parts.NextHops, Addresses: parts.Addresses, Log: parts.Log, Bounds: c.Bounds, Perftest: parts.Perftest, CM: parts.CM,
 	})
-	c.ports = ports.New(parts.Switch.Ports())
 	c.ports.LogChanges(c.Log, nil)
 	for _, n := range c.Neighbours {
 		c.NextHops.Track(n.Address)
@@ -56,7 +55,7 @@ func (c *Controller) Close() error {
 	c.Services.Close() // first: connections and runs remove their groups
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.mu.aside(c.Addresses.Close); err != nil {
+	if err := c.Addresses.Close(); err != nil {
 		return err
 	}
 	c.closed = true
@@ -67,7 +66,7 @@ func (c *Controller) Close() error {
 			idle = append(idle, name)
 		}
 	}
-	return c.mu.aside(func() error { return c.Store.Stopped(idle) })
+	return c.Store.Stopped(idle)
 }
 
 // isIdle reports whether the group certainly never carried data.

@@ -22,7 +22,6 @@ type senders struct {
 	sent    uint64                        // dataplane.Traffic.Sent
 	strays  map[sender]*dataplane.Refused // since then, of frames that no group counts
 	watches map[sender]*watched
-	says    map[sender]string // what the trouble is of those that do not get on because of that
 }
 
 // sender is a member that sends data, or one that answers.
@@ -41,6 +40,7 @@ func (c *Controller) lookAtSenders(now time.Time, g *group, state dataplane.Grou
 	s := &g.pace.senders
 	if s.in != g.id {
 		*s = senders{in: g.id}
+		g.found.says = nil
 	}
 	rose := map[sender]*dataplane.Refused{}
 	if f := &state.Refused; f.Count > s.data {
@@ -66,16 +66,14 @@ func (c *Controller) lookAtSenders(now time.Time, g *group, state dataplane.Grou
 			s.watches[who] = &watched{}
 		}
 	}
-	s.says = nil
+	says := map[sender]string{}
 	for who, w := range s.watches {
 		w.Step(now, rose[who], g.getsOn(who, w, rose[who], state))
 		if row, frame, ok := w.Trouble(now); ok {
-			if s.says == nil {
-				s.says = map[sender]string{}
-			}
-			s.says[who] = row.Says(c.caseOf(g, who, frame, state))
+			says[who] = row.Says(c.caseOf(g, who, frame, state))
 		}
 	}
+	g.found.says = says
 	s.data, s.sent, s.strays = state.Refused.Count, state.Traffic.Sent, nil
 }
 
@@ -101,8 +99,8 @@ func (g *group) getsOn(who sender, w *watched, rose *dataplane.Refused, state da
 
 // framesRefused says why the box refuses a member's frames, if the member does not get on because
 // of that; else "". A source and a receiver may have the same ID.
-func (g *group) framesRefused(m *groupfile.Member) string {
-	says, id := g.pace.senders.says, m.ID()
+func (g *version) framesRefused(m *groupfile.Member) string {
+	says, id := g.found.says, m.ID()
 	if why := says[sender{id, true}]; why != "" && m.Role != groupfile.Source {
 		return why
 	}
@@ -114,7 +112,7 @@ func (g *group) framesRefused(m *groupfile.Member) string {
 
 // memberAt returns the leg of a member of this box's part at an address: the source's, or else that
 // of the QP with this peer, or any; nil: there is none.
-func (g *group) memberAt(ip netip.Addr, peer roce.QPN) (at *plan.Leg) {
+func (g *version) memberAt(ip netip.Addr, peer roce.QPN) (at *plan.Leg) {
 	for l := range g.plan.Members() {
 		switch {
 		case l.Member.IP != ip:
@@ -164,7 +162,7 @@ func (g *group) lacks(state dataplane.GroupState) string {
 	return silent.String()
 }
 
-func (g *group) leg(id groupfile.ID) *plan.Leg {
+func (g *version) leg(id groupfile.ID) *plan.Leg {
 	for l := range g.plan.Members() {
 		if l.Member.ID() == id {
 			return l

@@ -19,14 +19,13 @@ func (s serving) SetUp(ctx context.Context, file *groupfile.File) (unreached []s
 	if err != nil {
 		return nil, err
 	}
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	for leg := range g.legs().Members() {
-		if waits, reason := g.waitsFor(leg); waits {
+	v := g.shown.Load()
+	for leg := range v.legs().Members() {
+		if waits, reason := v.waitsFor(leg); waits {
 			unreached = append(unreached, fmt.Sprintf("%v is not reached: %s", leg.Member.IP, reason))
 		}
 	}
-	for _, link := range g.links {
+	for _, link := range v.links {
 		if state, reason := link.state(); state != api.Ready {
 			unreached = append(unreached, fmt.Sprintf("a receiver behind box %s is not reached: %s", link.Box, reason))
 		}
@@ -37,13 +36,11 @@ func (s serving) SetUp(ctx context.Context, file *groupfile.File) (unreached []s
 func (s serving) Remove(name string) error { return s.c.remove(name) }
 
 func (s serving) Counters(name string) (api.Counters, bool) {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	g := s.c.groups[name]
-	if g == nil { // a run's group that cannot be published is not kept
+	v := s.c.seen(name)
+	if v == nil { // a run's group that cannot be published is not kept
 		return nil, false
 	}
-	state, ok := s.c.Switch.GroupState(g.id)
+	state, ok := s.c.Switch.GroupState(v.id)
 	return counters(state.Counters), ok
 }
 

@@ -327,7 +327,7 @@ func (c *Controller) lookAtDesired() {
 	if why != nil {
 		e = api.Event{Kind: api.StoreAway, Cause: storeAwayText(why)}
 	}
-	c.events.Add(e)
+	c.tell(e)
 }
 
 func storeAwayText(why error) string {
@@ -524,7 +524,7 @@ func (c *Controller) report(ctx context.Context, name string, revision int64, re
 	}
 	c.mu.Lock()
 	if g := c.groups[name]; g != nil {
-		r.Group = summary(g)
+		r.Group = summary(&g.version)
 	} else {
 		r.Group = api.GroupSummary{Name: name, State: api.Failed, Reason: r.Refused}
 	}
@@ -541,11 +541,8 @@ func (c *Controller) report(ctx context.Context, name string, revision int64, re
 // createShared adds a group to the desired ones, and waits until a box has set it up. If none does,
 // the group is removed again.
 func (c *Controller) createShared(ctx context.Context, file *groupfile.File, text []byte) (api.Group, error) {
-	c.mu.RLock()
-	err := c.refuseNameTaken(file)
-	c.mu.RUnlock()
-	if err != nil {
-		return api.Group{}, apiError(err)
+	if c.seen(file.Name) != nil {
+		return api.Group{}, nameTaken(file)
 	}
 	revision, err := c.Desired.Create(ctx, file.Name, text)
 	if errors.Is(err, desired.ErrExists) {
@@ -616,9 +613,7 @@ func (c *Controller) removeShared(ctx context.Context, name string) error {
 
 // notShared refuses to change a group that is not among the desired ones.
 func (c *Controller) notShared(name string) error {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	switch g := c.groups[name]; {
+	switch g := c.seen(name); {
 	case g == nil:
 		return noGroup(name)
 	case g.branch != nil:
@@ -679,10 +674,8 @@ func (c *Controller) reported(ctx context.Context, file *groupfile.File, revisio
 
 // sharedGroup describes a group: in full if it is here, else as its root reports it.
 func (c *Controller) sharedGroup(name string, r *report) api.Group {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if g := c.groups[name]; g != nil {
-		return c.view(g)
+	if v := c.seen(name); v != nil {
+		return c.view(v)
 	}
 	return api.Group{GroupSummary: r.Group}
 }
@@ -693,7 +686,7 @@ func (c *Controller) elsewhere() (list []api.GroupSummary) {
 		return nil
 	}
 	for _, name := range c.Desired.Names() {
-		if c.groups[name] != nil {
+		if c.seen(name) != nil {
 			continue
 		}
 		if s, ok := c.summaryElsewhere(name); ok {

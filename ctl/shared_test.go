@@ -401,9 +401,11 @@ func TestABoxBelowReplacesTheRoot(t *testing.T) {
 		t.Errorf("b3: %+v", g.branch)
 	}
 	old := b1.groups["g1"] // which does not know yet
-	for _, l := range old.links {
-		l.Version, l.asked = nextVersion(l.Version, time.Now()), time.Time{}
-	}
+	b1.edit("g1", func(g *group) {
+		for _, l := range g.links {
+			l.Version, l.asked = nextVersion(l.Version, time.Now()), time.Time{}
+		}
+	})
 	b1.tend(ctx, old)
 	if g := b3.groups["g1"]; g.branch.Root != "b2" {
 		t.Errorf("b3 follows the old root: %+v", g.branch)

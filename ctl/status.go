@@ -9,7 +9,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ports"
-	"github.com/rocast/rocast/ctl/version"
+	build "github.com/rocast/rocast/ctl/version"
 	"github.com/rocast/rocast/dataplane"
 )
 
@@ -57,13 +57,14 @@ func (p *pulse) alive(now time.Time) error {
 	return nil
 }
 
-// Status says whether the box works. It asks no worker. If a worker is stuck, changes of groups may
-// wait for that worker and hold the lock; the ports and groups are left out then.
+// Status says whether the box works. It asks no worker, and waits for nothing. If a worker is
+// stuck, changes of groups may wait for that worker, so what readers see of the ports and groups
+// may be old; these are left out then.
 func (c *Controller) Status() api.Status { return c.statusAt(time.Now()) }
 
 func (c *Controller) statusAt(now time.Time) api.Status {
 	s := api.Status{
-		Version: version.Build(), Started: c.started.UTC().Truncate(time.Second), Uptime: int64(now.Sub(c.started) / time.Second),
+		Version: build.Build(), Started: c.started.UTC().Truncate(time.Second), Uptime: int64(now.Sub(c.started) / time.Second),
 		Workers: c.Workers, Ready: true, Problems: []api.Problem{},
 	}
 	if err := c.pulse.alive(now); err != nil {
@@ -77,23 +78,23 @@ func (c *Controller) statusAt(now time.Time) api.Status {
 }
 
 func (c *Controller) addPortsAndGroups(s *api.Status, now time.Time) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
 	s.Ports = map[string]int{api.PortUp: 0, api.PortDown: 0, api.PortGone: 0, api.PortFailed: 0}
 	s.Groups = map[string]int{api.Ready: 0, api.Waiting: 0, api.Degraded: 0, api.Failed: 0}
-	addPorts(s, c.ports)
-	for _, ip := range slices.Sorted(maps.Keys(c.badGroupIPs)) {
-		addProblem(s, api.Problem{Of: api.OfHosts, Name: ip, State: api.Failed, Reason: c.badGroupIPs[ip]})
+	addPorts(s, *c.seenPorts.Load())
+	if bad := c.badGroupIPs.Load(); bad != nil {
+		for _, ip := range slices.Sorted(maps.Keys(*bad)) {
+			addProblem(s, api.Problem{Of: api.OfHosts, Name: ip, State: api.Failed, Reason: (*bad)[ip]})
+		}
 	}
 	var theirs []api.Problem // of groups that no operator made
-	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
-		v := summary(c.groups[name])
+	for _, g := range c.allSeen() {
+		v := summary(g)
 		if v.Unconfirmed {
 			s.Unconfirmed++
 			continue
 		}
 		s.Groups[v.State]++
-		p := api.Problem{Of: api.OfGroup, Name: name, State: v.State, Reason: v.Reason, Blocks: !v.ClearToSend && v.By == ""}
+		p := api.Problem{Of: api.OfGroup, Name: v.Name, State: v.State, Reason: v.Reason, Blocks: !v.ClearToSend && v.By == ""}
 		switch {
 		case v.State == api.Ready:
 		case v.By != "":
@@ -108,7 +109,7 @@ func (c *Controller) addPortsAndGroups(s *api.Status, now time.Time) {
 	if s.Unconfirmed > 0 {
 		s.Notes = append(s.Notes, fmt.Sprintf("groups that hosts have made and not confirmed yet: %d; rocast group ls shows them", s.Unconfirmed))
 	}
-	c.addStrays(s, now)
+	addStrays(s, now, *c.seenStrays.Load())
 }
 
 func addPorts(s *api.Status, set ports.Set) {
@@ -138,7 +139,7 @@ func addProblem(s *api.Status, p api.Problem) {
 }
 
 // waitsBecause names the first member that the group waits for, and says why.
-func (g *group) waitsBecause() string {
+func (g *version) waitsBecause() string {
 	var l blamed
 	for leg := range g.plan.Members() {
 		if waits, why := g.waitsFor(leg); waits {

@@ -71,7 +71,7 @@ func TestTheListOfProblemsIsBounded(t *testing.T) {
 	w := newWorld(t)
 	const extra = 3
 	for i := range api.MaxProblems + extra {
-		w.groups[fmt.Sprintf("g%03d", i)] = &group{name: "g", kept: true, problem: "a cause"}
+		w.put(version{name: fmt.Sprintf("g%03d", i), kept: true, problem: "a cause"})
 	}
 	s := w.Status()
 	if len(s.Problems) != api.MaxProblems || s.More != extra || s.Groups["failed"] != api.MaxProblems+extra || s.Ready {
@@ -79,7 +79,8 @@ func TestTheListOfProblemsIsBounded(t *testing.T) {
 	}
 }
 
-// While a worker is stuck, a change of a group may hold the lock. The status says so all the same.
+// While a worker is stuck, a change of a group may hold the lock. The status says so all the same,
+// and nothing that may be old.
 func TestAStuckWorkerIsToldWithoutTheLock(t *testing.T) {
 	w := newWorld(t)
 	release, done := make(chan struct{}), make(chan struct{})

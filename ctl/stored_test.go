@@ -217,7 +217,7 @@ func TestANoteIsOfItsGroup(t *testing.T) {
 	if err := w.Remove("g3"); err != nil {
 		t.Fatal(err)
 	}
-	w.groups["failed"] = &group{name: "failed", kept: true}
+	w.put(version{name: "failed", kept: true})
 	var want []string
 	for range 10 { // groups are looked at in another order each time
 		for _, name := range []string{"g1", "g2"} {

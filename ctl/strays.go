@@ -70,10 +70,11 @@ func (c *Controller) lookAtStrays(now time.Time) {
 		is := k.Trouble(now, k.row.Whose == refused.Box)
 		if is && !k.told {
 			c.Log.Warn("frames are refused", zap.String("counter", name), zap.String("reason", k.says))
-			c.events.Add(api.Event{Kind: api.FramesRefused, Cause: fmt.Sprintf("%s: %s", name, k.says)})
+			c.tell(api.Event{Kind: api.FramesRefused, Cause: fmt.Sprintf("%s: %s", name, k.says)})
 		}
 		k.told = is
 	}
+	c.seenStrays.Store(new(s.seen()))
 }
 
 func (s *strays) kind(name string, row refused.Row) *strayOf {
@@ -115,17 +116,31 @@ func (c *Controller) strayText(f *dataplane.Refused, row refused.Row) string {
 	return fmt.Sprintf("from %s by %s: %s", from, cmp.Or(c.portName(f.Port), "a port that has gone"), row.Says(&refused.Case{Port: c.portName(f.Port), Frame: *f}))
 }
 
+// seenStray is a counter of strays as readers see it.
+type seenStray struct {
+	name string
+	strayOf
+}
+
+// seen returns the counters, by name.
+func (s *strays) seen() (list []seenStray) {
+	for _, name := range slices.Sorted(maps.Keys(s.kinds)) {
+		list = append(list, seenStray{name, *s.kinds[name]})
+	}
+	return list
+}
+
 // addStrays adds what the box is not set up for to the problems, and what strangers send to the
 // notes: who is no member must not make the box look ill.
-func (c *Controller) addStrays(s *api.Status, now time.Time) {
-	for _, name := range slices.Sorted(maps.Keys(c.strays.kinds)) {
-		k := c.strays.kinds[name]
+func addStrays(s *api.Status, now time.Time, list []seenStray) {
+	for i := range list {
+		k := &list[i]
 		switch {
 		case !k.Trouble(now, k.row.Whose == refused.Box):
 		case k.row.Whose == refused.Box:
-			addProblem(s, api.Problem{Of: api.OfBox, Name: name, State: api.Degraded, Reason: k.says})
+			addProblem(s, api.Problem{Of: api.OfBox, Name: k.name, State: api.Degraded, Reason: k.says})
 		default:
-			s.Notes = append(s.Notes, fmt.Sprintf("frames are refused (%s) %s", name, k.says))
+			s.Notes = append(s.Notes, fmt.Sprintf("frames are refused (%s) %s", k.name, k.says))
 		}
 	}
 }

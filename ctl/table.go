@@ -52,9 +52,9 @@ func (c *Controller) changeTable(ctx context.Context, name string, change *api.R
 	// The table and the file with its changes are those of who has locked the name.
 	end = c.compact(&now)
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	g.tableEnd = end
-	return c.view(g), nil
+	c.mu.Unlock()
+	return c.view(g.shown.Load()), nil
 }
 
 // publishStored publishes a group with a table that is stored: its file has end bytes now. It
@@ -65,11 +65,11 @@ func (c *Controller) publishStored(g *group, table *regions.Table, end int64) (n
 	before := g.table.Len()
 	if err := c.publishTable(g, table); err != nil {
 		if g.kept {
-			err = errors.Join(err, c.mu.aside(func() error { return c.Store.CutRegions(g.name, g.tableEnd) }))
+			err = errors.Join(err, c.Store.CutRegions(g.name, g.tableEnd))
 		}
 		return now, apiError(err)
 	}
-	c.events.Add(api.Event{Kind: api.GroupUpdated, Group: g.name, Cause: fmt.Sprintf("its memory has %d regions, and had %d",
+	c.tell(api.Event{Kind: api.GroupUpdated, Group: g.name, Cause: fmt.Sprintf("its memory has %d regions, and had %d",
 		g.table.Len(), before)})
 	g.tableEnd = end
 	return *g, nil
@@ -90,6 +90,7 @@ func (c *Controller) publishTable(g *group, table *regions.Table) error {
 		return aboutFile(g.file, err)
 	}
 	g.table, g.published = table, built
+	c.changed(g)
 	return nil
 }
 
@@ -185,14 +186,9 @@ func tableChange(g *group, change *api.RegionChange) (*regions.Change, error) {
 
 // Regions lists the regions of a group's memory: count of them at most, from the from-th on.
 func (c *Controller) Regions(name string, from, count int) (api.Regions, error) {
-	c.mu.RLock()
-	g := c.groups[name]
-	if g != nil && g.table != nil {
-		table, file := g.table, g.file
-		c.mu.RUnlock()
-		return pageOf(table, file, from, count), nil
+	if v := c.seen(name); v != nil && v.table != nil {
+		return pageOf(v.table, v.file, from, count), nil
 	}
-	c.mu.RUnlock()
 	v, err := c.Group(name)
 	if err != nil {
 		return api.Regions{}, err

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/mft"
 )
@@ -18,10 +19,10 @@ func tagsTakenBy(p *dataplane.PortInfo) string {
 }
 
 // tagsTaken says for each port whose device takes tags out of frames which members of the group
-// send such frames. The caller holds c.mu.
-func (c *Controller) tagsTaken(g *group) (notes []string) {
-	for _, name := range slices.Sorted(maps.Keys(c.ports)) {
-		p := c.ports[name]
+// send such frames.
+func tagsTaken(g *version, set ports.Set) (notes []string) {
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		p := set[name]
 		whose, more := "", 0
 		for l := range g.legs().Members() {
 			switch {

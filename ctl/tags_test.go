@@ -27,12 +27,12 @@ func TestWhoseTagsAPortTakesOut(t *testing.T) {
 	open := func(name string, ifIndex int, takes bool) dataplane.PortInfo {
 		return dataplane.PortInfo{Name: name, IfIndex: ifIndex, State: dataplane.PortUp, TakesTags: takes}
 	}
-	c := &Controller{ports: ports.New([]dataplane.PortInfo{open("eth1", 1, true), open("eth2", 2, false), open("eth3", 3, true), open("eth4", 4, true)})}
-	g := &group{published: new(mft.Group), plan: plan.Plan{Receivers: []plan.Leg{
+	set := ports.New([]dataplane.PortInfo{open("eth1", 1, true), open("eth2", 2, false), open("eth3", 3, true), open("eth4", 4, true)})
+	g := &version{published: new(mft.Group), plan: plan.Plan{Receivers: []plan.Leg{
 		leg("10.77.0.1", 1, 1), leg("10.77.0.2", 1, 0), leg("10.77.0.3", 2, 1), leg("10.77.0.4", 1, 1), leg("10.77.0.5", 2, 1, 2, 3), leg("10.77.0.6", 1, 1),
 	}}}
 	want := []string{dataplane.TagsTaken("eth1", "10.77.0.1 and 2 more members"), dataplane.TagsTaken("eth3", "10.77.0.5")}
-	if got := c.tagsTaken(g); !slices.Equal(got, want) {
+	if got := tagsTaken(g, set); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -49,6 +49,7 @@ func (c *Controller) BranchChanged(lower, name string) error {
 	if g := c.groups[name]; g != nil {
 		if l := linkTo(g.links, lower); l != nil {
 			l.asked = l.asked.Add(-c.lease()) // it is due
+			c.changed(g)
 			return nil
 		}
 	}
@@ -63,11 +64,12 @@ func (c *Controller) hearAbove(g *group, problem string) {
 		return
 	}
 	if problem != "" {
-		c.events.Add(api.Event{Kind: api.NeighbourDown, Group: g.name, Neighbour: b.Upper, Cause: problem})
+		c.tell(api.Event{Kind: api.NeighbourDown, Group: g.name, Neighbour: b.Upper, Cause: problem})
 	} else {
-		c.events.Add(api.Event{Kind: api.NeighbourUp, Group: g.name, Neighbour: b.Upper, Cause: "it carries the group again"})
+		c.tell(api.Event{Kind: api.NeighbourUp, Group: g.name, Neighbour: b.Upper, Cause: "it carries the group again"})
 	}
 	b.above = problem
+	c.changed(g)
 	for _, l := range g.links {
 		l.asked = l.asked.Add(-c.lease())
 	}

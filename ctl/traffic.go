@@ -38,25 +38,20 @@ func (c *Controller) GroupTraffic(name string) (api.Traffic, error) {
 // namesByTrouble returns the names of the groups of operators that are not ready, then of their
 // others, and then the same of all other groups: those can be any number.
 func (c *Controller) namesByTrouble() (names []string) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
 	rank := map[string]int{}
-	for name, g := range c.groups {
-		s := summary(g)
-		rank[name] = 2 * rankOf(&s)
+	for _, v := range c.allSeen() {
+		s := summary(v)
+		rank[v.name] = 2 * rankOf(&s)
 		if s.State == api.Ready {
-			rank[name]++
+			rank[v.name]++
 		}
 	}
 	return slices.SortedFunc(maps.Keys(rank), func(a, b string) int { return cmp.Or(cmp.Compare(rank[a], rank[b]), cmp.Compare(a, b)) })
 }
 
-// trafficOf asks the worker that has the group. Control's lock is held for one group at a time: a
-// change of a group must not wait for all of them.
+// trafficOf asks the worker that has the group.
 func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, ok bool) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	g := c.groups[name]
+	g := c.seen(name)
 	if g == nil {
 		return t, false
 	}
@@ -74,7 +69,6 @@ func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, 
 		var engine api.Engine
 		addEngine(&engine, state.Engine)
 		t.Carrier = engine.Carrier
-		g.pace.remember(now, g.id, state.Traffic.Sent)
 	}
 	t.Packets, t.Bytes = state.Traffic.Packets, state.Traffic.Bytes
 	t.Copies, t.CopyBytes = state.Traffic.Copies, state.Traffic.CopyBytes
@@ -99,7 +93,7 @@ func isDropped(r dataplane.Reason) bool {
 
 // sourceTraffic says why a source that is no receiver does not get on; nil: it does, as far as is
 // known.
-func (g *group) sourceTraffic() *api.SourceTraffic {
+func (g *version) sourceTraffic() *api.SourceTraffic {
 	for l := range g.legs().Members() {
 		if kind, why := g.troubleOf(l); kind != "" && l.Member.Role == groupfile.Source {
 			return &api.SourceTraffic{IP: l.Member.IP.String(), RemoteQPN: uint32(l.Member.RemoteQPN), Trouble: kind, Reason: why}
@@ -109,7 +103,7 @@ func (g *group) sourceTraffic() *api.SourceTraffic {
 }
 
 // receiverTraffic describes the receivers, in the order of the group file.
-func (g *group) receiverTraffic(now time.Time, state dataplane.GroupState) (list []api.ReceiverTraffic) {
+func (g *version) receiverTraffic(now time.Time, state dataplane.GroupState) (list []api.ReceiverTraffic) {
 	for l := range g.legs().Members() {
 		m := l.Member
 		if m.Role == groupfile.Source {
@@ -132,9 +126,9 @@ func (g *group) receiverTraffic(now time.Time, state dataplane.GroupState) (list
 }
 
 // addTraffic adds what a receiver has answered, and how far it is behind.
-func (g *group) addTraffic(now time.Time, r *api.ReceiverTraffic, m *groupfile.Member, state dataplane.GroupState) {
-	path := g.published.FindPath(m.IP, m.RemoteQPN)
-	if path < 0 || path >= len(state.Receivers) {
+func (g *version) addTraffic(now time.Time, r *api.ReceiverTraffic, m *groupfile.Member, state dataplane.GroupState) {
+	path := pathOf(m, state)
+	if path < 0 {
 		return
 	}
 	of, p := state.Receivers[path], state.Paths[path]
@@ -144,6 +138,7 @@ func (g *group) addTraffic(now time.Time, r *api.ReceiverTraffic, m *groupfile.M
 	}
 	if lag := state.Sent.Sub(p.Acked); lag > 0 {
 		r.Lag = min(uint64(lag), state.Traffic.Sent)
-		r.LagSeconds = g.pace.history.Age(now, state.Traffic.Sent-r.Lag).Seconds()
+		history := g.found.since(now, g.id, state.Traffic.Sent)
+		r.LagSeconds = history.Age(now, state.Traffic.Sent-r.Lag).Seconds()
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/goodput"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
@@ -104,7 +105,7 @@ func TestLag(t *testing.T) {
 	r := newRunner(t, "")
 	r.sw.Traffic("g1", dataplane.Traffic{Sent: 300})
 	r.sw.Carry("g1", 2000)
-	r.Traffic() // knows where the source was
+	r.lookAtProgress("g1", time.Now()) // knows where the source was
 	for part, want := range map[feedback.Part]uint64{feedback.PartActive: 300, feedback.PartJoining: 0, feedback.PartGone: 0, feedback.PartBehind: 0} {
 		r.sw.Repair("10.77.0.2", feedback.PathSnapshot{Part: part, Acked: 1000}, 0)
 		if got := r.Traffic().Groups[0].Receivers[0]; got.Lag != want || got.LagSeconds > 0 != (want > 0) {
@@ -112,16 +113,13 @@ func TestLag(t *testing.T) {
 		}
 	}
 	r.sw.Repair("10.77.0.2", feedback.PathSnapshot{Part: feedback.PartActive, Acked: 1000}, 0)
-	g := r.groups["g1"]
-	g.source = g.file.Receivers[0].ID()
+	r.edit("g1", func(g *group) { g.source = g.file.Receivers[0].ID() })
 	if got := r.Traffic().Groups[0].Receivers[0]; got.Lag != 0 {
 		t.Errorf("the source is behind itself: %+v", got)
 	}
 	// What was sent as another group of the data path says nothing.
-	var p pace
-	p.remember(r.now, 1, 100)
-	p.remember(r.now.Add(time.Second), 2, 200)
-	if age := p.history.Age(r.now.Add(2*time.Second), 150); age != time.Second {
+	before := findings{in: 1, history: goodput.History{}.With(r.now, 100)}
+	if age := before.since(r.now.Add(time.Second), 2, 200).Age(r.now.Add(2*time.Second), 150); age != time.Second {
 		t.Errorf("%v", age)
 	}
 }
@@ -133,7 +131,7 @@ func TestTrafficOfManyGroups(t *testing.T) {
 		w.create(t, anotherGroup(fmt.Sprintf("a%03d", i), 2+i))
 	}
 	w.create(t, g1)
-	w.groups["g1"].treeProblem = "a box is missing"
+	w.edit("g1", func(g *group) { g.treeProblem = "a box is missing" })
 	got := w.Traffic()
 	if len(got.Groups) != api.MaxTraffic || got.More != 4 || got.Groups[0].Name != "g1" || got.Groups[1].Name != "a000" ||
 		got.Groups[api.MaxTraffic-1].Name != "a254" || time.Since(got.At) > time.Minute {

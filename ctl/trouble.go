@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"go.uber.org/zap"
@@ -20,16 +21,18 @@ type refusals struct {
 }
 
 func (r *refusals) add(in mft.GroupID, id groupfile.ID, cause string) {
-	if r.in != in || r.cause == nil {
-		r.in, r.cause = in, map[groupfile.ID]string{}
+	next := map[groupfile.ID]string{}
+	if r.in == in {
+		maps.Copy(next, r.cause)
 	}
-	r.cause[id] = cause
+	next[id] = cause
+	r.in, r.cause = in, next
 }
 
 // trouble names a member that no longer gets all data or gets it late, that acknowledges nothing or
 // does not answer, and says why; "": there is none.
-func (g *group) trouble() string {
-	if g.file == nil || g.pace == nil {
+func (g *version) trouble() string {
+	if g.file == nil {
 		return ""
 	}
 	var known, seen blamed
@@ -55,7 +58,7 @@ func (g *group) trouble() string {
 
 // heldUpBy names the members that keep a published group from getting on for a reason that is
 // known, and says which one is the first of them. Without such a member the text is "".
-func (g *group) heldUpBy() (first groupfile.ID, text string) {
+func (g *version) heldUpBy() (first groupfile.ID, text string) {
 	var l blamed
 	for leg := range g.plan.Members() {
 		if kind, why := g.troubleOf(leg); isCause(kind) && g.holdsUp(leg.Member) {
@@ -82,12 +85,12 @@ func (g *group) heldUpBy() (first groupfile.ID, text string) {
 
 // holdsUp says whether nothing gets on as long as the member acknowledges nothing, or sends
 // nothing.
-func (g *group) holdsUp(m *groupfile.Member) bool {
-	return g.isSource(m) || g.pace.atFloor[m.ID()]
+func (g *version) holdsUp(m *groupfile.Member) bool {
+	return g.isSource(m) || g.found.atFloor[m.ID()]
 }
 
 // isSource says whether a member is the source at present.
-func (g *group) isSource(m *groupfile.Member) bool {
+func (g *version) isSource(m *groupfile.Member) bool {
 	return m.ID() == g.source || g.source == (groupfile.ID{}) && m.Role == groupfile.Source
 }
 
@@ -130,7 +133,7 @@ func (l *blamed) String() string {
 
 // sourceIsRefused says whether the source does not get on because its frames are refused. Then
 // nobody gets anything.
-func (g *group) sourceIsRefused() bool {
+func (g *version) sourceIsRefused() bool {
 	for l := range g.plan.Members() {
 		if g.isSource(l.Member) && g.framesRefused(l.Member) != "" {
 			return true
@@ -141,12 +144,12 @@ func (g *group) sourceIsRefused() bool {
 
 // troubleOf says why a member gets no data, gets it late, acknowledges nothing or does not answer,
 // in a word and in a sentence; "": it is in no trouble. A cause comes before what is only seen.
-func (g *group) troubleOf(l *plan.Leg) (kind, why string) {
+func (g *version) troubleOf(l *plan.Leg) (kind, why string) {
 	id := l.Member.ID()
 	if r := g.ended(l.Member); r != nil {
 		return string(r.Standing), r.Why()
 	}
-	if cause, refused := g.pace.refusals.cause[id]; refused && g.pace.refusals.in == g.id {
+	if cause, refused := g.found.refusals.cause[id]; refused && g.found.refusals.in == g.id {
 		return api.TroubleRefused, cause
 	}
 	if waits, why := g.waitsFor(l); waits && l.Waits() {
@@ -161,17 +164,17 @@ func (g *group) troubleOf(l *plan.Leg) (kind, why string) {
 		return api.TroubleNoAnswer, "its host does not answer when the box asks for its MAC"
 	}
 	// With degraded-after 0, stalls are not looked at, so their end is not noticed.
-	if g.file.DegradedAfter > 0 && g.pace.stalls.IsStalled(id) {
+	if g.file.DegradedAfter > 0 && g.found.stalled[id] {
 		return api.TroubleStalled, "it has stalled: it acknowledges nothing, and others are further"
 	}
-	if m := g.pace.mending[id]; m.cause != "" {
+	if m := g.found.mending[id]; m.cause != "" {
 		return m.kind, m.cause
 	}
 	return "", ""
 }
 
 // nameOf is the IP of a member, or the box at the other end of a link.
-func (g *group) nameOf(m *groupfile.Member) string {
+func (g *version) nameOf(m *groupfile.Member) string {
 	if box := g.boxBehind(m.ID()); box != "" {
 		return "box " + box
 	}
@@ -179,7 +182,7 @@ func (g *group) nameOf(m *groupfile.Member) string {
 }
 
 // boxBehind is the box at the other end of a link, or "" for a member that is a host.
-func (g *group) boxBehind(id groupfile.ID) string {
+func (g *version) boxBehind(id groupfile.ID) string {
 	for _, l := range g.links {
 		if end := l.member(g.wanted); end.ID() == id {
 			return l.Box
@@ -197,9 +200,9 @@ type mending struct {
 
 // lookAtRepair records which receivers need repair, or what repair cannot give them, for longer
 // than the time after.
-func (p *pace) lookAtRepair(now time.Time, paths []mft.Path, state []feedback.PathSnapshot, after time.Duration) {
-	was := p.mending
-	p.mending = nil
+func (f *findings) lookAtRepair(now time.Time, paths []mft.Path, state []feedback.PathSnapshot, after time.Duration) {
+	was := f.mending
+	f.mending = nil
 	for i := range paths {
 		s := &state[i]
 		if after == 0 || s.Part != feedback.PartActive || !s.Repairing && !s.Unmended {
@@ -214,10 +217,10 @@ func (p *pace) lookAtRepair(now time.Time, paths []mft.Path, state []feedback.Pa
 		if lasts(&m.unmended, s.Unmended, now) >= after {
 			m.kind, m.cause = api.TroubleUnmended, fmt.Sprintf("repair has fallen back on the source, which has to send packet %d again", s.Acked.Next())
 		}
-		if p.mending == nil {
-			p.mending = map[groupfile.ID]mending{}
+		if f.mending == nil {
+			f.mending = map[groupfile.ID]mending{}
 		}
-		p.mending[id] = m
+		f.mending[id] = m
 	}
 }
 
@@ -236,7 +239,7 @@ func lasts(since *time.Time, is bool, now time.Time) time.Duration {
 // lookAtTrouble tells when a group begins and ceases to be degraded because of a member, unless it
 // is for a graver reason.
 func (c *Controller) lookAtTrouble(g *group) {
-	s := summary(g)
+	s := summary(&g.version)
 	is := g.isTroubled(&s)
 	if changed := is != g.pace.troubled || is && s.GoesOn != g.pace.goesOn; changed && (is || s.State == api.Ready) {
 		c.tellTrouble(g, &s, "no member is in trouble any more")
@@ -244,14 +247,14 @@ func (c *Controller) lookAtTrouble(g *group) {
 }
 
 // isTroubled says whether a group is degraded because of a member, and for no graver reason.
-func (g *group) isTroubled(s *api.GroupSummary) bool {
+func (g *version) isTroubled(s *api.GroupSummary) bool {
 	return s.GoesOn || s.State == api.Degraded && s.Reason == g.trouble()
 }
 
 // tellTrouble tells that a group is degraded because of a member, or that it no longer is.
 func (c *Controller) tellTrouble(g *group, s *api.GroupSummary, over string) {
 	g.pace.troubled, g.pace.goesOn = g.isTroubled(s), s.GoesOn
-	e := api.Event{Kind: api.GroupRestored, Group: g.name, Cause: over, Goodput: g.pace.goodput()}
+	e := api.Event{Kind: api.GroupRestored, Group: g.name, Cause: over, Goodput: g.found.goodput}
 	switch fields := []zap.Field{zap.String("group", g.name), zap.String("reason", s.Reason)}; {
 	case s.GoesOn:
 		e.Kind, e.Cause, e.GoesOn = api.GroupDegraded, s.Reason, true
@@ -260,11 +263,11 @@ func (c *Controller) tellTrouble(g *group, s *api.GroupSummary, over string) {
 		e.Kind, e.Cause = api.GroupDegraded, s.Reason
 		c.Log.Warn("a group is degraded", fields...)
 	}
-	c.events.Add(e)
+	c.tell(e)
 }
 
 // addTrouble makes a group degraded of which a member is in trouble.
-func (g *group) addTrouble(s *api.GroupSummary) {
+func (g *version) addTrouble(s *api.GroupSummary) {
 	if s.State != api.Ready {
 		return
 	}

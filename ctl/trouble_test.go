@@ -49,7 +49,7 @@ func TestAGroupNamesAReceiverInTrouble(t *testing.T) {
 		check(tell("10.77.0.2"), "10.77.0.2: "+c.want+"; and 1 more")
 		check(r.group(t).GroupSummary, "10.77.0.2: "+c.want+"; and 1 more")
 
-		r.groups["g1"].treeProblem = "a box is missing" // that comes first
+		r.edit("g1", func(g *group) { g.treeProblem = "a box is missing" }) // that comes first
 		if g := r.group(t); g.State != api.Degraded || g.Reason != "a box is missing" || g.GoesOn {
 			t.Errorf("%v: %+v", c.what, g.GroupSummary)
 		}
@@ -102,7 +102,7 @@ func TestARefusalEndsWithTheGroup(t *testing.T) {
 	if why := g.trouble(); why != "" {
 		t.Error(why)
 	}
-	g.pace.refusals.add(g.id, g.file.Receivers[1].ID(), "x")
+	g.found.refusals.add(g.id, g.file.Receivers[1].ID(), "x")
 	if why := g.trouble(); why != "10.77.0.3: x" {
 		t.Error(why)
 	}
@@ -240,7 +240,7 @@ func TestABoxBehindNamesTheCauseOfAStandstill(t *testing.T) {
 	if who, why := g.heldUpBy(); why != "" {
 		t.Errorf("nothing waits for %v: %s", who, why)
 	}
-	g.pace.atFloor = map[groupfile.ID]bool{end.ID(): true}
+	g.found.atFloor = map[groupfile.ID]bool{end.ID(): true}
 	if who, why := g.heldUpBy(); who != end.ID() || why != "10.2.0.1 at box b2: eth1 has no carrier; and 1 more" {
 		t.Errorf("%v: %s", who, why)
 	}

@@ -36,6 +36,7 @@ func (c *Controller) takeTurn(g *group) {
 		return
 	}
 	g.source, g.unsure = groupfile.ID(turn.Source), false
+	c.changed(g)
 	c.Switch.BeginTurn(g.id, true)
 }
 

@@ -58,9 +58,7 @@ func (c *Controller) update(ctx context.Context, name string, text []byte, from 
 	if err := c.change(ctx, g, file, text, nil, nil); err != nil {
 		return api.Group{}, apiError(err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.view(g), nil
+	return c.view(g.shown.Load()), nil
 }
 
 // mayBecome refuses changes that an update cannot make.
@@ -69,7 +67,7 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 	case g == nil:
 		return noGroup(name)
 	case g.branch != nil:
-		return belongsTo(g)
+		return belongsTo(&g.version)
 	case g.published == nil:
 		return api.Errorf(api.BadRequest, "group %s does not run (%s); remove it and create it again", name, g.problem)
 	}
@@ -91,7 +89,7 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 			}
 		}
 	}
-	return c.mu.aside(func() error { return c.refuseMembers(file, fresh) })
+	return c.refuseMembers(file, fresh)
 }
 
 // refuseToLose refuses a file without the present source.
@@ -138,6 +136,8 @@ func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]
 	c.untrack(g)
 	*g = *next
 	c.track(g)
+	c.changed(g)
+	c.show()
 	if err := errors.Join(c.saveChronicle(g), c.saveTree(g)); err != nil {
 		c.Log.Error("could not remove receivers that have left from the stored state; this is harmless",
 			zap.String("group", g.name), zap.Error(err))
@@ -153,11 +153,7 @@ func (c *Controller) putBack(g *group) (func() error, error) {
 	if !g.kept {
 		return func() error { return nil }, nil
 	}
-	var text []byte
-	err := c.mu.aside(func() (err error) {
-		text, err = c.Store.Get(g.name)
-		return err
-	})
+	text, err := c.Store.Get(g.name)
 	return func() error { return errors.Join(c.putText(g.name, text), c.saveChronicle(g), c.saveTree(g)) }, err
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -23,11 +22,9 @@ import (
 
 // Groups lists the groups.
 func (c *Controller) Groups() api.Groups {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
 	list := api.Groups{Groups: []api.GroupSummary{}}
-	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
-		list.Groups = append(list.Groups, summary(c.groups[name]))
+	for _, v := range c.allSeen() {
+		list.Groups = append(list.Groups, summary(v))
 	}
 	list.Groups = append(list.Groups, c.elsewhere()...)
 	slices.SortFunc(list.Groups, func(a, b api.GroupSummary) int {
@@ -42,22 +39,17 @@ type Tally struct {
 	Ports, Open int
 }
 
-// Tally counts. It asks no worker and does not wait: while others read or change something, it
-// returns false. A sign of life of the data path must not depend on them.
-func (c *Controller) Tally() (t Tally, ok bool) {
-	if !c.mu.TryRLock() {
-		return t, false
-	}
-	defer c.mu.RUnlock()
-	return Tally{Groups: len(c.groups), Ports: len(c.ports), Open: len(c.ports.Open())}, true
+// Tally counts. It asks no worker and does not wait: a sign of life of the data path must not
+// depend on others.
+func (c *Controller) Tally() Tally {
+	ports := *c.seenPorts.Load()
+	return Tally{Groups: len(*c.seenGroups.Load()), Ports: len(ports), Open: len(ports.Open())}
 }
 
 // Group describes a group. The answer contains R_Keys.
 func (c *Controller) Group(name string) (api.Group, error) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if g := c.groups[name]; g != nil {
-		return c.view(g), nil
+	if v := c.seen(name); v != nil {
+		return c.view(v), nil
 	}
 	if s, ok := c.summaryElsewhere(name); ok {
 		return api.Group{GroupSummary: s}, nil
@@ -66,7 +58,7 @@ func (c *Controller) Group(name string) (api.Group, error) {
 }
 
 // madeBy says who made a group: "" for an operator.
-func (g *group) madeBy() string {
+func (g *version) madeBy() string {
 	switch {
 	case !g.kept && g.branch == nil:
 		return api.ByService
@@ -90,11 +82,11 @@ func rankOf(s *api.GroupSummary) int {
 
 // neverConfirmed says whether a receiver with which the group began has not confirmed. One that has
 // joined later does not count: the others have confirmed.
-func (g *group) neverConfirmed() bool {
+func (g *version) neverConfirmed() bool {
 	return slices.ContainsFunc(g.unconfirmed(), func(id groupfile.ID) bool { return g.past.Standing(id) == "" })
 }
 
-func summary(g *group) api.GroupSummary {
+func summary(g *version) api.GroupSummary {
 	s := api.GroupSummary{Name: g.name, State: api.Ready, WaitingCount: g.waiting(), By: g.madeBy()}
 	switch {
 	case g.problem != "":
@@ -114,7 +106,7 @@ func summary(g *group) api.GroupSummary {
 		s.State, s.Reason = api.Degraded, g.treeProblem
 	}
 	s.ClearToSend = s.State == api.Ready
-	if s.State != api.Failed && s.State != api.Degraded && g.pace.isDegraded() {
+	if s.State != api.Failed && s.State != api.Degraded && g.found.degraded {
 		s.State, s.Reason = api.Degraded, g.slowBecause()
 	}
 	g.addTrouble(&s)
@@ -126,7 +118,7 @@ func summary(g *group) api.GroupSummary {
 	return s
 }
 
-func (c *Controller) view(g *group) api.Group {
+func (c *Controller) view(g *version) api.Group {
 	v := api.Group{GroupSummary: summary(g), Restored: g.restored}
 	f := g.file
 	if f == nil {
@@ -155,7 +147,7 @@ func (c *Controller) view(g *group) api.Group {
 	if state.Started && state.Sent != f.Source.FirstPSN.Prev() {
 		v.Progress = &api.Progress{Sent: uint32(state.Sent), Position: uint32(state.Pos), Merged: uint32(state.Merged)}
 	}
-	v.Goodput = g.pace.goodput()
+	v.Goodput = g.found.goodput
 	for l := range g.legs().Members() {
 		reach := g.reach(l)
 		if l.Member.Role != groupfile.Source && g.published != nil && reach.State != api.LeftOut {
@@ -166,13 +158,13 @@ func (c *Controller) view(g *group) api.Group {
 		}
 		v.Members = append(v.Members, member(l.Member, reach))
 	}
-	v.Notes = append(v.Notes, c.tagsTaken(g)...)
+	v.Notes = append(v.Notes, tagsTaken(g, *c.seenPorts.Load())...)
 	g.addTree(&v)
 	return v
 }
 
 // addTree adds the boxes above and below this one.
-func (g *group) addTree(v *api.Group) {
+func (g *version) addTree(v *api.Group) {
 	if b := g.branch; b != nil {
 		v.Upper = &api.Upper{Box: b.Upper, Root: b.Root, Visited: b.Visited}
 	}
@@ -249,7 +241,7 @@ func region(r mft.Region) api.Region {
 	return api.Region{VA: api.Hex(r.VA), Length: r.Length, RKey: &rkey}
 }
 
-func (g *group) reach(l *plan.Leg) api.Reach {
+func (g *version) reach(l *plan.Leg) api.Reach {
 	if r := g.ended(l.Member); r != nil {
 		reach := api.Reach{State: api.LeftOut, Reason: r.Mend(), Part: string(r.Standing)}
 		if r.Standing != chronicle.Lost {
@@ -275,9 +267,17 @@ func (g *group) reach(l *plan.Leg) api.Reach {
 // what it has. With a quorum the source may need nothing more of it.
 const notHeard = "it has not answered since rocastd began again, so what it has is not known; it answers the source's next packets"
 
+// pathOf returns the path of a receiver in the state of its group; -1: it has none.
+func pathOf(m *groupfile.Member, state dataplane.GroupState) int {
+	if state.Group == nil { // it has been removed
+		return -1
+	}
+	return state.Group.FindPath(m.IP, m.RemoteQPN)
+}
+
 // addProgress adds the progress of a receiver.
-func (g *group) addProgress(r *api.Reach, m *groupfile.Member, state dataplane.GroupState) {
-	if path := g.published.FindPath(m.IP, m.RemoteQPN); path >= 0 && path < len(state.Paths) {
+func (g *version) addProgress(r *api.Reach, m *groupfile.Member, state dataplane.GroupState) {
+	if path := pathOf(m, state); path >= 0 {
 		p := state.Paths[path]
 		r.Part = p.Part.String()
 		hasSpoken := p.Part != feedback.PartUnknown && p.Part != feedback.PartJoining && p.Acked != g.file.Source.FirstPSN.Prev()
@@ -291,7 +291,7 @@ func (g *group) addProgress(r *api.Reach, m *groupfile.Member, state dataplane.G
 		if p.Pending != 0 {
 			r.Pending = p.Pending.String()
 		}
-		if g.policy().Repair != feedback.RepairOff {
+		if state.Group.Policy.Repair != feedback.RepairOff {
 			r.Repair = repair(&p, state.Sent)
 			r.Repair.Recently = state.Repaired[path]
 		}

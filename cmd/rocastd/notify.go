@@ -24,13 +24,9 @@ func (s *service) tellReloading() {
 	s.notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 }
 
-// withStatus adds the line of systemctl status to a state, unless a change is under way: then
-// systemd keeps the line that it has.
+// withStatus adds the line of systemctl status to a state.
 func (s *service) withStatus(state string) string {
-	t, ok := s.controller.Tally()
-	if !ok {
-		return state
-	}
+	t := s.controller.Tally()
 	return fmt.Sprintf("%s\nSTATUS=%d groups, %d of %d ports are open", state, t.Groups, t.Open, t.Ports)
 }
 

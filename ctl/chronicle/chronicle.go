@@ -22,8 +22,8 @@ type Chronicle struct {
 	shared    bool                      // records and confirmed are another chronicle's too, and do not change
 }
 
-// Share returns a copy. What happens to c from now on is not in the copy. Neither copies the records
-// before it has to change them.
+// Share returns a copy. What happens to c from now on is not in the copy. Neither copies the
+// records before it has to change them.
 func (c *Chronicle) Share() Chronicle {
 	c.shared = true
 	return *c

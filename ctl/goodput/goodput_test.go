@@ -214,9 +214,19 @@ func TestReceiversThatStall(t *testing.T) {
 	step(0, 5, 0, 5)
 	step(0, 6, 0, 5)
 	step(0, 7, 0, 5, "b stalled") // c lags since a second
+	if got := s.Stalled(); len(got) != 1 || !got["b"] {
+		t.Errorf("%v have stalled", got)
+	}
 	step(0, 8, 0, 5, "c stalled")
+	before := s.Stalled()
 	step(0, 9, 1, 5, "b returned")
+	if got := s.Stalled(); len(before) != 2 || len(got) != 1 || !got["c"] {
+		t.Errorf("%v have stalled, and %v had", got, before)
+	}
 	step(0, 9, 1, 9, "c returned")
+	if got := s.Stalled(); got != nil {
+		t.Errorf("%v have stalled", got)
+	}
 	step(0, 9, 1, 9, "b stalled") // it has acknowledged one packet and then none
 	step(0, 9, -1, 9)             // it leaves
 	step(0, 9, 1, 9)              // and comes back: from the beginning

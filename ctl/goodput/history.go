@@ -10,7 +10,7 @@ import (
 const keptMarks = 64
 
 // History remembers where the source of a group was and when. So it can say how old the packet is
-// that a receiver waits for. The zero History remembers nothing.
+// that a receiver waits for. The zero History remembers nothing. A History does not change.
 type History struct{ marks []mark }
 
 // mark says where the source was at a moment.
@@ -19,30 +19,29 @@ type mark struct {
 	sent uint64
 }
 
-// Add notes that the source has sent so many packets by now.
-func (h *History) Add(now time.Time, sent uint64) {
+// With returns a History that also knows that the source has sent so many packets by now.
+func (h History) With(now time.Time, sent uint64) History {
+	kept := make([]mark, 0, keptMarks)
 	switch n := len(h.marks); {
 	case n > 0 && sent < h.marks[n-1].sent: // the group was published anew
-		h.marks = h.marks[:0]
 	case n > 1 && sent == h.marks[n-1].sent && sent == h.marks[n-2].sent: // when it came there, and until when it stayed
-		h.marks[n-1].at = now
-		return
+		kept = append(kept, h.marks[:n-1]...)
 	case n == keptMarks:
-		var kept []mark
 		for i, m := range h.marks {
 			if i%2 == 0 || i >= keptMarks*3/4 {
 				kept = append(kept, m)
 			}
 		}
-		h.marks = kept
+	default:
+		kept = append(kept, h.marks...)
 	}
-	h.marks = append(h.marks, mark{now, sent})
+	return History{append(kept, mark{now, sent})}
 }
 
 // Age returns how long ago the packet was sent that a receiver lacks which has acknowledged so many
 // of them; 0: it lacks none. Between two marks the source is taken to have sent at an even pace. A
 // packet that is older than all marks is at least as old as the first one.
-func (h *History) Age(now time.Time, acknowledged uint64) time.Duration {
+func (h History) Age(now time.Time, acknowledged uint64) time.Duration {
 	i, _ := slices.BinarySearchFunc(h.marks, acknowledged+1, func(m mark, sent uint64) int {
 		if m.sent < sent {
 			return -1

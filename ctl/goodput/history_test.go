@@ -16,22 +16,27 @@ func TestHowOldAPacketIs(t *testing.T) {
 		}
 	}
 	check(5, 0, 0)
-	h.Add(at(0), 100)
+	h = h.With(at(0), 100)
 	check(3, 100, 0)
 	check(3, 99, 3) // older than the first mark
-	h.Add(at(1), 100)
-	h.Add(at(2), 100) // it was idle until then
-	h.Add(at(4), 500)
+	h = h.With(at(1), 100)
+	h = h.With(at(2), 100) // it was idle until then
+	h = h.With(at(4), 500)
 	check(4, 500, 0)
 	check(4, 499, 0) // the newest one was sent just now
 	check(4, 299, 1)
 	check(6, 299, 3)
 	check(6, 100, 4-0.005)
-	check(6, 99, 6)   // sent by the first mark
-	h.Add(at(7), 500) // its window is full
-	h.Add(at(9), 500)
+	check(6, 99, 6)        // sent by the first mark
+	h = h.With(at(7), 500) // its window is full
+	longer := h.With(at(9), 500)
+	check(9, 299, 6) // the one before has not changed
+	if h.With(at(9), 600); h.marks[len(h.marks)-1] != (mark{at(7), 500}) {
+		t.Errorf("the last mark is %v", h.marks[len(h.marks)-1])
+	}
+	h = longer
 	check(9, 299, 6)
-	h.Add(at(10), 40)
+	h = h.With(at(10), 40)
 	check(11, 39, 1)
 	check(11, 40, 0)
 }
@@ -42,7 +47,7 @@ func TestAHistoryIsBounded(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for i := range uint64(10000) {
 		now = now.Add(250 * time.Millisecond)
-		h.Add(now, 10*i)
+		h = h.With(now, 10*i)
 	}
 	if len(h.marks) > keptMarks {
 		t.Errorf("%d marks are kept", len(h.marks))

@@ -88,10 +88,18 @@ func (s *Stalls[ID]) Mark(now time.Time, id ID, acked roce.PSN) bool {
 	return true
 }
 
-// IsStalled says whether a receiver has stalled and does not get on yet.
-func (s *Stalls[ID]) IsStalled(id ID) bool {
-	l := s.lag[id]
-	return l != nil && l.stalled
+// Stalled returns the receivers that have stalled and do not get on yet; nil: there are none.
+func (s *Stalls[ID]) Stalled() (set map[ID]bool) {
+	for id, l := range s.lag {
+		if !l.stalled {
+			continue
+		}
+		if set == nil {
+			set = map[ID]bool{}
+		}
+		set[id] = true
+	}
+	return set
 }
 
 func (s *Stalls[ID]) add(id ID, l *lag) {

@@ -2,118 +2,152 @@ package ctl
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
+	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/feedback"
-	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/mft"
 )
+
+// showsAll lets a test fail where a change ends and readers do not see what it has changed, and
+// where it has changed what readers have.
+func showsAll(t *testing.T, c *Controller) {
+	seen := map[*version]string{}
+	c.mu.show = func() {
+		for v, was := range seen {
+			if is := inside(v); is != was {
+				t.Errorf("what readers have of group %s was\n%s\nand is\n%s", v.name, was, is)
+			}
+		}
+		clear(seen)
+		c.show()
+		if n := len(*c.seenGroups.Load()); n != len(c.groups) {
+			t.Errorf("readers see %d groups, and there are %d", n, len(c.groups))
+		}
+		for name, g := range c.groups {
+			v := c.seen(name)
+			if v == nil {
+				t.Errorf("readers do not see group %s", name)
+				continue
+			}
+			if !reflect.DeepEqual(*v, g.version) {
+				t.Errorf("group %s has changed, and readers do not see it: %s", name, cmp.Diff(*v, g.version, cmp.Exporter(func(reflect.Type) bool { return true })))
+			}
+			seen[v] = inside(v)
+		}
+	}
+}
+
+// inside is what a version has behind pointers and in maps, and groups change.
+func inside(v *version) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%+v", v.found)
+	for _, l := range v.links {
+		fmt.Fprintf(&b, "%+v", *l)
+	}
+	if v.branch != nil {
+		fmt.Fprintf(&b, "%+v", *v.branch)
+	}
+	text, err := v.past.Text()
+	fmt.Fprintf(&b, "%s %v", text, err)
+	return b.String()
+}
+
+// slowDisk lets the first who stores something wait, until release is closed.
+type slowDisk struct{ waits, release chan struct{} }
+
+func newSlowDisk(w *world) *slowDisk {
+	d, first, sync := &slowDisk{make(chan struct{}), make(chan struct{})}, atomic.Bool{}, w.Store.SyncDir
+	w.Store.SyncDir = func(dir string) error {
+		if first.CompareAndSwap(false, true) {
+			close(d.waits)
+			<-d.release
+		}
+		return sync(dir)
+	}
+	return d
+}
 
 // A disk that is busy holds a change up for seconds. Who asks meanwhile how groups are must not
 // wait: monitoring would take the box for dead.
 func TestNoReaderWaitsForTheDisk(t *testing.T) {
 	const third = "10.77.0.3"
-	for _, change := range []struct {
-		name string
-		file string // that cannot be written
-		make func(w *world)
-	}{
-		{"create", "g2.yaml", func(w *world) { _, _ = w.Create(t.Context(), []byte(anotherGroup("g2", 2))) }},
-		{"update", "g1.yaml", func(w *world) {
-			_, _ = w.Update(t.Context(), "g1", []byte(withoutReceiver(bothG1, third)))
-		}},
-		{"a member that confirms", "g1.state", func(w *world) { _, _ = w.Confirm("g1", []byte(`{"ip": "10.77.0.2", "qpn": 18, "state": "rts"}`)) }},
-		{"a source switch", "g1.state", func(w *world) {
+	for name, change := range map[string]func(w *world){
+		"create": func(w *world) { _, _ = w.Create(t.Context(), []byte(anotherGroup("g2", 2))) },
+		"update": func(w *world) { _, _ = w.Update(t.Context(), "g1", []byte(withoutReceiver(bothG1, third))) },
+		"remove": func(w *world) { _ = w.Remove("g1") },
+		"a member that confirms": func(w *world) {
+			_, _ = w.Confirm("g1", []byte(`{"ip": "10.77.0.2", "qpn": 18, "state": "rts"}`))
+		},
+		"a source switch": func(w *world) {
 			w.sw.Wait(w.groups["g1"].id, turnOfB)
 			w.news(feedback.NoteWaits, "10.77.0.2", 1, 2000)
-		}},
-		{"a receiver that is out", "g1.state", func(w *world) { w.news(feedback.NoteEvicted, third, 1, 1000) }},
+		},
+		"a receiver that is out": func(w *world) { w.news(feedback.NoteEvicted, third, 1, 1000) },
 	} {
-		t.Run(change.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.create(t, bothG1)
-			blocked := blockWrites(t, filepath.Join(w.dir, "groups", change.file))
-			done := make(chan struct{})
+			disk, done := newSlowDisk(w), make(chan struct{})
 			go func() {
 				defer close(done)
-				change.make(w)
+				change(w)
 			}()
-			testlab.Eventually(t, 10*time.Second, "the change waits for the disk", func() bool {
-				select {
-				case <-done:
-					t.Fatal("the change has ended")
-				default:
-				}
-				if w.mu.changing.TryLock() {
-					w.mu.changing.Unlock()
-					return false
-				}
-				if w.mu.TryRLock() {
-					w.mu.RUnlock()
-					return true
-				}
-				return false
-			}, nil)
-			read := make(chan struct{})
-			go func() {
-				defer close(read)
-				if list := w.Groups().Groups; len(list) != 1 || list[0].Name != "g1" {
-					t.Errorf("groups %+v", list)
-				}
-				if _, err := w.Group("g1"); err != nil {
-					t.Error(err)
-				}
-				if s := w.Status(); s.Groups[api.Ready]+s.Groups[api.Degraded] != 1 {
-					t.Errorf("status %+v", s)
-				}
-				if traffic := w.Traffic(); len(traffic.Groups) != 1 {
-					t.Errorf("traffic %+v", traffic)
-				}
-				if _, ok := w.Tally(); !ok {
-					t.Error("no sign of life")
-				}
-				w.Stats()
-				w.PortList()
-			}()
-			select {
-			case <-read:
-			case <-time.After(10 * time.Second):
-				t.Error("a reader waits for the disk")
+			<-disk.waits
+			readsAll(t, w)
+			g, err := w.Group("g1")
+			if isOut := err == nil && g.Members[2].State == api.LeftOut; isOut != (name == "a receiver that is out") {
+				t.Errorf("meanwhile the receiver is out: %v (%v)", isOut, err)
 			}
-			blocked()
+			close(disk.release)
 			<-done
-			<-read
+			want := map[string]int{"create": 2, "remove": 0}
+			if n, known := want[name]; known && len(w.Groups().Groups) != n {
+				t.Errorf("afterwards there are %+v", w.Groups().Groups)
+			}
 		})
 	}
 }
 
-// blockWrites lets whoever writes a stored file wait until the caller calls release; then the
-// write fails.
-func blockWrites(t *testing.T, path string) (release func()) {
+// readsAll reads all that can be read, of a box with group g1.
+func readsAll(t *testing.T, w *world) {
 	t.Helper()
-	dir, name := filepath.Split(path)
-	aside := filepath.Join(dir, "."+name+".new")
-	if err := unix.Mkfifo(aside, 0o600); err != nil {
-		t.Fatal(err)
+	if list := w.Groups().Groups; len(list) != 1 || list[0].Name != "g1" {
+		t.Errorf("groups %+v", list)
 	}
-	return func() {
-		f, err := os.OpenFile(aside, os.O_RDONLY|unix.O_NONBLOCK, 0)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		t.Cleanup(func() { _ = f.Close() })
+	if _, err := w.Group("g1"); err != nil {
+		t.Error(err)
 	}
+	if _, err := w.Tree(t.Context(), "g1"); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.Regions("g1", 0, 1); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.GroupTraffic("g1"); err != nil {
+		t.Error(err)
+	}
+	if s := w.Status(); s.Groups[api.Ready]+s.Groups[api.Degraded] != 1 || s.Ports[api.PortUp] != 3 {
+		t.Errorf("status %+v", s)
+	}
+	if traffic := w.Traffic(); len(traffic.Groups) != 1 {
+		t.Errorf("traffic %+v", traffic)
+	}
+	if tally := w.Tally(); tally != (Tally{Groups: 1, Ports: 3, Open: 3}) {
+		t.Errorf("tally %+v", tally)
+	}
+	w.Stats()
+	w.PortList()
 }
 
 // withoutReceiver removes the line of a member from a group file.
@@ -223,9 +257,7 @@ func TestWhatHappensDuringAMoveStays(t *testing.T) {
 	b1.route(8, "b3")
 	f.cuts(func(_, to, method string) (bool, bool) {
 		if to == "b3" && method == "PUT" {
-			b1.mu.Lock()
-			b1.groups["g1"].switches, b1.groups["g1"].marked = true, true
-			b1.mu.Unlock()
+			b1.edit("g1", func(g *group) { g.switches, g.marked = true, true })
 		}
 		return true, true
 	})
