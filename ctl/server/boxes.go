@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
 	"syscall"
 
 	"go.uber.org/zap"
@@ -155,9 +155,9 @@ func (s *Server) deleteBranch(r *http.Request, c Branches) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
+	version, err := neededIn(r.URL.Query(), "version", math.MaxUint64)
 	if err != nil {
-		return nil, api.Errorf(api.BadRequest, "version %q is not a number", r.URL.Query().Get("version"))
+		return nil, err
 	}
 	name := r.PathValue("name")
 	return api.Removed{Name: name}, c.DeleteBranch(r.Context(), upper, name, version)

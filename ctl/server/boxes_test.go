@@ -252,9 +252,10 @@ func TestWhatOtherBoxesMayAsk(t *testing.T) {
 		{"PUT", "/v1/branches/g1", string(branch), []string{"b9", "b1"}, 403, "box b9 is not a neighbour of box b2; add it to neighbours: in the config of b2"},
 		{"PUT", "/v1/branches/g1", "{", []string{"b1"}, 400, "the branch cannot be read (unexpected end of JSON input); run the same version of rocast on both boxes"},
 		{"PUT", "/v1/branches/g1", string(bytes.Repeat([]byte(" "), api.MaxGroupFileBytes+1)), []string{"b1"}, 413, "the branch is longer than 1048576 bytes, which no group needs; split the group"},
-		{"DELETE", "/v1/branches/g1", "", []string{"b1"}, 400, `version "" is not a number`},
+		{"DELETE", "/v1/branches/g1", "", []string{"b1"}, 400, `version is ""; write a whole number up to 18446744073709551615`},
 		{"DELETE", "/v1/branches/g1?version=1", "", []string{"b1"}, 404, `there is no group "g1"; rocast group ls lists the groups`},
-		{"DELETE", "/v1/branches/g1?version=1a", "", []string{"b1"}, 400, `version "1a" is not a number`},
+		{"DELETE", "/v1/branches/g1?version=1a", "", []string{"b1"}, 400, `version is "1a"; write a whole number up to 18446744073709551615`},
+		{"DELETE", "/v1/branches/g1?version=01", "", []string{"b1"}, 400, `version is "01", which has a leading zero; write a whole number up to 18446744073709551615 without one`},
 		{"PUT", "/v1/branches/g1", string(branch), nil, 403, "the peer's certificate has no DNS name; make one with the name of the box as subject alternative name"},
 		{"DELETE", "/v1/branches/g1?version=1", "", nil, 403, "the peer's certificate has no DNS name; make one with the name of the box as subject alternative name"},
 	} {

@@ -39,14 +39,22 @@ func (s *Server) listEvents(r *http.Request) (any, error) {
 	return s.Control.Events(ctx, at, q.Get("group")), nil
 }
 
-// uintIn reads a number of a query; absent: 0.
+// uintIn reads a decimal number of a query; absent: 0.
 func uintIn(q url.Values, key string, most uint64) (uint64, error) {
-	text := q.Get(key)
-	if text == "" {
+	if !q.Has(key) {
 		return 0, nil
 	}
+	return neededIn(q, key, most)
+}
+
+// neededIn is uintIn for a number that must be there.
+func neededIn(q url.Values, key string, most uint64) (uint64, error) {
+	text := q.Get(key)
 	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || n > most {
+	switch {
+	case err == nil && text[0] == '0' && text != "0":
+		return 0, api.Errorf(api.BadRequest, "%s is %q, which has a leading zero; write a whole number up to %d without one", key, text, most)
+	case err != nil || n > most:
 		return 0, api.Errorf(api.BadRequest, "%s is %q; write a whole number up to %d", key, text, most)
 	}
 	return n, nil

@@ -54,6 +54,14 @@ func TestWhatAQuestionForEventsMayNotHave(t *testing.T) {
 		"?seq=-1":  `{"error":{"kind":"bad-request","message":"seq is \"-1\"; write a whole number up to 9223372036854775808"}}`,
 		"?wait=21": `{"error":{"kind":"bad-request","message":"wait is \"21\"; write a whole number up to 20"}}`,
 		"?wait=x":  `{"error":{"kind":"bad-request","message":"wait is \"x\"; write a whole number up to 20"}}`,
+
+		"?wait=08":   `{"error":{"kind":"bad-request","message":"wait is \"08\", which has a leading zero; write a whole number up to 20 without one"}}`,
+		"?wait=00":   `{"error":{"kind":"bad-request","message":"wait is \"00\", which has a leading zero; write a whole number up to 20 without one"}}`,
+		"?wait=0x1":  `{"error":{"kind":"bad-request","message":"wait is \"0x1\"; write a whole number up to 20"}}`,
+		"?wait=%2B5": `{"error":{"kind":"bad-request","message":"wait is \"+5\"; write a whole number up to 20"}}`,
+		"?wait=+5":   `{"error":{"kind":"bad-request","message":"wait is \" 5\"; write a whole number up to 20"}}`,
+		"?wait=1_0":  `{"error":{"kind":"bad-request","message":"wait is \"1_0\"; write a whole number up to 20"}}`,
+		"?wait=":     `{"error":{"kind":"bad-request","message":"wait is \"\"; write a whole number up to 20"}}`,
 	} {
 		if status, answer := c.call(t, "GET", api.EventsPath+query, ""); status != http.StatusBadRequest || answer != want+"\n" {
 			t.Errorf("%s: %d %s", query, status, answer)

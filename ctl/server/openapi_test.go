@@ -68,7 +68,7 @@ func TestTheDescriptionHasEveryOperation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, found := range regexp.MustCompile(`(?:Query\(\)|\bq|\bquery)\.Get\("(\w+)"\)|uintIn\(\w+, "(\w+)"`).FindAllStringSubmatch(string(text), -1) {
+		for _, found := range regexp.MustCompile(`(?:Query\(\)|\bq|\bquery)\.Get\("(\w+)"\)|(?:uintIn|neededIn)\(\S+, "(\w+)"`).FindAllStringSubmatch(string(text), -1) {
 			read = append(read, found[1]+found[2])
 		}
 	}
