@@ -546,11 +546,11 @@ func TestAnswersOfAsManyPathsAsASlotHas(t *testing.T) {
 // Where the verifier refuses only the part that merges answers, the kernel carries packets, and the
 // answers are user space's. Here that part calls a helper that no kernel has.
 func TestAKernelThatRefusesToMerge(t *testing.T) {
-	spec, err := loadFanout()
+	spec, err := loadPrograms()
 	fatal(t, err)
-	const notAck, noHelper = 0xe0, 1 << 20 // notAck is AETH_NOT_ACK of answers.c
+	const notAck, noHelper = 0xe0, 1 << 20 // notAck is AETH_NOT_ACK of answers.h
 	refused := 0
-	code := spec.Programs[fanoutProgRocastClassify].Instructions
+	code := spec.Programs[programsProgRocastClassify].Instructions
 	for i := range code {
 		if ins := &code[i]; ins.OpCode.ALUOp() == asm.And && ins.Constant == notAck {
 			meta := ins.Metadata
@@ -573,7 +573,7 @@ func TestAKernelThatRefusesToMerge(t *testing.T) {
 	var objs struct {
 		Program *ebpf.Program `ebpf:"rocast_classify"`
 	}
-	loadPrograms(t, b.c, 0, &objs)
+	loadSome(t, b.c, 0, &objs)
 	b.fan.programs.Classify = objs.Program
 	fatal(t, b.p.Close())
 	b.p = unattached(t, b.c, fanPort) // without a socket

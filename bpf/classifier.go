@@ -45,7 +45,7 @@ func Load() (*Classifier, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("load classifier: raise the locked memory limit: %w", explain(err))
 	}
-	spec, err := loadClassifier()
+	spec, err := loadPrograms()
 	if err != nil {
 		return nil, fmt.Errorf("load classifier: %w", err)
 	}
@@ -55,7 +55,7 @@ func Load() (*Classifier, error) {
 func loadOf(spec *ebpf.CollectionSpec) (*Classifier, error) {
 	var objs struct {
 		sharedMaps
-		Program *ebpf.Program `ebpf:"rocast_classify"`
+		Program *ebpf.Program `ebpf:"rocast_classify_alone"`
 	}
 	if err := spec.LoadAndAssign(&objs, nil); err != nil {
 		return nil, fmt.Errorf("load classifier: %w", explain(err))
@@ -143,8 +143,8 @@ func (c *Classifier) counted() *atomic.Uint32 {
 }
 
 // shared is what the programs share with user space.
-func (c *Classifier) shared() *classifierRocastCommon {
-	return (*classifierRocastCommon)(unsafe.Pointer(&c.common[0]))
+func (c *Classifier) shared() *programsRocastCommon {
+	return (*programsRocastCommon)(unsafe.Pointer(&c.common[0]))
 }
 
 // Counters reads the counters, summed over all CPUs.
@@ -180,8 +180,8 @@ func (c *Classifier) Close() error {
 // sharedMaps are the maps of the classifier that the programs of fan-out use too.
 func (c *Classifier) sharedMaps() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
-		fanoutMapGroups: c.maps.Groups, fanoutMapFound: c.maps.Found, fanoutMapCounters: c.maps.Counters,
-		fanoutMapXsks: c.maps.Sockets, commonMap: c.maps.Common,
+		programsMapGroups: c.maps.Groups, programsMapFound: c.maps.Found, programsMapCounters: c.maps.Counters,
+		programsMapXsks: c.maps.Sockets, commonMap: c.maps.Common,
 	}
 }
 
@@ -189,7 +189,7 @@ func (c *Classifier) sharedMaps() map[string]*ebpf.Map {
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("needs CAP_BPF and CAP_NET_ADMIN, run it as root or grant them both: %w", err)
+		return fmt.Errorf("needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, run it as root or grant all three: %w", err)
 	case errors.Is(err, unix.EACCES):
 		return fmt.Errorf("the kernel's verifier refuses the program, with CAP_PERFMON it is less strict: %w", err)
 	}

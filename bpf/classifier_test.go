@@ -418,23 +418,23 @@ func TestSetSocketErrors(t *testing.T) {
 
 // The bytes of the object must not depend on the directory in which it was compiled.
 func TestObjectNamesNoDirectory(t *testing.T) {
-	if path := regexp.MustCompile(`\x00/\w[^\x00]+`).Find(_ClassifierBytes); path != nil {
+	if path := regexp.MustCompile(`\x00/\w[^\x00]+`).Find(_ProgramsBytes); path != nil {
 		t.Errorf("the object holds the path %q", path)
 	}
 }
 
 func TestMapLayout(t *testing.T) {
-	spec, err := loadClassifier()
+	spec, err := loadPrograms()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := spec.Maps[classifierMapGroups].MaxEntries; n != GroupEntriesMax {
+	if n := spec.Maps[programsMapGroups].MaxEntries; n != GroupEntriesMax {
 		t.Errorf("groups holds %d entries, GroupEntriesMax says %d", n, GroupEntriesMax)
 	}
-	if n := spec.Maps[classifierMapXsks].MaxEntries; n != portsMax*QueuesMax {
+	if n := spec.Maps[programsMapXsks].MaxEntries; n != portsMax*QueuesMax {
 		t.Errorf("xsks holds %d queues, want %d of each of %d ports", n, QueuesMax, portsMax)
 	}
-	if n := binary.Size(classifierRocastKey{}); n != 40 {
+	if n := binary.Size(programsRocastKey{}); n != 40 {
 		t.Errorf("a key has %d bytes, want 40", n)
 	}
 }
@@ -468,11 +468,11 @@ func TestWhatAProgramRemembersOfGroups(t *testing.T) {
 	finds("a new group", v4, 1)
 	isRemembered := func(what string, group uint32) {
 		t.Helper()
-		var found []classifierRocastFound
+		var found []programsRocastFound
 		if err := b.c.maps.Found.Lookup(uint32((groupQPN^1)%64), &found); err != nil {
 			t.Fatal(err)
 		}
-		is := func(f classifierRocastFound) bool { // from hostA, or hostA6
+		is := func(f programsRocastFound) bool { // from hostA, or hostA6
 			return f.Group == group && f.Changes == b.c.counted().Load() && f.Src[3]>>24 == 1
 		}
 		if order() == nil && !slices.ContainsFunc(found, is) {

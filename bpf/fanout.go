@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of fan-out in the kernel. They are those of fanout.c.
+// Bounds of fan-out in the kernel. They are those of fanout.h.
 const (
 	Slots       = 1024 // groups that can be armed at one time
 	SlotPaths   = 64   // paths of an armed group
@@ -23,15 +23,15 @@ const (
 	RetainedBytes = len(retained{}.Frame)
 )
 
-// Slot and Path are struct rocast_slot and struct rocast_path of fanout.c, where the fields are
+// Slot and Path are struct rocast_slot and struct rocast_path of fanout.h, where the fields are
 // explained.
 type (
-	Slot = fanoutRocastSlot
-	Path = fanoutRocastPath
+	Slot = programsRocastSlot
+	Path = programsRocastPath
 )
 
-// retained is struct rocast_retained of fanout.c. It is laid over the memory of the map.
-type retained struct{ fanoutRocastRetained }
+// retained is struct rocast_retained of fanout.h. It is laid over the memory of the map.
+type retained struct{ programsRocastRetained }
 
 func (r *retained) packet() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&r.Packet)) }
 
@@ -45,7 +45,7 @@ type Tables struct {
 }
 
 // CRC are the tables of struct rocast_crc.
-type CRC = [len(fanoutRocastCrc{}.Table)][256]uint32
+type CRC = [len(programsRocastCrc{}.Table)][256]uint32
 
 // FanOut is the state that fan-out in the kernel shares with user space. Slots, paths and retained
 // packets are shared memory: to read and write them takes no system call.
@@ -84,7 +84,7 @@ type fanOutPrograms struct {
 // refuses only the part that merges answers, that part is left out: see FanOut.NoMerging. retained
 // is the number of packets of which the kernel can keep a copy; 0: none.
 func (c *Classifier) LoadFanOut(t Tables, retained int) (*FanOut, error) {
-	spec, err := loadFanout()
+	spec, err := loadPrograms()
 	if err != nil {
 		return nil, fmt.Errorf("load fan-out: %w", err)
 	}
@@ -95,7 +95,7 @@ func (c *Classifier) loadFanOutOf(spec *ebpf.CollectionSpec, t Tables, retained 
 	if err := order(); err != nil {
 		return nil, fmt.Errorf("load fan-out: %w", err)
 	}
-	spec.Maps[fanoutMapRetained].MaxEntries = uint32(max(retained, 1))
+	spec.Maps[programsMapRetained].MaxEntries = uint32(max(retained, 1))
 	f := &FanOut{retained: retained}
 	err := spec.LoadAndAssign(&f.maps, &ebpf.CollectionOptions{MapReplacements: c.sharedMaps()})
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *Classifier) loadFanOutOf(spec *ebpf.CollectionSpec, t Tables, retained 
 	}
 	options := &ebpf.CollectionOptions{MapReplacements: f.with(c.sharedMaps())}
 	load := func(mergesAnswers uint32) error {
-		err := spec.Variables[fanoutVarMergesAnswers].Set(mergesAnswers)
+		err := spec.Variables[programsVarMergesAnswers].Set(mergesAnswers)
 		if err == nil {
 			err = spec.LoadAndAssign(&f.programs, options)
 		}
@@ -123,9 +123,9 @@ func (c *Classifier) loadFanOutOf(spec *ebpf.CollectionSpec, t Tables, retained 
 // with adds the maps of f.
 func (f *FanOut) with(maps map[string]*ebpf.Map) map[string]*ebpf.Map {
 	m := &f.maps
-	maps[fanoutMapSlots], maps[fanoutMapPaths], maps[fanoutMapLengths], maps[fanoutMapFans] = m.Slots, m.Paths, m.Lengths, m.Fans
-	maps[fanoutMapFanEvents], maps[fanoutMapTraffic], maps[fanoutMapTurns] = m.Events, m.Traffic, m.Turns
-	maps[fanoutMapRetained], maps[fanoutMapCrc] = m.Retained, m.CRC
+	maps[programsMapSlots], maps[programsMapPaths], maps[programsMapLengths], maps[programsMapFans] = m.Slots, m.Paths, m.Lengths, m.Fans
+	maps[programsMapFanEvents], maps[programsMapTraffic], maps[programsMapTurns] = m.Events, m.Traffic, m.Turns
+	maps[programsMapRetained], maps[programsMapCrc] = m.Retained, m.CRC
 	return maps
 }
 
@@ -214,12 +214,12 @@ func (f *FanOut) Span(i int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&f.Slot(i).Span))
 }
 
-// Told returns the word of slot i that says what the source was told last (answers.c).
+// Told returns the word of slot i that says what the source was told last (answers.h).
 func (f *FanOut) Told(i int) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&f.Slot(i).Told))
 }
 
-// Acked returns the word of slot i that says what a path has acknowledged (answers.c).
+// Acked returns the word of slot i that says what a path has acknowledged (answers.h).
 func (f *FanOut) Acked(i, path int) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&f.Slot(i).Acked[path]))
 }
@@ -240,7 +240,7 @@ func (f *FanOut) Retained(i, entry int, psn uint32) []byte {
 	return r.Frame[:min(int(r.Bytes), RetainedBytes)]
 }
 
-// As in fanout.c.
+// As in fanout.h.
 const (
 	WordEpochShift   = 50 // of the epoch in a slot's word
 	packetSlotShift  = 24
@@ -265,7 +265,7 @@ func (f *FanOut) Payload(i int) uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&f.Slot(i).Payload)).Load()
 }
 
-// asks is ASKED of fanout.c.
+// asks is ASKED of fanout.h.
 const asks = 1 << 31
 
 // PutFan makes fan i the set of these ports. One copy of each packet leaves by each entry of ports;
@@ -306,22 +306,23 @@ func (f *FanOut) leaveBy(p *Port) error {
 type FanEvent uint32
 
 const (
-	DisarmedPSN    = FanEvent(fanoutRocastFanEventDISARMED_PSN)    // not the next PSN
-	DisarmedHeader = FanEvent(fanoutRocastFanEventDISARMED_HEADER) // not the headers of a plain packet
-	DisarmedRegion = FanEvent(fanoutRocastFanEventDISARMED_REGION) // a WRITE outside the group's memory, or of length 0
-	DisarmedLimit  = FanEvent(fanoutRocastFanEventDISARMED_LIMIT)  // too far ahead of the slowest receiver
-	DisarmedRace   = FanEvent(fanoutRocastFanEventDISARMED_RACE)   // two CPUs had packets of the group at once
-	DisarmedRetain = FanEvent(fanoutRocastFanEventDISARMED_RETAIN) // the packet is too long to be retained
-	CopyStale      = FanEvent(fanoutRocastFanEventCOPY_STALE)      // the block changed while the copy was on its way
-	CopyMalformed  = FanEvent(fanoutRocastFanEventCOPY_MALFORMED)  // the copy's frame does not match its tag or its path
+	DisarmedPSN    = FanEvent(programsRocastFanEventDISARMED_PSN)    // not the next PSN
+	DisarmedHeader = FanEvent(programsRocastFanEventDISARMED_HEADER) // not the headers of a plain packet
+	DisarmedRegion = FanEvent(programsRocastFanEventDISARMED_REGION) // a WRITE outside the group's memory, or of length 0
+	DisarmedLimit  = FanEvent(programsRocastFanEventDISARMED_LIMIT)  // too far ahead of the slowest receiver
+	DisarmedRace   = FanEvent(programsRocastFanEventDISARMED_RACE)   // two CPUs had packets of the group at once
+	DisarmedRetain = FanEvent(programsRocastFanEventDISARMED_RETAIN) // the packet is too long to be retained
+	DisarmedFan    = FanEvent(programsRocastFanEventDISARMED_FAN)    // the set of ports to which the group sends is not there
+	CopyStale      = FanEvent(programsRocastFanEventCOPY_STALE)      // the block changed while the copy was on its way
+	CopyMalformed  = FanEvent(programsRocastFanEventCOPY_MALFORMED)  // the copy's frame does not match its tag or its path
 
 	// FanEvents is the number of events.
-	FanEvents = int(fanoutRocastFanEventFAN_EVENTS)
+	FanEvents = int(programsRocastFanEventFAN_EVENTS)
 )
 
 var fanEventNames = [FanEvents]string{
 	DisarmedPSN: "disarmed_psn", DisarmedHeader: "disarmed_header", DisarmedRegion: "disarmed_region",
-	DisarmedLimit: "disarmed_limit", DisarmedRace: "disarmed_race", DisarmedRetain: "disarmed_retain",
+	DisarmedLimit: "disarmed_limit", DisarmedRace: "disarmed_race", DisarmedRetain: "disarmed_retain", DisarmedFan: "disarmed_fan",
 	CopyStale: "copy_stale", CopyMalformed: "copy_malformed",
 }
 
@@ -348,7 +349,7 @@ func (f *FanOut) Events() (sum [FanEvents]uint64, err error) {
 
 // Traffic counts the packets that the kernel carried from one port and the copies that it sent
 // there.
-type Traffic = fanoutRocastTraffic
+type Traffic = programsRocastTraffic
 
 // Traffic reads the counters of the port with this number, summed over CPUs.
 func (f *FanOut) Traffic(port uint32) (sum Traffic, err error) {

@@ -61,18 +61,18 @@ func copyProgram(t *testing.T, c *Classifier) *ebpf.Program {
 	var objs struct {
 		Copy *ebpf.Program `ebpf:"rocast_fan_out_test"`
 	}
-	loadPrograms(t, c, 1, &objs)
+	loadSome(t, c, 1, &objs)
 	t.Cleanup(func() { fatal(t, objs.Copy.Close()) })
 	return objs.Copy
 }
 
-// loadPrograms loads programs of fan-out that use the maps of c.
-func loadPrograms(t *testing.T, c *Classifier, mergesAnswers uint32, to any) {
+// loadSome loads programs of fan-out that use the maps of c.
+func loadSome(t *testing.T, c *Classifier, mergesAnswers uint32, to any) {
 	t.Helper()
-	spec, err := loadFanout()
+	spec, err := loadPrograms()
 	fatal(t, err)
-	spec.Maps[fanoutMapRetained].MaxEntries = c.fan.maps.Retained.MaxEntries()
-	fatal(t, spec.Variables[fanoutVarMergesAnswers].Set(mergesAnswers))
+	spec.Maps[programsMapRetained].MaxEntries = c.fan.maps.Retained.MaxEntries()
+	fatal(t, spec.Variables[programsVarMergesAnswers].Set(mergesAnswers))
 	fatal(t, spec.LoadAndAssign(to, &ebpf.CollectionOptions{MapReplacements: c.fan.with(c.sharedMaps())}))
 }
 func fatal(t testing.TB, err error) {
@@ -390,7 +390,7 @@ func TestEverythingElseDisarms(t *testing.T) {
 			f[bth], f[l3+3], f[udp+5] = byte(roce.OpWriteOnly), 20+8+12+12+4, 8+12+12+4
 		}, "disarmed_header"},
 		{"more than the path MTU", roce.OpWriteOnly, func(_ []byte, s *Slot) { s.Mtu = payload - 1 }, "disarmed_header"},
-		{"no fan", roce.OpWriteOnly, func(_ []byte, s *Slot) { s.Fan = 1 }, "disarmed_header"},
+		{"no fan", roce.OpWriteOnly, func(_ []byte, s *Slot) { s.Fan = 1 }, "disarmed_fan"},
 		{"R_Key", roce.OpWriteOnly, set(reth+11, 0x78), "disarmed_region"},
 		{"below the region", roce.OpWriteOnly, set(reth+5, 0), "disarmed_region"},
 		{"beyond the region", roce.OpWriteOnly, func(_ []byte, s *Slot) { s.Regions[0].Length = 24 + payload - 1 }, "disarmed_region"},

@@ -51,7 +51,7 @@ func CheckFree(name string, ifindex int) error {
 	return fmt.Errorf("open port %s: %s", name, describeHolder(name, ifindex))
 }
 
-// classifierName is the name by which the kernel lists the classifier.
+// classifierName is what the names of both programs that classify begin with.
 const classifierName = "rocast_classify"
 
 func attachedProgram(ifindex int) (ebpf.ProgramID, bool) {

@@ -18,14 +18,14 @@ type Match uint8
 
 const (
 	// MatchDstQPN: destination IP and dest QPN.
-	MatchDstQPN = Match(classifierRocastMatchMATCH_DST_QPN)
+	MatchDstQPN = Match(programsRocastMatchMATCH_DST_QPN)
 	// MatchPairQPN: source IP, destination IP and dest QPN.
-	MatchPairQPN = Match(classifierRocastMatchMATCH_PAIR_QPN)
+	MatchPairQPN = Match(programsRocastMatchMATCH_PAIR_QPN)
 	// MatchDst: destination IP alone.
-	MatchDst = Match(classifierRocastMatchMATCH_DST)
+	MatchDst = Match(programsRocastMatchMATCH_DST)
 	// MatchSrc: source IP alone. Only the box sends from this address, so an incoming RoCEv2 frame
 	// from it is dropped.
-	MatchSrc = Match(classifierRocastMatchMATCH_SRC)
+	MatchSrc = Match(programsRocastMatchMATCH_SRC)
 )
 
 func (m Match) String() string {
@@ -69,8 +69,8 @@ func (k Key) String() string {
 }
 
 // encode returns the key in the map's form (struct rocast_key).
-func (k Key) encode() (classifierRocastKey, error) {
-	var key classifierRocastKey
+func (k Key) encode() (programsRocastKey, error) {
+	var key programsRocastKey
 	if k.Match < MatchDstQPN || k.Match > MatchSrc {
 		return key, fmt.Errorf("%s is not a known match", k.Match)
 	}
@@ -88,7 +88,7 @@ func (k Key) encode() (classifierRocastKey, error) {
 	case k.QPN > 0xffffff:
 		return key, fmt.Errorf("QPN 0x%x has more than 24 bits", k.QPN)
 	}
-	key.Qpn, key.Match = k.QPN, classifierRocastMatch(k.Match)
+	key.Qpn, key.Match = k.QPN, programsRocastMatch(k.Match)
 	if k.Match.comparesSrc() {
 		key.Src, key.Ipv6 = k.Src.As16(), ipv6(k.Src)
 	}

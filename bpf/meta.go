@@ -8,7 +8,7 @@ import (
 // MetaBytes is the size of the metadata. It ends where the frame starts.
 const MetaBytes = 16
 
-// metaMagic is MAGIC of classifier.c.
+// metaMagic is MAGIC of classifier.h.
 const metaMagic = 0x726f6361
 
 // Kind says what a frame means to its group.

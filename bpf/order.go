@@ -12,7 +12,7 @@ import (
 
 // checkOrder refuses machines on which the programs may read memory in another order than they
 // say, or find what another program has half written. CPUs other than x86 may read a slot before
-// its word, and a path after it: fanout.c has no barriers for them, nor has classifier.c for those
+// its word, and a path after it: fanout.h has no barriers for them, nor has classifier.h for those
 // that may look up a group before they read the number of changes. A kernel with PREEMPT_RT may let
 // another program run on the same CPU in the middle of one, and both write to the memories that
 // each CPU has.

@@ -122,9 +122,9 @@ func (p *Port) unregister() (err error) {
 }
 
 // entry is the place of the port's entry, whether it is there or not.
-func (p *Port) entry() *classifierRocastPort {
+func (p *Port) entry() *programsRocastPort {
 	ports := &p.c.shared().Ports
-	return (*classifierRocastPort)(unsafe.Pointer(&ports[p.ifindex%len(ports)]))
+	return (*programsRocastPort)(unsafe.Pointer(&ports[p.ifindex%len(ports)]))
 }
 
 // socket is the key of a queue in the map of the sockets.
@@ -175,7 +175,7 @@ func (p *Port) NativeRefused() error { return p.refused }
 // to the kernel then. It is known from the first frame on that arrives. In generic mode there is
 // room.
 func (p *Port) NoRoom() bool {
-	const noRoom = 2 // NO_ROOM of classifier.c
+	const noRoom = 2 // NO_ROOM of classifier.h
 	return p.room() == noRoom
 }
 

@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -163,7 +165,7 @@ func TestInterfaceAlreadyHeld(t *testing.T) {
 	first := openPort(t, c, ifindex, ModeNative)
 	for _, mode := range []AttachMode{ModeAuto, ModeNative, ModeGeneric} {
 		_, err := c.OpenPort(ifindex, 0, mode)
-		if err == nil || !strings.Contains(err.Error(), `XDP program "rocast_classify"`) || !strings.Contains(err.Error(), "bpftool link detach id") {
+		if err == nil || !strings.Contains(err.Error(), `XDP program "rocast_classify_alone"`) || !strings.Contains(err.Error(), "bpftool link detach id") {
 			t.Errorf("%s mode over a bpf_link: %v", mode, err)
 		}
 	}
@@ -228,8 +230,8 @@ func keepCapabilities(t *testing.T, keep ...int) {
 	must(t, "drop capabilities", unix.Capset(&header, &data[0]))
 }
 
-// A daemon needs only these capabilities. Without CAP_SYS_ADMIN the program that holds an interface
-// cannot be named.
+// A daemon needs only these capabilities, also for fan-out and to probe a port. Without
+// CAP_SYS_ADMIN the program that holds an interface cannot be named.
 func TestThreeCapabilitiesSuffice(t *testing.T) {
 	load(t)
 	enterNamespace(t)
@@ -244,20 +246,62 @@ func TestThreeCapabilitiesSuffice(t *testing.T) {
 	if !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "find its owner with: bpftool link show") {
 		t.Errorf("second port: %v", err)
 	}
+	f, err := c.LoadFanOut(testTables(), 0)
+	must(t, "load fan-out", err)
+	must(t, "engage fan-out", c.Engage(f, p))
+	if err := ProbeTransmit(ifindex); err != nil && !errors.Is(err, ErrRefuses) {
+		t.Errorf("probe: %v", err)
+	}
 }
 
-// Without CAP_PERFMON the verifier is stricter, and refuses the classifier on older kernels. Then
-// the error names the capability.
+// Each of the three is needed, and an error names them.
+func TestOneCapabilityLess(t *testing.T) {
+	load(t)
+	enterNamespace(t)
+	ifindex := addVeth(t)
+	three := []int{unix.CAP_BPF, unix.CAP_NET_ADMIN, unix.CAP_PERFMON}
+	for i, missing := range []string{"CAP_BPF", "CAP_NET_ADMIN"} {
+		t.Run(missing, func(t *testing.T) {
+			runtime.LockOSThread() // never unlocked: the thread ends with the test
+			keepCapabilities(t, slices.Delete(slices.Clone(three), i, i+1)...)
+			if _, err := Load(); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), missing) {
+				t.Errorf("load: %v", err)
+			}
+		})
+	}
+	t.Run("CAP_PERFMON", func(t *testing.T) {
+		runtime.LockOSThread()
+		keepCapabilities(t, three[:2]...)
+		if err := ProbeTransmit(ifindex); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "CAP_PERFMON") {
+			t.Errorf("probe: %v", err)
+		}
+	})
+}
+
+// loadWithoutPerfmon is Load where CAP_PERFMON is missing. The verifiers of older kernels refuse
+// the classifier then, and the error names the capability: c is nil.
+func loadWithoutPerfmon(t *testing.T) (c *Classifier) {
+	t.Helper()
+	c, err := Load()
+	switch {
+	case err == nil:
+		t.Cleanup(func() { must(t, "close classifier", c.Close()) })
+	case !errors.Is(err, unix.EACCES) || !strings.Contains(err.Error(), "CAP_PERFMON"):
+		t.Error(err)
+	}
+	return c
+}
+
+// Without CAP_PERFMON the verifier is stricter. Newer kernels take the classifier all the same.
 func TestWithoutPerfmon(t *testing.T) {
 	load(t)
 	enterNamespace(t)
 	ifindex := addVeth(t)
 	keepCapabilities(t, unix.CAP_BPF, unix.CAP_NET_ADMIN)
-	p, err := load(t).OpenPort(ifindex, 0, ModeAuto)
-	if err == nil {
+	if c := loadWithoutPerfmon(t); c != nil {
+		p, err := c.OpenPort(ifindex, 0, ModeAuto)
+		must(t, "open port", err)
 		must(t, "close port", p.Close())
-	} else if !errors.Is(err, unix.EACCES) || !strings.Contains(err.Error(), "CAP_PERFMON") {
-		t.Error(err)
 	}
 }
 
@@ -271,17 +315,21 @@ func TestFanOutThatTheVerifierRefusesIsNotLoaded(t *testing.T) {
 	enterNamespace(t)
 	ifindex := addVeth(t)
 	keepCapabilities(t, unix.CAP_BPF, unix.CAP_NET_ADMIN)
-	c, err := LoadFanOut(testTables(), 0)
+	c := loadWithoutPerfmon(t)
+	if c == nil {
+		return
+	}
+	f, err := c.LoadFanOut(testTables(), 0)
 	if err != nil {
-		if !errors.Is(err, unix.EACCES) || !strings.HasPrefix(err.Error(), "load fan-out: ") {
+		if !errors.Is(err, unix.EACCES) || !strings.HasPrefix(err.Error(), "load fan-out: ") || !strings.Contains(err.Error(), "CAP_PERFMON") {
 			t.Error(err)
 		}
 		return
 	}
+	must(t, "engage fan-out", c.Engage(f))
 	p, err := c.OpenPort(ifindex, 0, ModeAuto)
 	must(t, "open port", err)
 	must(t, "close port", p.Close())
-	must(t, "close classifier", c.Close())
 }
 
 func TestNoSuchInterface(t *testing.T) {

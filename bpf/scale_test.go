@@ -15,11 +15,11 @@ import (
 // loadSmall is load with a map of a few entries.
 func loadSmall(t testing.TB, entries uint32) *Classifier {
 	t.Helper()
-	spec, err := loadClassifier()
+	spec, err := loadPrograms()
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec.Maps[classifierMapGroups].MaxEntries = entries
+	spec.Maps[programsMapGroups].MaxEntries = entries
 	c, err := loadOf(spec)
 	if errors.Is(err, unix.EPERM) {
 		t.Skip("needs CAP_BPF and CAP_NET_ADMIN")

@@ -139,7 +139,7 @@ func put(t testing.TB, c *Classifier, k Key, group uint32) {
 	}
 }
 
-func encoded(t testing.TB, k Key) classifierRocastKey {
+func encoded(t testing.TB, k Key) programsRocastKey {
 	t.Helper()
 	key, err := k.encode()
 	if err != nil {

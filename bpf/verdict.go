@@ -9,42 +9,42 @@ type Verdict uint32
 const (
 	// PassTruncated: the frame (or, of several buffers, the first one) ends before the end of the
 	// BTH.
-	PassTruncated = Verdict(classifierRocastVerdictPASS_TRUNCATED)
+	PassTruncated = Verdict(programsRocastVerdictPASS_TRUNCATED)
 	// PassNotIP: neither IPv4 nor IPv6, behind at most two VLAN tags.
-	PassNotIP = Verdict(classifierRocastVerdictPASS_NOT_IP)
+	PassNotIP = Verdict(programsRocastVerdictPASS_NOT_IP)
 	// PassFragment: an IP fragment, the first included.
-	PassFragment = Verdict(classifierRocastVerdictPASS_FRAGMENT)
+	PassFragment = Verdict(programsRocastVerdictPASS_FRAGMENT)
 	// PassIPOptions: IPv4 options or IPv6 extension headers.
-	PassIPOptions = Verdict(classifierRocastVerdictPASS_IP_OPTIONS)
+	PassIPOptions = Verdict(programsRocastVerdictPASS_IP_OPTIONS)
 	// PassNotUDP: another IP protocol.
-	PassNotUDP = Verdict(classifierRocastVerdictPASS_NOT_UDP)
+	PassNotUDP = Verdict(programsRocastVerdictPASS_NOT_UDP)
 	// PassNotRoCE: a UDP destination port other than 4791.
-	PassNotRoCE = Verdict(classifierRocastVerdictPASS_NOT_ROCE)
+	PassNotRoCE = Verdict(programsRocastVerdictPASS_NOT_ROCE)
 	// PassNoGroup: RoCEv2 that belongs to no group.
-	PassNoGroup = Verdict(classifierRocastVerdictPASS_NO_GROUP)
+	PassNoGroup = Verdict(programsRocastVerdictPASS_NO_GROUP)
 	// PassNoSocket: a group's frame, but the queue on which it arrived has no socket.
-	PassNoSocket = Verdict(classifierRocastVerdictPASS_NO_SOCKET)
+	PassNoSocket = Verdict(programsRocastVerdictPASS_NO_SOCKET)
 	// PassMetaFailed: a group's frame, but the driver leaves no room for metadata in front of it.
-	PassMetaFailed = Verdict(classifierRocastVerdictPASS_META_FAILED)
+	PassMetaFailed = Verdict(programsRocastVerdictPASS_META_FAILED)
 	// DropOwnSource: RoCEv2 from an address that only the box sends from (MatchSrc). A bridge would
 	// deliver it to the source as a merged ACK. No other verdict loses what the frame says.
-	DropOwnSource = Verdict(classifierRocastVerdictDROP_OWN_SOURCE)
+	DropOwnSource = Verdict(programsRocastVerdictDROP_OWN_SOURCE)
 	// DropMerged: the kernel merged a receiver's ACK, and the source does not hear of it yet.
-	DropMerged = Verdict(classifierRocastVerdictDROP_MERGED)
+	DropMerged = Verdict(programsRocastVerdictDROP_MERGED)
 	// RedirectData, RedirectFeedback, RedirectCNP, RedirectCM: redirected to the queue's socket as
 	// a frame of that [Kind].
-	RedirectData     = Verdict(classifierRocastVerdictREDIRECT_DATA)
-	RedirectFeedback = Verdict(classifierRocastVerdictREDIRECT_FEEDBACK)
-	RedirectCNP      = Verdict(classifierRocastVerdictREDIRECT_CNP)
-	RedirectCM       = Verdict(classifierRocastVerdictREDIRECT_CM)
+	RedirectData     = Verdict(programsRocastVerdictREDIRECT_DATA)
+	RedirectFeedback = Verdict(programsRocastVerdictREDIRECT_FEEDBACK)
+	RedirectCNP      = Verdict(programsRocastVerdictREDIRECT_CNP)
+	RedirectCM       = Verdict(programsRocastVerdictREDIRECT_CM)
 
 	// RedirectFanOut: the kernel sent the frame to every path of its group.
-	RedirectFanOut = Verdict(classifierRocastVerdictREDIRECT_FAN_OUT)
+	RedirectFanOut = Verdict(programsRocastVerdictREDIRECT_FAN_OUT)
 	// RedirectMerged: the kernel merged a receiver's ACK and made it the ACK to the source.
-	RedirectMerged = Verdict(classifierRocastVerdictREDIRECT_MERGED)
+	RedirectMerged = Verdict(programsRocastVerdictREDIRECT_MERGED)
 
 	// Verdicts is the number of verdicts.
-	Verdicts = int(classifierRocastVerdictVERDICTS)
+	Verdicts = int(programsRocastVerdictVERDICTS)
 )
 
 // The names are labels of metrics and must not change.

@@ -15,7 +15,7 @@ const (
 )
 
 // Classify is the classifier of ports without an XDP program, the in-memory twins. It gives a frame
-// the same result as bpf/classifier.c with the same keys. Group and kind are those of a frame with
+// the same result as bpf/classifier.h with the same keys. Group and kind are those of a frame with
 // class ToGroup.
 func Classify(t *mft.Table, head []byte) (mft.GroupID, Kind, Class) {
 	var v roce.View

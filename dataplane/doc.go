@@ -51,7 +51,7 @@
 //     kernel shares, and arms the group. The number doubles up to 4096 each time the kernel had
 //     to give the group back soon. Where a receiver has acknowledged nothing that the kernel
 //     sent, a driver may drop what XDP redirects: the number becomes 4096, then 65536, then 2^20.
-//   - The kernel (bpf/fanout.c) takes a packet only if one compare-and-swap of the group's word
+//   - The kernel (bpf/fanout.h) takes a packet only if one compare-and-swap of the group's word
 //     moves the PSN by one. A resent packet, a READ, another P_Key, a frame of several buffers:
 //     the group is disarmed, counted as fan-out-disarmed, and the packet goes to the core. What
 //     is not from the group's source goes to the core too, and the kernel keeps the group.
@@ -65,7 +65,7 @@
 //     their way carry its epoch and are dropped. The kernel compares the epoch last, which relies
 //     on the order in which x86 reads memory; on another CPU and with PREEMPT_RT the kernel
 //     carries nothing.
-//   - Plain ACKs are merged by the kernel (bpf/answers.c, feedback/answered.go). It checks an ACK
+//   - Plain ACKs are merged by the kernel (bpf/answers.h, feedback/answered.go). It checks an ACK
 //     as the core would, with its ICRC. When the lowest place rises, the frame of that ACK
 //     becomes the ACK to the source, with the lowest PSN and the lowest MSN; other ACKs are
 //     dropped. The core ends the merging before each event of the group, so it knows at least as

@@ -7,7 +7,7 @@ import (
 )
 
 // FanOut is an engine in front of the worker that sends the plain packets of groups to all their
-// paths by itself: the kernel (bpf/fanout.c), or its twin in tests. The core arms each group on its
+// paths by itself: the kernel (bpf/fanout.h), or its twin in tests. The core arms each group on its
 // own. Only the core decides: a packet that is not exactly the expected one disarms the group, and
 // goes to the core like a packet of a group that was never armed.
 //

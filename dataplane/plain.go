@@ -17,7 +17,7 @@ const (
 	NotOfSource // the engine keeps the group
 )
 
-// The names are those of the counters of the kernel's engine (rocast_fan_event in bpf/fanout.c).
+// The names are those of the counters of the kernel's engine (rocast_fan_event in bpf/fanout.h).
 var notPlainNames = [...]string{
 	NotNextPSN: "fan-out-disarmed_psn", NotItsHeaders: "fan-out-disarmed_header",
 	NotItsMemory: "fan-out-disarmed_region", BeyondLimit: "fan-out-disarmed_limit",

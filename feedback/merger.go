@@ -1,7 +1,7 @@
 package feedback
 
 // Merger is what an engine does with the plain ACKs of a group that MayMerge. The kernel's engine
-// is bpf/answers.c; tests and proofs use this one.
+// is bpf/answers.h; tests and proofs use this one.
 type Merger struct {
 	At   []Place // of each path that counts
 	Told Place   // what the source was told last

@@ -15,7 +15,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// fanOut implements dataplane.FanOut by the kernel's fan-out (bpf/fanout.c). The place of a group
+// fanOut implements dataplane.FanOut by the kernel's fan-out (bpf/fanout.h). The place of a group
 // follows from the group's slot in the table, so that workers need no common list of places.
 type fanOut struct {
 	kernel *bpf.FanOut
@@ -456,7 +456,7 @@ func (f *fanOut) Limit(id mft.GroupID, psn roce.PSN) { f.kernel.Limit(place(id))
 
 func (f *fanOut) word(i int) *atomic.Uint64 { return f.kernel.Word(i) }
 
-// The bits of a slot's word: see bpf/fanout.c.
+// The bits of a slot's word: see bpf/fanout.h.
 const (
 	wordMessagesShift = 24
 	wordInside        = 1 << 48
@@ -550,10 +550,10 @@ func words(b [16]byte) (w [4]uint32) {
 	return w
 }
 
-// pcpShift is where a TCI has its priority (PCP_MASK in bpf/classifier.c).
+// pcpShift is where a TCI has its priority (PCP_MASK in bpf/classifier.h).
 const pcpShift = 5
 
-// keeps is which tags have the priority of the packet (enum rocast_keeps in bpf/fanout.c).
+// keeps is which tags have the priority of the packet (enum rocast_keeps in bpf/fanout.h).
 func keeps(p roce.TagPriority) uint8 {
 	outer, inner := p.Keeps()
 	return bit(outer) | bit(inner)<<1

@@ -52,7 +52,7 @@ func (q *queue) put(fragments int, marked bool) {
 	q.frames = append(q.frames, descs)
 }
 
-// mark returns the metadata that bpf/classifier.c writes in front of a frame.
+// mark returns the metadata that bpf/classifier.h writes in front of a frame.
 func mark(group uint32, kind bpf.Kind) []byte {
 	b := make([]byte, bpf.MetaBytes)
 	binary.LittleEndian.PutUint32(b, 0x726f6361)

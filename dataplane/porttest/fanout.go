@@ -10,7 +10,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// FanOut is the twin of the kernel's fan-out (bpf/fanout.c) in Go: frames are shown to Carry before
+// FanOut is the twin of the kernel's fan-out (bpf/fanout.h) in Go: frames are shown to Carry before
 // a core sees them.
 type FanOut struct {
 	// Places bounds the groups that are armed at one time.

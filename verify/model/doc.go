@@ -13,7 +13,7 @@
 // other events may happen at any time. Only the timeout of the source waits until nothing else can
 // happen, because that timeout is the slowest event.
 //
-// In some worlds an engine stands in front of the merging, as bpf/fanout.c does (fanout.go): while
+// In some worlds an engine stands in front of the merging, as bpf/fanout.h does (fanout.go): while
 // the group is plain, the switch may hand it over at any time, and the engine carries packets that
 // the merging hears of with the next event, or later than the event that ends the engine's turn.
 //

@@ -1,15 +1,13 @@
-// SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause)
-//go:build ignore
-
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause) */
 /*
- * The classifier finds the frames of the groups. It writes what it found in front of such a frame
- * and redirects the frame to the AF_XDP socket of its queue. It changes no byte of a frame. A frame
- * that is not a group's, or that cannot be redirected, goes to the kernel unchanged. It drops only
- * RoCEv2 frames, fragments and packets with IP options from an address that only the box sends
- * from, and with fanout.c the ACKs that are merged (answers.c). The classifier reads headers, not
- * lengths: user space checks whether the frame is a valid RoCEv2 packet (UDP length, padding, ICRC,
- * PSN).
+ * How the frames of the groups are found: what is read of a frame, where its group is looked up,
+ * and how it goes to the AF_XDP socket of its queue with what was found in front of it. This part
+ * changes no byte of a frame. It reads headers, not lengths: user space checks whether the frame is
+ * a valid RoCEv2 packet (UDP length, padding, ICRC, PSN).
  */
+#ifndef ROCAST_CLASSIFIER_H
+#define ROCAST_CLASSIFIER_H
+
 #include "xdp.h"
 
 enum {
@@ -109,7 +107,7 @@ struct rocast_port {
 	__u32 redirected; /* a frame was redirected to a socket since user space wrote 0 */
 };
 
-/* What user space and the programs of all objects share. */
+/* What user space and all programs share. */
 struct rocast_common {
 	/*
 	 * The number of changes of groups, which user space writes after each change. 0: it does
@@ -161,13 +159,13 @@ enum rocast_verdict {
 	PASS_NO_SOCKET,
 	PASS_META_FAILED,
 	DROP_OWN_SOURCE,
-	DROP_MERGED, /* an ACK that the kernel merged, and that the source does not hear of yet: answers.c */
+	DROP_MERGED, /* an ACK that the kernel merged, and that the source does not hear of yet: answers.h */
 	REDIRECT_DATA,
 	REDIRECT_FEEDBACK,
 	REDIRECT_CNP,
 	REDIRECT_CM,
-	REDIRECT_FAN_OUT, /* sent to every path by the kernel: fanout.c */
-	REDIRECT_MERGED, /* an ACK that the kernel merged, and that became the ACK to the source: answers.c */
+	REDIRECT_FAN_OUT, /* sent to every path by the kernel: fanout.h */
+	REDIRECT_MERGED, /* an ACK that the kernel merged, and that became the ACK to the source: answers.h */
 	VERDICTS,
 };
 
@@ -470,49 +468,4 @@ static __always_inline int could_be_forged(int step)
 	return step == PASS_NO_GROUP || step == PASS_FRAGMENT || step == PASS_IP_OPTIONS;
 }
 
-#ifdef ROCAST_FANOUT
-static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f, const struct rocast_port *port);
-#else
-static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f, const struct rocast_port *port)
-{
-	return FOUND;
-}
 #endif
-
-static __always_inline int classify(struct xdp_md *ctx, struct rocast_port *port)
-{
-	struct frame f = {
-		.cursor = (void *)(long)ctx->data,
-		.end = (void *)(long)ctx->data_end,
-		.meta.magic = MAGIC,
-	};
-	int step;
-
-	if ((step = read_ethernet(&f)) != FOUND ||
-	    (step = read_ip(&f)) != FOUND ||
-	    (step = read_roce(&f)) != FOUND ||
-	    (step = find_group(&f)) != FOUND ||
-	    (step = fan_out(ctx, &f, port)) != FOUND ||
-	    (step = redirect(ctx, &f, port)) != FOUND)
-		return could_be_forged(step) && look_up(&f, MATCH_SRC) ? DROP_OWN_SOURCE : step;
-	return REDIRECT_DATA - KIND_DATA + f.meta.kind;
-}
-
-SEC("xdp.frags")
-int rocast_classify(struct xdp_md *ctx)
-{
-	struct rocast_port *port = port_of(ctx->ingress_ifindex);
-	__u32 verdict;
-	__u64 *frames;
-
-	find_room(ctx, port);
-	verdict = classify(ctx, port);
-	frames = bpf_map_lookup_elem(&counters, &verdict);
-	if (frames)
-		(*frames)++;
-	if (verdict == DROP_OWN_SOURCE || verdict == DROP_MERGED)
-		return XDP_DROP;
-	return verdict >= REDIRECT_DATA ? XDP_REDIRECT : XDP_PASS;
-}
-
-char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,9 +1,7 @@
-// SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause)
-//go:build ignore
-
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause) */
 /*
  * The answers of a group that the kernel carries. User space lets this program merge the plain ACKs
- * of the receivers while the group is plain and all of its receivers count. The program moves the
+ * of the receivers while the group is plain and all of its receivers count. This part moves the
  * receiver's entry of rocast_slot.acked. If the lowest entry has moved, the frame becomes the ACK
  * that tells the source. Every other answer goes to user space, which takes the merging back before
  * it handles the answer.
@@ -15,6 +13,11 @@
  *	0       24      48  49     50      64
  *	| PSN   | MSN   |   | open | epoch |
  */
+#ifndef ROCAST_ANSWERS_H
+#define ROCAST_ANSWERS_H
+
+#include "fanout.h"
+
 #define WORD_OPEN WORD_ARMED
 
 enum {
@@ -280,3 +283,5 @@ static __always_inline int take_answer(struct xdp_md *ctx, const struct frame *f
 		return slot->ipv6 ? merge(ctx, f, slot, index, word, number, sizeof(struct ipv6hdr)) : FOUND;
 	return slot->ipv6 ? FOUND : merge(ctx, f, slot, index, word, number, sizeof(struct iphdr));
 }
+
+#endif
