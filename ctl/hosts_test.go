@@ -294,14 +294,14 @@ func TestGroupsThatNobodyHasConfirmedAreNoProblem(t *testing.T) {
 		}
 	}
 	expect(true, true, 2, "")
-	w.groups["a1"].problem = "a cause"
+	w.edit("a1", func(g *group) { g.problem = "a cause" })
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Reason: "no route"}})
 	w.hopsChanged([]netip.Addr{addr("10.77.0.3")})
 	expect(true, true, 2, "")
 	if s := w.Status(); fmt.Sprint(s.Groups) != "map[degraded:0 failed:0 ready:0 waiting:0]" {
 		t.Errorf("%v", s.Groups)
 	}
-	w.groups["a1"].problem = ""
+	w.edit("a1", func(g *group) { g.problem = "" })
 	if _, err := h.ready(t, "g1", "10.77.0.2", "receiver"); err != nil {
 		t.Fatal(err)
 	}
