@@ -52,29 +52,43 @@ func (c *Controller) confirm(name string, ready *api.Confirmation) (*group, erro
 	if err := checkQP(g.wanted, m, *ready); err != nil {
 		return nil, err
 	}
-	if g.past.Confirm(m.ID()) {
-		c.confirmed(g, m, fmt.Sprintf("its QP %d is in state %s", m.QPN, strings.ToUpper(ready.State)))
-		c.keepChronicle(g)
+	before := g.past.Share()
+	if !g.past.Confirm(m.ID()) {
+		return g, nil
 	}
+	// Who sees the confirmation sends: after a crash it must be there.
+	if err := c.saveChronicle(g); err != nil {
+		g.past = before
+		return nil, fmt.Errorf("the confirmation of QP %d of %v cannot be stored, so it does not count (%w); repair the cause and confirm again", m.QPN, m.IP, err)
+	}
+	c.confirmed(g, m, fmt.Sprintf("its QP %d is in state %s", m.QPN, strings.ToUpper(ready.State)))
 	return g, nil
 }
 
 // confirmedAbove records the confirmations of receivers that came at a box above.
 func (c *Controller) confirmedAbove(g *group, ids []api.MemberID) {
-	changed := false
 	if g.wanted == nil { // what was stored of it cannot be read
 		return
 	}
+	before := g.past.Share()
+	var news []*groupfile.Member
 	for _, named := range ids {
 		i := g.wanted.Receiver(groupfile.ID{IP: addrOf(named.IP), RemoteQPN: roce.QPN(named.RemoteQPN)})
 		if i < 0 || !g.past.Confirm(g.wanted.Receivers[i].ID()) {
 			continue
 		}
-		changed = true
-		c.confirmed(g, &g.wanted.Receivers[i], fmt.Sprintf("box %s says so", g.branch.Upper))
+		news = append(news, &g.wanted.Receivers[i])
 	}
-	if changed {
-		c.keepChronicle(g)
+	if len(news) == 0 {
+		return
+	}
+	if err := c.saveChronicle(g); err != nil {
+		g.past = before
+		c.Log.Error("could not store that members have confirmed; the box above says so again", zap.String("group", g.name), zap.Error(err))
+		return
+	}
+	for _, m := range news {
+		c.confirmed(g, m, fmt.Sprintf("box %s says so", g.branch.Upper))
 	}
 }
 

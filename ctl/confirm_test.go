@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -154,4 +156,72 @@ func TestConfirmationsBehindABox(t *testing.T) {
 	if g, _ := b1.Group("g1"); !g.ClearToSend {
 		t.Errorf("%+v", g.GroupSummary)
 	}
+}
+
+// blockState lets nothing be stored of the members of g1, until the returned function is called.
+func (w *world) blockState(t *testing.T) (free func()) {
+	t.Helper()
+	inTheWay := filepath.Join(w.dir, "groups", ".g1.state.new")
+	if err := os.MkdirAll(filepath.Join(inTheWay, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		if err := os.RemoveAll(inTheWay); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A source sends as soon as it sees that all have confirmed. A crash must not take that back.
+func TestAConfirmationThatCannotBeStoredDoesNotCount(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, confirming)
+	w.happened()
+	free := w.blockState(t)
+	const request = `{"ip": "10.77.0.3", "qpn": 19, "state": "RTR"}`
+	_, err := w.Confirm("g1", []byte(request))
+	const begins, ends = "the confirmation of QP 19 of 10.77.0.3 cannot be stored, so it does not count (keep the state of group g1: ", "; repair the cause and confirm again"
+	if err == nil || !strings.HasPrefix(err.Error(), begins) || !strings.HasSuffix(err.Error(), ends) {
+		t.Error(err)
+	}
+	if g := w.group(t); g.ClearToSend || g.Members[2].Reason != unconfirmed {
+		t.Errorf("%+v", g)
+	}
+	w.expectEvents(t)
+	free()
+	if g := w.confirm(t, request); !g.ClearToSend {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	w.expectEvents(t, "member-confirmed g1 10.77.0.3: its QP 19 is in state RTR")
+	w = w.restart(t, false)
+	if g := w.group(t); !g.ClearToSend {
+		t.Errorf("after a crash: %+v", g.GroupSummary)
+	}
+}
+
+// The box above says it again until it is stored.
+func TestAConfirmationFromAboveThatCannotBeStoredDoesNotCount(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	f.create(strings.Replace(groupFile("10.2.0.1"), "{ip: 10.2.0.1,", "{confirm: true, ip: 10.2.0.1,", 1))
+	m := b2.groups["g1"].wanted.Receivers[0]
+	free := b2.blockState(t)
+	b2.happened()
+	if _, err := b1.Confirm("g1", fmt.Appendf(nil, `{"ip": "10.2.0.1", "qpn": %d, "state": "RTR"}`, m.QPN)); err != nil {
+		t.Fatal(err)
+	}
+	f.tendAll(time.Now())
+	if g, _ := b2.Group("g1"); g.ClearToSend {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	b2.expectEvents(t)
+	free()
+	b1.due("g1")
+	f.tendAll(time.Now())
+	if g, _ := b1.Group("g1"); !g.ClearToSend {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	b2.expectEvents(t, "member-confirmed g1 10.2.0.1: box b1 says so")
 }

@@ -249,7 +249,7 @@ func TestGroupsOfOperatorsComeFirst(t *testing.T) {
 	w.create(t, g1)
 	w.create(t, anotherGroup("g2", 101))
 	w.edit("a1", func(g *group) { g.past.Confirm(g.wanted.Receivers[0].ID()) })
-	w.groups["a1"].treeProblem = "a box is missing"
+	w.edit("a1", func(g *group) { g.treeProblem = "a box is missing" })
 	if s := w.Status(); !s.Ready || s.Healthy || len(s.Problems) != 1 || s.Problems[0].Blocks || s.Problems[0].Name != "a1" {
 		t.Errorf("%+v", s)
 	}
