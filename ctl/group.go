@@ -22,6 +22,7 @@ type group struct {
 	marked      bool   // etcd knows that
 	marking     bool   // etcd is being told
 	unsure      bool   // a turn may be stored that has not begun
+	notRenewed  bool   // the running turn could not be stored again, and the log says so
 	tableEnd    int64  // how many bytes of the table are stored
 	held        map[address.Place]bool
 	pace        *pace

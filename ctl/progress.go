@@ -105,6 +105,7 @@ func (c *Controller) lookAt(name string, now time.Time) (silent []netip.Addr) {
 	if state, ok := c.Switch.GroupState(g.id); ok {
 		c.hear() // a source that has switched is known only now
 		c.settleTurn(g)
+		g.renewTurn(c, state.Snapshot)
 		c.lookAtSenders(now, g, state)
 		silent = g.silentHosts(now, state)
 		g.found.history, g.found.in = g.found.since(now, g.id, state.Traffic.Sent), g.id

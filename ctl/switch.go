@@ -34,6 +34,7 @@ type Switch interface {
 	GroupState(mft.GroupID) (dataplane.GroupState, bool)
 	NextTurn(mft.GroupID) (mft.Turn, bool)
 	BeginTurn(id mft.GroupID, granted bool)
+	RunningTurn(mft.GroupID) (mft.Turn, bool)
 	Counters() []dataplane.Counter
 	// Verdicts returns the counters of the classifier, which are among Counters. It asks no worker.
 	Verdicts() []dataplane.Counter

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/store"
+	"github.com/rocast/rocast/feedback"
 )
 
 // takeTurn stores the turn that a member waits for, and lets it begin. A crash behind the first
@@ -66,6 +67,44 @@ func (c *Controller) settleTurn(g *group) {
 	if _, waits := c.Switch.NextTurn(g.id); !waits && c.saveChronicle(g) == nil {
 		g.unsure = false
 	}
+}
+
+// renewAfter is after how many packets of its turn it is stored where the source is. A restart asks
+// the receivers by a packet at the begin of the stored turn, and they take it for an old one up to
+// 2^23 packets later. A look at the progress comes often enough for any link.
+const renewAfter = 1 << 20
+
+// renewTurn stores the running turn again, if the source has come far since it was stored. No
+// packet waits for that. If it cannot be stored, what was stored before is still true, and the next
+// look tries again.
+func (g *group) renewTurn(c *Controller, s feedback.Snapshot) {
+	ahead := s.Merged.Sub(g.past.From(g.file))
+	if near := ahead < renewAfter && ahead >= -feedback.Window; !s.Started || near || g.unsure || c.closed {
+		return
+	}
+	before := g.past.Turn
+	if !g.renew(c) {
+		return
+	}
+	c.lookAround(g) // as in takeTurn
+	err := c.saveChronicle(g)
+	if err != nil {
+		g.past.Renew(before)
+	}
+	if err != nil && !g.notRenewed {
+		c.Log.Error("could not store how far a group has come; rocastd tries again every 250 ms. After a crash no other member may become the source",
+			zap.String("group", g.name), zap.Error(err))
+	}
+	g.notRenewed = err != nil
+}
+
+// renew takes the running turn into the chronicle, if it is known where all receivers are.
+func (g *group) renew(c *Controller) bool {
+	turn, ok := c.Switch.RunningTurn(g.id)
+	if ok && g.kept {
+		g.past.Renew(&turn)
+	}
+	return ok && g.kept
 }
 
 // markSwitches says in etcd that the source of a group switches, before it does so for the first

@@ -14,6 +14,7 @@ import (
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab/etcd"
 	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
 )
 
 // turnOfB is the turn of 10.77.0.2 in a group of bothG1.
@@ -218,6 +219,109 @@ func TestAMemberJoinsInATurn(t *testing.T) {
 	w.takes(t, next)
 	w = w.restart(t, false)
 	if m := w.sw.Table().Group(w.groups["g1"].id).Turn.Member(m.QP); m == nil || m.Expects != 400 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// A turn is stored again when it has gone on by 2^20 packets, also the first source's. Then a
+// restart begins there, and no other member has been the source because of that.
+func TestALongTurnIsStoredAgain(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, bothG1)
+	id := w.groups["g1"].id
+	stored := func() string {
+		text, _ := os.ReadFile(filepath.Join(w.dir, "groups", "g1.state"))
+		return string(text)
+	}
+	at := func(merged roce.PSN, next roce.PSN) {
+		turn := turnOfB
+		turn.Source, turn.First = mft.QP{}, mft.Sender{NextPSN: next}
+		w.sw.Runs(id, turn)
+		w.sw.Merge(id, merged)
+		w.lookAtProgress("g1", time.Now())
+	}
+	first := w.groups["g1"].file.Source.FirstPSN
+	for _, near := range []int32{-1, -(1 << 20), renewAfter - 1} {
+		if at(first.Add(near), 77); strings.Contains(stored(), `"turn"`) {
+			t.Errorf("stored with %d packets acknowledged: %s", near, stored())
+		}
+	}
+	w.sw.Part(id, "10.77.0.3", feedback.PartGone)
+	at(first.Add(renewAfter), first.Add(renewAfter+1))
+	if text := stored(); !strings.Contains(text, `"turn"`) || strings.Contains(text, `"sourceSwitched": true`) || !strings.Contains(text, `"evicted"`) {
+		t.Errorf("stored %s", text)
+	}
+	before := stored()
+	at(first.Add(2*renewAfter), first.Add(2*renewAfter))
+	if stored() != before {
+		t.Errorf("it is stored again after %d packets: %s", renewAfter-1, stored())
+	}
+	at(first.Add(1<<23+3*renewAfter), first.Add(3*renewAfter)) // many packets between two looks
+	if stored() == before {
+		t.Error("it is not stored again")
+	}
+
+	const message = "could not store how far a group has come; rocastd tries again every 250 ms. After a crash no other member may become the source"
+	groups := filepath.Join(w.dir, "groups")
+	for range 2 {
+		if err := os.Rename(groups, groups+"-away"); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			at(first.Add(5*renewAfter), first.Add(5*renewAfter))
+		}
+		if err := os.Rename(groups+"-away", groups); err != nil {
+			t.Fatal(err)
+		}
+		if from := w.groups["g1"].past.From(w.groups["g1"].file); from != first.Add(3*renewAfter) && from != first.Add(5*renewAfter) || w.logs.FilterMessage(message).Len() != 1 {
+			t.Errorf("from %d; %v", from, w.logs.All())
+		}
+		at(first.Add(5*renewAfter), first.Add(5*renewAfter))
+	}
+
+	w = w.restart(t, false)
+	if g := w.sw.Table().Group(w.groups["g1"].id); g.Turn == nil || g.Turn.First.NextPSN != first.Add(5*renewAfter) || g.Turn.Source != (mft.QP{}) {
+		t.Errorf("%+v", g.Turn)
+	}
+	if m := w.part(t, "10.77.0.2"); m.Part == api.PartSource {
+		t.Errorf("b is shown as %+v", m)
+	}
+}
+
+// While it is not known where the receivers are, what was stored before stays. So it does in a
+// group that ends with the daemon.
+func TestATurnIsNotStoredAgainWhileReceiversAreUnknown(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, bothG1)
+	w.takes(t, turnOfB)
+	g := w.groups["g1"]
+	w.sw.Merge(g.id, turnOfB.Members[1].NextPSN.Add(renewAfter))
+	w.lookAtProgress("g1", time.Now())
+	if from := g.past.From(g.file); from != 2000 {
+		t.Errorf("from %d", from)
+	}
+	g.kept = false
+	w.sw.Runs(g.id, mft.Turn{First: mft.Sender{NextPSN: 9}})
+	w.lookAtProgress("g1", time.Now())
+	if from := g.past.From(g.file); from != 2000 {
+		t.Errorf("from %d", from)
+	}
+}
+
+// Who joins in a turn is stored with how many messages came before, which the record does not know.
+func TestWhoJoinsInATurnIsStoredWithIt(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, bothG1)
+	w.takes(t, turnOfB)
+	without := strings.Replace(bothG1, "  - {ip: 10.77.0.3, qpn: 19, psn: 7}\n", "", 1)
+	w.update(t, without)
+	w.update(t, without+"  - {ip: 10.77.0.3, qpn: 20, psn: 300}\n")
+	now := turnOfB
+	now.Members = append(now.Members[:2:2], mft.Standing{QP: mft.QP{IP: addr("10.77.0.3"), RemoteQPN: 1}, Expects: 300, Messages: 5})
+	w.sw.Runs(w.groups["g1"].id, now)
+	w.news(feedback.NoteJoined, "10.77.0.3", 1, 2010)
+	w = w.restart(t, false)
+	if m := w.sw.Table().Group(w.groups["g1"].id).Turn.Member(now.Members[2].QP); m == nil || m.Messages != 5 || m.Expects != 300 {
 		t.Errorf("%+v", m)
 	}
 }

@@ -271,6 +271,39 @@ func (st *state) turnOf(next int) mft.Turn {
 	return t
 }
 
+// soFar returns the running turn from where every path has got to that takes part: a restart
+// that begins there knows all offsets, and is near the receivers however many packets the turn has.
+// ok is false while it is unknown what a path has, and where no other member sends.
+func (st *state) soFar() (t mft.Turn, ok bool) {
+	if st.turns == nil || st.active == departed || st.claimant.held {
+		return t, false
+	}
+	lowest := -1
+	for i := range st.turns {
+		switch st.merge.Part(i) {
+		case feedback.PartUnknown:
+			return t, false
+		case feedback.PartActive:
+			if lowest < 0 || st.merge.Acked(i).Before(st.merge.Acked(lowest)) {
+				lowest = i
+			}
+		}
+	}
+	if lowest < 0 {
+		return t, false
+	}
+	next, messages := st.merge.Acked(lowest).Next(), st.merge.MSN(lowest)
+	t = st.turnOf(st.active)
+	from := t.Sender()
+	from.NextPSN, from.Messages = next, messages
+	for i := range st.turns {
+		if m := t.Member(st.group.Paths[i].QP()); m != nil && i != st.active {
+			m.Expects, m.Messages = next.Add(st.offsets[i].deltaPSN), messages.Add(-st.offsets[i].deltaMSN)
+		}
+	}
+	return t, true
+}
+
 // recall lets a new state begin with a turn, and returns where its source is.
 func (st *state) recall(t *mft.Turn) mft.Sender {
 	if st.turns == nil {
@@ -356,6 +389,17 @@ func (w *Worker) replay() {
 // the turn before is acknowledged. Until BeginTurn, nothing new of the source is forwarded.
 func (s *Switch) NextTurn(id mft.GroupID) (t mft.Turn, ok bool) {
 	s.ofOwner(id, func(w *Worker) { t, ok = w.core.NextTurn(w.now(), id, &w.out) })
+	return t, ok
+}
+
+// RunningTurn returns the turn of the group's source from where every receiver has got to, or false
+// while that is not known, or if no other member may be the source.
+func (s *Switch) RunningTurn(id mft.GroupID) (t mft.Turn, ok bool) {
+	s.ofOwner(id, func(w *Worker) {
+		if st := w.core.stateOf(id); st != nil {
+			t, ok = st.soFar()
+		}
+	})
 	return t, ok
 }
 

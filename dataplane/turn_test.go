@@ -3,6 +3,7 @@ package dataplane_test
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -703,4 +704,160 @@ func TestTheBoxAsksAgain(t *testing.T) {
 	k.now += onItsWay
 	k.Poll()
 	silent(t, k.Net)
+}
+
+// far is more packets than a question may lie behind what a receiver expects: beyond 2^23 the
+// receiver takes it for a packet that is ahead.
+const far = 1<<23 + 1000
+
+// carries lets b's turn, which is running, be so many packets long. A switch that begins with a
+// turn that far on stands for one that carried them.
+func (k *keeper) carries(packets int32) {
+	k.t.Helper()
+	at := *k.stored
+	at.Members = slices.Clone(at.Members)
+	from := at.Sender()
+	from.NextPSN = from.NextPSN.Add(packets)
+	for i := range at.Members {
+		if m := &at.Members[i]; m.QP != at.Source {
+			m.Expects = m.Expects.Add(packets)
+		}
+	}
+	for host, m := range k.members {
+		if source := k.group.FindPath(host, groupQPN); source >= 0 && k.group.Paths[source].QP() == at.Source {
+			m.sends = m.sends.Add(packets)
+		} else {
+			m.expects = m.expects.Add(packets)
+		}
+	}
+	stored := k.stored
+	k.stored = &at
+	k.crash()
+	k.stored = stored
+}
+
+// renews stores the running turn again, as control does.
+func (k *keeper) renews() {
+	k.t.Helper()
+	turn, ok := k.Switch.RunningTurn(k.group.ID)
+	if !ok {
+		k.t.Fatal("it is not known where the receivers are")
+	}
+	k.stored = &turn
+}
+
+// The source's turn has more than 2^23 packets when the box crashes, and another member is to be
+// the source. That works if the turn was stored again on the way, and for the first source too.
+func TestALongTurnIsStoredAgain(t *testing.T) {
+	for _, renewed := range []bool{true, false} {
+		k := newKeeper(t, both(1, ipB, 500), both(2, ipC, 70), receiver(3, ipD))
+		k.message(ipA)
+		k.posts(ipB, 2)
+		k.store()
+		k.Switch.BeginTurn(k.group.ID, true)
+		k.gets(ipB, 2)
+		k.carries(far)
+		k.posts(ipB, 1)
+		k.gets(ipB, 1)
+		if renewed {
+			k.renews()
+		}
+		k.posts(ipB, 1)
+		k.gets(ipB, 1)
+		k.crash()
+		k.posts(ipC, 1)
+		if !renewed {
+			k.now += onItsWay
+			k.Poll()
+			for _, frame := range k.Ports[portOf[ipD]].Take() {
+				if ahead := decode(t, frame).PSN.Sub(k.members[ipD].expects); ahead < 0 {
+					t.Errorf("d takes a question for an old packet, %d behind: the test shows nothing", -ahead)
+				}
+			}
+			continue
+		}
+		k.isTold()
+		k.store()
+		k.Switch.BeginTurn(k.group.ID, true)
+		k.gets(ipC, 1)
+		k.takesTurn(ipA, rand.New(rand.NewPCG(1, 1)))
+		k.renews() // that of the first source, which only sends
+		if k.stored.Source != (mft.QP{}) || k.stored.First.NextPSN != k.members[ipA].sends || k.stored.First.Messages != k.members[ipA].sent {
+			t.Errorf("stored %+v, and the source is at %+v", k.stored, k.members[ipA])
+		}
+		k.crash()
+		k.posts(ipB, 1)
+		k.isTold()
+		k.store()
+		k.Switch.BeginTurn(k.group.ID, true)
+		k.gets(ipB, 1)
+	}
+}
+
+// The turn is stored from where the slowest receiver is, and not while it is unknown where one is,
+// or while control stores another turn.
+func TestATurnIsRenewedFromTheSlowestReceiver(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC), receiver(3, ipD))
+	k.message(ipA)
+	k.posts(ipA, 1)
+	for _, host := range []netip.Addr{ipB, ipC, ipD} {
+		heard(t, k.Net, host, roce.OpWriteOnly)
+	}
+	c, d := k.members[ipC].expects, k.members[ipD].expects
+	k.answer(ipB)
+	k.answer(ipD)
+	k.renews()
+	for host, expects := range map[netip.Addr]roce.PSN{ipC: c, ipD: d} {
+		m := k.stored.Member(mft.QP{IP: host, RemoteQPN: groupQPN})
+		if m == nil || m.Expects != expects || m.Messages != 1 {
+			t.Errorf("%v is stored as %+v, and c expects %d", host, m, expects)
+		}
+	}
+	if k.stored.First.NextPSN != k.members[ipA].sends || k.stored.First.Messages != 1 {
+		t.Errorf("a is stored at %+v", k.stored.First)
+	}
+	k.answer(ipC)
+	k.members[ipA].sends, k.members[ipA].sent = k.members[ipA].sends.Next(), 2
+	heard(t, k.Net, ipA, roce.OpAck)
+	k.posts(ipB, 1)
+	k.store()
+	if turn, ok := k.Switch.RunningTurn(k.group.ID); ok {
+		t.Errorf("b's turn is being stored, and a's is %+v", turn)
+	}
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.gets(ipB, 1)
+	k.crash()
+	say(t, k.Net, write(k.members[ipB].sends, nil))
+	if turn, ok := k.Switch.RunningTurn(k.group.ID); ok {
+		t.Errorf("nobody has answered, and the turn is %+v", turn)
+	}
+}
+
+// Where nobody else sends, there are no turns.
+func TestAGroupWithOneSenderHasNoTurn(t *testing.T) {
+	k := newKeeper(t, receiver(1, ipB), receiver(2, ipC))
+	k.message(ipA)
+	if turn, ok := k.Switch.RunningTurn(k.group.ID); ok {
+		t.Errorf("%+v", turn)
+	}
+}
+
+// A receiver that joins in a turn counts messages from there on. A turn that is stored again then
+// knows how many came before, so that the source hears the right MSN behind a crash.
+func TestWhoJoinsInATurnCountsItsMessages(t *testing.T) {
+	b, c, early := both(1, ipB, 500), receiver(2, ipC), receiver(4, ipEarly)
+	k := newKeeper(t, b, c)
+	for range 5 {
+		k.message(ipA)
+	}
+	k.update(early, b, c)
+	k.message(ipA)
+	k.renews()
+	m := k.stored.Member(early.QP())
+	if m == nil || m.Expects != k.members[ipEarly].expects || m.Messages != 1 {
+		t.Fatalf("it is stored as %+v, and is at %+v", m, k.members[ipEarly])
+	}
+	k.crash()
+	k.posts(ipA, 2)
+	k.gets(ipA, 2)
 }

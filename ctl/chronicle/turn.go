@@ -12,6 +12,19 @@ import (
 // Take records the turn that begins.
 func (c *Chronicle) Take(t *mft.Turn) { c.Turn, c.Switched = t, true }
 
+// Renew records the same turn from where it has got to.
+func (c *Chronicle) Renew(t *mft.Turn) { c.Turn = t }
+
+// From returns the PSN of the source with which a restored group begins.
+func (c *Chronicle) From(f *groupfile.File) roce.PSN {
+	if c.Turn != nil {
+		if source := c.Turn.Sender(); source != nil {
+			return source.NextPSN
+		}
+	}
+	return f.Source.FirstPSN
+}
+
 // Forgotten reports whether it is not known where the members stand.
 func (c *Chronicle) Forgotten() bool { return c.Switched && c.Turn == nil }
 

@@ -38,6 +38,7 @@ type Switch struct {
 	astray      []dataplane.Astray
 	verdicts    []dataplane.Counter
 	turns       map[mft.GroupID]mft.Turn
+	running     map[mft.GroupID]mft.Turn // what RunningTurn returns
 
 	// OnTurn, if set, is called when a turn begins, or does not.
 	OnTurn func(granted bool)
@@ -222,6 +223,24 @@ func (s *Switch) BeginTurn(id mft.GroupID, granted bool) {
 	if s.OnTurn != nil {
 		s.OnTurn(granted)
 	}
+}
+
+// Runs makes t the running turn of the group.
+func (s *Switch) Runs(id mft.GroupID, t mft.Turn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running == nil {
+		s.running = map[mft.GroupID]mft.Turn{}
+	}
+	s.running[id] = t
+}
+
+// RunningTurn is part of ctl.Switch.
+func (s *Switch) RunningTurn(id mft.GroupID) (mft.Turn, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, ok := s.running[id]
+	return t, ok
 }
 
 // Part makes a group's receiver at ip report the given part.

@@ -271,6 +271,10 @@ var rules = []rule{
 	{"13", "a source that asks itself is asked", "asked.go", "	case g.source.told && s.Asked:\n		g.source.unsure = false\n		return acts\n", ""},
 	{"13", "where more is told the source is not asked again", "response.go", "= !g.source.told, true, 0\n", "= !g.source.told, true, g.asking.calls\n"},
 	{"13", "a source that has shown its newest packet is in doubt", "floor.go", "		s.unsure = false //", "		_ = s.unsure //"},
+	{"13", "a long turn is renewed from the source's place", "dataplane/turn.go", "st.merge.Acked(i).Before(st.merge.Acked(lowest))", "st.merge.Acked(lowest).Before(st.merge.Acked(i))"},
+	{"13", "a turn is renewed while a receiver is unknown", "dataplane/turn.go", "		case feedback.PartUnknown:\n			return t, false\n", ""},
+	{"13", "a turn that is renewed moves the source's own path", "dataplane/turn.go", "m != nil && i != st.active {", "m != nil {"},
+	{"13", "a turn is renewed while another is stored", "dataplane/turn.go", "st.active == departed || st.claimant.held {", "st.active == departed {"},
 	{"13", "a restored turn has the PSNs of the first one", "dataplane/turn.go", "awayPSN: m.Expects, ", "awayPSN: st.group.Paths[i].FirstPSN, "},
 
 	{"12", "what a member sends behind what is kept is out of step", "dataplane/turn.go", " && !st.awaits(next)", ""},
