@@ -3,7 +3,6 @@ package dataplane
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/rocast/rocast/feedback"
@@ -94,26 +93,6 @@ func MergedACK(b *mft.Block, at feedback.Place, pcp uint8) Reply {
 		PKey: b.PKey, TrafficClass: b.TrafficClass, HopLimit: replyHopLimit,
 		PCP: pcp, Priority: b.Priority,
 	}
-}
-
-// PlainAck says whether a frame is an ACK that an engine merges, which was armed with b and is at
-// w: of which path, and what it acknowledges.
-func PlainAck(f *Frame, b *mft.Block, w FanWord) (path int, at feedback.Place, ok bool) {
-	v, head := &f.View, f.Head()
-	if f.FragmentCount != 1 || v.Decode(head, f.Len()) != nil || v.Opcode != roce.OpAck ||
-		v.MigReq(head) != b.MigReq || !v.AETH(head).Syndrome.IsACK() {
-		return path, at, false
-	}
-	path = slices.IndexFunc(b.Paths, func(p mft.BlockPath) bool {
-		return p.Path.Port == f.Port && p.Path.Dst == v.SrcIP(head) && p.Path.Src == v.DstIP(head) && p.Path.RemoteQPN == v.DestQPN(head) &&
-			p.Path.VLANs() == mft.VLANsOf(head[:v.L3])
-	})
-	if path < 0 {
-		return path, at, false
-	}
-	p := &b.Paths[path]
-	at = feedback.Place{PSN: v.PSN(head).Add(-p.DeltaPSN), MSN: v.AETH(head).MSN.Add(p.DeltaMSN)}
-	return path, at, at.PSN.Before(w.PSN) && v.Undamaged(f.Bytes())
 }
 
 // of notes the paths of the block with which the group was armed.

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/rocast/rocast/internal/merger"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -76,39 +77,8 @@ func TestAnsweredEqualsResponses(t *testing.T) {
 	}
 }
 
-// An engine takes the ACKs that move a path up, and those that say nothing new. It tells the source
-// the lowest PSN and the lowest MSN of all paths, each time that the lowest PSN rises.
-func TestAMerger(t *testing.T) {
-	m := Merger{At: []Place{{100, 7}, {100, 5}, {102, 6}}, Told: Place{100, 5}}
-	for _, c := range []struct {
-		path         int
-		at           Place
-		tells, taken bool
-		floor        Place // what the source was told last
-	}{
-		{0, Place{101, 8}, false, true, Place{100, 5}},
-		{0, Place{99, 9}, false, true, Place{100, 5}},   // older
-		{0, Place{99, 8}, false, true, Place{100, 5}},   // older, with the same MSN
-		{0, Place{101, 8}, false, true, Place{100, 5}},  // the same again
-		{0, Place{101, 9}, false, false, Place{100, 5}}, // another MSN: the core's
-		{1, Place{103, 7}, true, true, Place{101, 6}},   // the PSN of path 0, the MSN of path 2
-		{1, Place{104, 8}, false, true, Place{101, 6}},
-		{0, Place{103, 8}, true, true, Place{102, 6}},
-		{2, Place{104, 8}, true, true, Place{103, 8}},
-	} {
-		was := m.At[c.path]
-		if c.taken && c.at.PSN.After(was.PSN) {
-			was = c.at
-		}
-		tells, taken := m.ACK(c.path, c.at)
-		if tells != c.tells || taken != c.taken || m.Told != c.floor || m.At[c.path] != was {
-			t.Errorf("the ACK of %v by path %d: tells %v, taken %v, told %v, the path is at %v", c.at, c.path, tells, taken, m.Told, m.At[c.path])
-		}
-	}
-}
-
 // begin lets an engine merge the ACKs of a plain group.
-func begin(g *Group) (m Merger, at []Answered) {
+func begin(g *Group) (m merger.Merger[Place], at []Answered) {
 	m.Told = g.Told()
 	for i := range g.paths {
 		if g.Part(i) == PartActive {

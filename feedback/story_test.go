@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/rocast/rocast/internal/merger"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -79,7 +80,7 @@ type story struct {
 	untold  Event // what the engine carried since the last event of the group; its kind is Data if nothing
 	carried int
 	merges  bool // the engine merges ACKs since the last event of the group
-	merger  Merger
+	merger  merger.Merger[Place]
 	merged  int
 	causes  [NumCauses]int // of what the source was sent
 }
@@ -433,7 +434,7 @@ func (s *story) merge(ev Event) (said string, ok bool) {
 		return "", false
 	}
 	if !s.merges {
-		s.merges, s.merger = true, Merger{Told: s.g.Told()}
+		s.merges, s.merger = true, merger.Merger[Place]{Told: s.g.Told()}
 		for i := range s.g.paths {
 			if s.g.Part(i) == PartActive {
 				s.merger.At = append(s.merger.At, s.g.Place(i))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/merger"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -29,7 +30,7 @@ type place struct {
 	limit  roce.PSN
 	block  mft.Block
 	merges bool
-	merger feedback.Merger
+	merger merger.Merger[feedback.Place]
 	span   int32 // how far beyond what the source was told may be carried; 0: nothing beyond limit
 	// retained are the packets that were carried, the one with a PSN at that PSN modulo their
 	// number.
@@ -173,7 +174,7 @@ func (f *FanOut) Answer(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 	if p == nil || p.id != frame.Group || !p.word.Armed || !p.merges || frame.Kind != dataplane.KindFeedback {
 		return false
 	}
-	i, at, ok := dataplane.PlainAck(frame, &p.block, p.word)
+	i, at, ok := plainAck(frame, &p.block, p.word)
 	if !ok {
 		return false
 	}
@@ -186,6 +187,26 @@ func (f *FanOut) Answer(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 		out.Replies = append(out.Replies, dataplane.MergedACK(&p.block, p.merger.Told, pcp))
 	}
 	return taken
+}
+
+// plainAck reports whether a frame is an ACK that an engine merges, which was armed with b and is
+// at w: of which path, and what it acknowledges.
+func plainAck(f *dataplane.Frame, b *mft.Block, w dataplane.FanWord) (path int, at feedback.Place, ok bool) {
+	v, head := &f.View, f.Head()
+	if f.FragmentCount != 1 || v.Decode(head, f.Len()) != nil || v.Opcode != roce.OpAck ||
+		v.MigReq(head) != b.MigReq || !v.AETH(head).Syndrome.IsACK() {
+		return path, at, false
+	}
+	path = slices.IndexFunc(b.Paths, func(p mft.BlockPath) bool {
+		return p.Path.Port == f.Port && p.Path.Dst == v.SrcIP(head) && p.Path.Src == v.DstIP(head) && p.Path.RemoteQPN == v.DestQPN(head) &&
+			p.Path.VLANs() == mft.VLANsOf(head[:v.L3])
+	})
+	if path < 0 {
+		return path, at, false
+	}
+	p := &b.Paths[path]
+	at = feedback.Place{PSN: v.PSN(head).Add(-p.DeltaPSN), MSN: v.AETH(head).MSN.Add(p.DeltaMSN)}
+	return path, at, at.PSN.Before(w.PSN) && v.Undamaged(f.Bytes())
 }
 
 // Retained is part of dataplane.FanOut.

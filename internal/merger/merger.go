@@ -1,33 +1,48 @@
-package feedback
+// Package merger is what an engine does with the plain ACKs of a group, written in Go for tests and
+// proofs. The kernel's engine is bpf/answers.h.
+//
+// It is generic because the tests inside package feedback use it too, so it cannot import feedback:
+// a place is a feedback.Place.
+package merger
 
-// Merger is what an engine does with the plain ACKs of a group that MayMerge. The kernel's engine
-// is bpf/answers.h; tests and proofs use this one.
-type Merger struct {
-	At   []Place // of each path that counts
-	Told Place   // what the source was told last
+import "github.com/rocast/rocast/roce"
+
+type place = struct {
+	PSN roce.PSN
+	MSN roce.MSN
+}
+
+// Merger merges the ACKs of a group that feedback.Group.MayMerge allows.
+type Merger[P ~struct {
+	PSN roce.PSN
+	MSN roce.MSN
+}] struct {
+	At   []P // of each path that counts
+	Told P   // what the source was told last
 }
 
 // ACK takes the ACK of path i of At. If it tells, the source is sent an ACK of Told. If it is not
 // taken, it is the core's.
-func (m *Merger) ACK(i int, at Place) (tells, taken bool) {
-	switch was := m.At[i]; {
+func (m *Merger[P]) ACK(i int, acked P) (tells, taken bool) {
+	switch at, was := place(acked), place(m.At[i]); {
 	case at.PSN.After(was.PSN):
-		m.At[i] = at
+		m.At[i] = acked
 	case at.PSN == was.PSN && at.MSN != was.MSN:
 		return false, false
 	default:
 		return false, true
 	}
-	floor := m.At[0]
+	floor := place(m.At[0])
 	for _, p := range m.At[1:] {
+		p := place(p)
 		if p.PSN.Before(floor.PSN) {
 			floor.PSN = p.PSN
 		}
 		floor.MSN = floor.MSN.Add(min(0, p.MSN.Sub(floor.MSN)))
 	}
-	if !floor.PSN.After(m.Told.PSN) {
+	if !floor.PSN.After(place(m.Told).PSN) {
 		return false, true
 	}
-	m.Told = floor
+	m.Told = P(floor)
 	return true, true
 }

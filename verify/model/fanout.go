@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/merger"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -113,7 +114,7 @@ func (e *engine) merge(s *state, path int, a answer) bool {
 		return false
 	}
 	block := e.block(s)
-	m := feedback.Merger{At: s.fan.at[:len(block)], Told: s.fan.told}
+	m := merger.Merger[feedback.Place]{At: s.fan.at[:len(block)], Told: s.fan.told}
 	tells, taken := m.ACK(slices.Index(block, path), feedback.Place{PSN: e.psn(a.packet), MSN: roce.MSN(a.msn)})
 	s.fan.told = m.Told
 	if !taken {

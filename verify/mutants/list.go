@@ -737,6 +737,6 @@ var rules = []rule{
 	{"tag", "a train's packets have the priority of the one before", "dataplane/train.go", "	case v.PCP(head) != st.marks.pcp:\n", ""},
 	{"tag", "the map of a VLAN device counts at other ports", "mft/priority.go", "t.Port == l.Port && ", ""},
 	{"tag", "the map of a VLAN device counts in other VLANs", "mft/priority.go", " && t.VLANs == vlans", " && (vlans != VLANs{})"},
-	{"tag", "an engine merges ACKs of another VLAN", "dataplane/merging.go", " &&\n			p.Path.VLANs() == mft.VLANsOf(head[:v.L3])\n", "\n"},
+	{"tag", "an engine merges ACKs of another VLAN", "dataplane/porttest/fanout.go", " &&\n			p.Path.VLANs() == mft.VLANsOf(head[:v.L3])\n", "\n"},
 	{"memory", "the engine carries a group that has no range yet", "mft/block.go", "	case g.Memory != nil && g.Memory.Len() == 0:\n		return ErrBlockNoRegion\n", ""},
 }
