@@ -31,7 +31,7 @@
 //	                 tags a port takes out; status.go, the box; stats.go; events.go
 //	capture.go       frames for a capture; trace.go, what would become of a frame
 //	serving.go       what the services at group IPs (ctl/services) know of control
-//	hosts.go         groups that hosts make; hosts_members.go, members that come, go and are silent
+//	hosting.go       what groups that hosts make (ctl/hosts) know of control
 //	boxes.go         other boxes, and who changes a group at present; link.go, a group's links
 //	assign.go        which members are behind which neighbour; register.go, the requests to them
 //	branch.go        what upper boxes ask of this one; change.go changes the whole subtree
@@ -47,8 +47,9 @@
 // Each of the packages below can be read alone: plan, tree, neighbour, chronicle, ports, groupfile
 // (the files users write), nexthop (how hosts are reached), address (the groups' IPs on the box),
 // store (the state directory), api (the messages on the socket), server (the socket), metrics,
-// config, desired (groups that several boxes share), services (groups for programs that know
-// nothing of groups), perftest and cm (two such services), groupip (what both share).
+// config, desired (groups that several boxes share), hosts (groups that programs on hosts make),
+// services (groups for programs that know nothing of groups), perftest and cm (two such services),
+// groupip (what both share).
 //
 // # Events and goodput
 //

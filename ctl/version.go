@@ -109,6 +109,16 @@ func (v *version) waitsFor(l *plan.Leg) (waits bool, reason string) {
 	return false, ""
 }
 
+// unconfirmed returns the receivers whose programs have not said that their QPs are ready.
+func (v *version) unconfirmed() (ids []groupfile.ID) {
+	for i := range v.wanted.Receivers {
+		if m := &v.wanted.Receivers[i]; m.Confirm && !v.past.IsConfirmed(m.ID()) {
+			ids = append(ids, m.ID())
+		}
+	}
+	return ids
+}
+
 // allMembers returns all members that this box is asked for, and the ends of its links.
 func (v *version) allMembers() []groupfile.Member {
 	members := v.wanted.Members()

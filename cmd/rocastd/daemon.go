@@ -20,6 +20,7 @@ import (
 	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/desired"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/hosts"
 	"github.com/rocast/rocast/ctl/logs"
 	"github.com/rocast/rocast/ctl/metrics"
 	"github.com/rocast/rocast/ctl/neighbour"
@@ -42,7 +43,7 @@ type service struct {
 	boxesAt    net.Listener
 	hosts      *server.Server // for programs on hosts; nil: off
 	hostsAt    net.Listener
-	hostGroups *ctl.Hosts        // the groups that they make
+	hostGroups *hosts.Hosts      // the groups that they make
 	metrics    *metrics.Listener // nil: off
 	reloader   *reload.Reloader
 	hangups    <-chan os.Signal // each one reloads the config

@@ -1,14 +1,14 @@
 // Package gather assembles groups from what hosts say about themselves: each host knows its own
 // queue pair and how many hosts the group waits for. When all have come there is a group file.
 //
-// A [Hall] is a step function: it reads no clock and waits for nothing. Package ctl creates the
-// groups, and answers the hosts.
+// A [Hall] is a step function: it reads no clock and waits for nothing. Package hosts decides what
+// each host hears, and has the groups created.
 //
 // # Groups that hosts make
 //
 // A group file knows all members; a program on a host knows only itself. Each host says its own
 // queue pair, its regions and how many hosts the group waits for (POST /v1/hosts/NAME). When all
-// have come there is a group file, and package ctl creates the group from it. A host that comes
+// have come there is a group file, and control creates the group from it. A host that comes
 // later is an update of the file, one that is ready a confirmation, one that leaves an update
 // without it. All that is known of a group is in its file, so the hosts are its members after a
 // restart too.

@@ -27,7 +27,7 @@ const (
 	maxHostRequest = 4 << 10
 )
 
-// Hosts is what the server for hosts needs from a ctl.Hosts.
+// Hosts is what the server for hosts needs from a hosts.Hosts.
 type Hosts interface {
 	Join(ctx context.Context, host netip.Addr, name string, request api.HostRequest, seen string) (api.HostGroup, error)
 	Leave(ctx context.Context, host netip.Addr, name string) error

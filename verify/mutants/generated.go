@@ -40,6 +40,7 @@ var rooms = []room{
 		suite{dir: "ctl/config"}, suite{dir: "ctl", flags: []string{"-test.run=RDMACM"}})},
 	{dir: "ctl/config", suites: []suite{{dir: "ctl/config"}}, swept: true},
 	{dir: "ctl/groupfile", suites: []suite{{dir: "ctl/groupfile"}}},
+	{dir: "ctl/hosts", suites: []suite{{dir: "ctl/hosts"}, control}},
 	{dir: "ctl/metrics", suites: []suite{{dir: "ctl/metrics"}}},
 	{dir: "ctl/neighbour", suites: []suite{{dir: "ctl/neighbour"}, {dir: "ctl/config"}}},
 	{dir: "ctl/nexthop", suites: quickFirst("ctl/nexthop", "TheKernelsHop|VLAN|IPv6|Gateway|Settle|LearnsItAgain|WithoutACarrier|ALink")},

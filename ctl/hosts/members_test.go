@@ -1,4 +1,4 @@
-package ctl
+package hosts
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,20 +16,6 @@ import (
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/internal/testlab"
 )
-
-// members returns the addresses of a group's members.
-func (w *world) members(t *testing.T, name string) string {
-	t.Helper()
-	g, err := w.Group(name)
-	if err != nil {
-		return err.Error()
-	}
-	var ips []string
-	for _, m := range g.Members {
-		ips = append(ips, strings.TrimPrefix(m.IP, "10.77.0."))
-	}
-	return strings.Join(ips, " ")
-}
 
 // hangUp lets a member ask how its group is, and end the connection before there is an answer.
 func (h *Hosts) hangUp(t *testing.T, name, ip, role string) {
@@ -51,8 +36,8 @@ func (h *Hosts) hangUp(t *testing.T, name, ip, role string) {
 // A member whose program has died leaves its group, so that the others go on. One stays whose
 // connection broke and that asks again, and one that listens: it may use single connections.
 func TestAProgramThatDied(t *testing.T) {
-	w := newWorld(t)
-	h := NewHosts(w.Controller, hostsConfig)
+	w := newWorld()
+	h := w.hosts()
 	listens := map[uint16]bool{7001: true, 7002: true, 7003: true}
 	h.connect = func(_ context.Context, at netip.AddrPort) error {
 		if listens[at.Port()] {
@@ -88,13 +73,13 @@ func TestAProgramThatDied(t *testing.T) {
 	}
 	h.hangUp(t, "g1", "10.77.0.1", "source")
 	h.removeGone(t.Context(), time.Now().Add(gather.Patience+time.Second))
-	w.expect(t, nothing) // the source took the group with it
+	w.expect(t) // the source took the group with it
 }
 
 // A member that cannot be removed at once is removed later.
 func TestAProgramThatDiedIsNotForgotten(t *testing.T) {
-	w := newWorld(t)
-	h := NewHosts(w.Controller, hostsConfig)
+	w := newWorld()
+	h := w.hosts()
 	h.connect = func(context.Context, netip.AddrPort) error { return unix.ECONNREFUSED }
 	h.together(t, "g1", "source", "receiver", "receiver")
 	h.hangUp(t, "g1", "10.77.0.2", "receiver")
@@ -106,18 +91,18 @@ func TestAProgramThatDiedIsNotForgotten(t *testing.T) {
 		t.Errorf("members %s; logged %v", got, w.logs.All())
 	}
 	h.removeGone(t.Context(), then.Add(gather.Patience+time.Second))
-	if got := w.members(t, "g1"); got != "1 3" || h.programs["g1"][addr("10.77.0.2")] != nil {
-		t.Errorf("members %s, programs %v", got, h.programs)
+	if got := w.members(t, "g1"); got != "1 3" || h.desk.programs["g1"][addr("10.77.0.2")] != nil {
+		t.Errorf("members %s, programs %v", got, h.desk.programs)
 	}
 }
 
 // A program that does not say where it listens has gone with its connection, unless it comes back.
 func TestAProgramThatListensNowhere(t *testing.T) {
-	w := newWorld(t)
-	h := NewHosts(w.Controller, hostsConfig)
+	w := newWorld()
+	h := w.hosts()
 	h.connect = func(context.Context, netip.AddrPort) error { return errors.New("there is no port to connect to") }
 	h.together(t, "g1", "source", "receiver", "receiver")
-	for _, p := range h.programs["g1"] {
+	for _, p := range h.desk.programs["g1"] {
 		p.port = 0
 	}
 	h.removeGone(t.Context(), time.Now().Add(time.Hour))
@@ -126,10 +111,10 @@ func TestAProgramThatListensNowhere(t *testing.T) {
 	}
 	h.hangUp(t, "g1", "10.77.0.2", "receiver")
 	h.hangUp(t, "g1", "10.77.0.3", "receiver")
-	for _, p := range h.programs["g1"] {
+	for _, p := range h.desk.programs["g1"] {
 		p.port = 0 // hangUp has said one
 	}
-	back := h.silentPrograms(time.Now().Add(gather.Patience + time.Second))
+	back := h.desk.silentPrograms(time.Now().Add(gather.Patience+time.Second), w.Known())
 	if _, err := h.ready(t, "g1", "10.77.0.3", "receiver"); err != nil {
 		t.Fatal(err)
 	}
@@ -143,8 +128,8 @@ func TestAProgramThatListensNowhere(t *testing.T) {
 
 // A program that asks nothing for long may be busy: its host's kernel says whether it is there.
 func TestAProgramThatAsksNothing(t *testing.T) {
-	w := newWorld(t)
-	h := NewHosts(w.Controller, hostsConfig)
+	w := newWorld()
+	h := w.hosts()
 	h.together(t, "g1", "source", "receiver", "receiver")
 	asked := make(chan netip.AddrPort, 9)
 	h.connect = func(_ context.Context, at netip.AddrPort) error {
@@ -174,8 +159,8 @@ func TestAProgramThatAsksNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.removeGone(t.Context(), then)
-	if len(h.programs) != 0 {
-		t.Errorf("the programs of a group that has ended: %v", h.programs)
+	if len(h.desk.programs) != 0 {
+		t.Errorf("the programs of a group that has ended: %v", h.desk.programs)
 	}
 }
 
@@ -185,7 +170,7 @@ func TestNobodyListens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := NewHosts(newWorld(t).Controller, hostsConfig)
+	h := newWorld().hosts()
 	at := netip.MustParseAddrPort(l.Addr().String())
 	if h.refuses(t.Context(), at) {
 		t.Error("a program that listens has gone")
@@ -198,8 +183,8 @@ func TestNobodyListens(t *testing.T) {
 
 // All questions of a group that wait share one look at it, and hear of its changes.
 func TestQuestionsThatWaitForAChange(t *testing.T) {
-	w := newWorld(t)
-	h := NewHosts(w.Controller, hostsConfig)
+	w := newWorld()
+	h := w.hosts()
 	h.together(t, "g1", "source", "receiver", "receiver")
 	a, err := h.ready(t, "g1", "10.77.0.1", "source")
 	if err != nil || a.Version == "" {
@@ -235,8 +220,8 @@ func TestQuestionsThatWaitForAChange(t *testing.T) {
 
 // A question that waits ends with its group.
 func TestAQuestionWhoseGroupEnds(t *testing.T) {
-	w := newWorld(t)
-	h := NewHosts(w.Controller, hostsConfig)
+	w := newWorld()
+	h := w.hosts()
 	h.together(t, "g1", "source", "receiver")
 	a, err := h.ready(t, "g1", "10.77.0.1", "source")
 	if err != nil {
@@ -259,16 +244,18 @@ func TestAQuestionWhoseGroupEnds(t *testing.T) {
 
 // One host cannot use up what the box has for groups.
 func TestAHostIsInSoManyGroups(t *testing.T) {
-	w := newWorld(t)
-	h := NewHosts(w.Controller, hostsConfig)
+	w := newWorld()
+	h := w.hosts()
 	w.create(t, anotherGroup("open", 101)+"hosts: true\n")
 	theirs := groupfile.File{Hosts: groupfile.HostsJoin, Source: groupfile.Member{IP: addr("10.77.0.1")}, Receivers: []groupfile.Member{{IP: addr("10.77.0.9")}}}
 	others := theirs
 	others.Hosts = groupfile.HostsNothing
+	w.mu.Lock()
 	for i := range maxOfHost {
-		w.put(version{name: fmt.Sprint("n", i), wanted: &theirs})
-		w.put(version{name: fmt.Sprint("o", i), wanted: &others})
+		w.groups[fmt.Sprint("n", i)] = &kept{file: &theirs}
+		w.groups[fmt.Sprint("o", i)] = &kept{file: &others}
 	}
+	w.mu.Unlock()
 	const want = "10.77.0.9 is in 256 groups already; let it leave some of them, or end some with rocast group rm"
 	for _, name := range []string{"open", "more"} {
 		_, err := h.Join(t.Context(), addr("10.77.0.9"), name, asks("10.77.0.9", "receiver", 2), "")
@@ -279,22 +266,24 @@ func TestAHostIsInSoManyGroups(t *testing.T) {
 	if _, err := h.Join(t.Context(), addr("10.77.0.8"), "more", asks("10.77.0.8", "both", 2), ""); err != nil {
 		t.Errorf("another host: %v", err)
 	}
-	w.drop("n0")
+	w.mu.Lock()
+	delete(w.groups, "n0")
+	w.mu.Unlock()
 	if _, err := h.Join(t.Context(), addr("10.77.0.9"), "open", asks("10.77.0.9", "receiver", 2), ""); err != nil {
 		t.Errorf("a host that has left a group: %v", err)
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for i := range maxOfHost {
-		if i > 0 {
-			w.drop(fmt.Sprint("n", i))
-		}
-		w.drop(fmt.Sprint("o", i))
+		delete(w.groups, fmt.Sprint("n", i))
+		delete(w.groups, fmt.Sprint("o", i))
 	}
 }
 
 // A host that leaves while its group is being created is not left in it.
 func TestLeaveWhileTheGroupIsCreated(t *testing.T) {
-	w := newWorld(t)
-	h := NewHosts(w.Controller, hostsConfig)
+	w := newWorld()
+	h := w.hosts()
 	var all []chan joining
 	all = append(all, h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "source", 3)))
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
@@ -303,7 +292,7 @@ func TestLeaveWhileTheGroupIsCreated(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.came(t, "g1", "10.77.0.1")
-	unlock, _, err := w.names.lock(t.Context(), "g1", "") // holds up the creation
+	unlock, err := w.lock(t.Context(), "g1") // holds up the creation
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,32 +318,37 @@ func TestLeaveWhileTheGroupIsCreated(t *testing.T) {
 // While hosts make a group, etcd says that there is one before this box knows more of it. A host
 // that asks then is not refused.
 func TestAGroupThatIsNotThereYet(t *testing.T) {
-	w := newWorld(t)
-	h := NewHosts(w.Controller, hostsConfig)
+	w := newWorld()
+	h := w.hosts()
 	h.mu.Lock()
 	for ip, role := range map[string]string{"10.77.0.1": "source", "10.77.0.2": "receiver"} {
 		host, err := gather.NewHost(addr(ip), asks(ip, role, 2))
 		testlab.Must(t, err)
-		_, _, _, err = h.hall.Come(time.Now(), "g1", host)
+		_, _, _, err = h.desk.hall.Come(time.Now(), "g1", host)
 		testlab.Must(t, err)
 	}
-	party := h.hall.Party("g1")
+	party := h.desk.hall.Party("g1")
 	h.mu.Unlock()
-	w.put(version{name: "g1"})
+	w.mu.Lock()
+	w.groups["g1"] = &kept{}
+	w.mu.Unlock()
 	first := h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "source", 2))
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
 	testlab.Eventually(t, testlab.Patience, "the host's question has the turn, or is answered", func() bool {
-		unlock, _, err := w.names.lock(over, "hosts of g1", "")
+		unlock, err := w.lock(over, "hosts of g1")
 		if err == nil {
 			unlock()
 		}
 		return err != nil || len(first) > 0
 	}, nil)
-	w.drop("g1")
-	h.mu.Lock()
-	_, err := h.create(t.Context(), party, hostsConfig.GroupIPs[0])
-	h.mu.Unlock()
+	w.mu.Lock()
+	delete(w.groups, "g1")
+	w.mu.Unlock()
+	creates := &task{name: "g1", groupIP: h.Config.GroupIPs[0], host: party.Hosts[1], then: func(time.Time, *task, event) act {
+		return act{do: choose, party: party, then: h.desk.chose(party, party.Hosts[1])}
+	}}
+	_, err := h.run(t.Context(), t.Context(), creates, begin)
 	testlab.Must(t, err)
 	outcome(t, first)
 }
@@ -362,8 +356,8 @@ func TestAGroupThatIsNotThereYet(t *testing.T) {
 // The members that are left when the group ends with one of them hear who they are, so that they
 // can make the group anew. Nobody else hears it.
 func TestThoseWhoAreLeft(t *testing.T) {
-	w := newWorld(t)
-	h := NewHosts(w.Controller, hostsConfig)
+	w := newWorld()
+	h := w.hosts()
 	h.together(t, "g1", "both", "both", "receiver")
 	a, err := h.ready(t, "g1", "10.77.0.2", "both")
 	if err != nil {
@@ -379,7 +373,7 @@ func TestThoseWhoAreLeft(t *testing.T) {
 	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g1"); err != nil {
 		t.Fatal(err)
 	}
-	w.expect(t, nothing)
+	w.expect(t)
 	j := <-waiting
 	if g := j.group; j.err != nil || g.State != api.HostRunning || !g.Degraded || g.ClearToSend || g.IP != a.IP || g.QPN != a.QPN ||
 		len(g.Members) != 2 || g.Members[0].IP != "10.77.0.2" || g.Members[1] != (api.HostMember{IP: "10.77.0.3", Role: "receiver", Port: 7003}) {
@@ -433,7 +427,7 @@ func TestThoseWhoAreLeft(t *testing.T) {
 		t.Errorf("the source that left: %v", err)
 	}
 	fresh := asks("10.77.0.1", "source", 2)
-	if a, err := h.Join(over, addr("10.77.0.1"), "g2", fresh, ""); err != nil || a.State != api.HostGathering || h.hall.Party("g2") == nil {
+	if a, err := h.Join(over, addr("10.77.0.1"), "g2", fresh, ""); err != nil || a.State != api.HostGathering || h.desk.hall.Party("g2") == nil {
 		t.Errorf("the source waits for receivers again: %+v, %v", a, err)
 	}
 }
@@ -442,8 +436,8 @@ func TestThoseWhoAreLeft(t *testing.T) {
 // each other, and the name is free for another group. Without telling, they hear that there is no
 // group.
 func TestAMemberEndsTheGroup(t *testing.T) {
-	w := newWorld(t)
-	h := NewHosts(w.Controller, hostsConfig)
+	w := newWorld()
+	h := w.hosts()
 	h.together(t, "g1", "both", "both", "receiver")
 	a, err := h.ready(t, "g1", "10.77.0.3", "receiver")
 	if err != nil {
@@ -462,7 +456,7 @@ func TestAMemberEndsTheGroup(t *testing.T) {
 	if err := h.End(t.Context(), addr("10.77.0.2"), "g1", true); err != nil {
 		t.Fatal(err)
 	}
-	w.expect(t, nothing)
+	w.expect(t)
 	const reason = "10.77.0.2 has ended group g1"
 	if j := <-waiting; j.err != nil || j.group.State != api.HostEnded || j.group.Reason != reason || j.group.Version == "" || j.group.Members != nil {
 		t.Errorf("a receiver that waits: %+v, %v", j.group, j.err)
@@ -488,7 +482,7 @@ func TestAMemberEndsTheGroup(t *testing.T) {
 	}
 	first := h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "both", 2))
 	h.came(t, "g1", "10.77.0.1")
-	if err := h.End(t.Context(), addr("10.77.0.1"), "g1", true); err != nil || h.hall.Party("g1") != nil {
+	if err := h.End(t.Context(), addr("10.77.0.1"), "g1", true); err != nil || h.desk.hall.Party("g1") != nil {
 		t.Errorf("a host that waits for others: %v", err)
 	}
 	if j := <-first; kindOf(j.err) != api.Stale {
@@ -499,14 +493,14 @@ func TestAMemberEndsTheGroup(t *testing.T) {
 // A question hears that its group has ended, also if the group ends after the question has looked
 // and before the feed looks for the first time.
 func TestAGroupEndsBeforeItsFeedLooks(t *testing.T) {
-	w := newWorld(t)
-	h := NewHosts(w.Controller, hostsConfig)
+	w := newWorld()
+	h := w.hosts()
 	f := &feed{changed: make(chan struct{})}
 	changed := f.changed
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
-		h.feed(ctx, "g1", f)
+		h.tend(ctx, "g1", f)
 		close(ended)
 	}()
 	select {
@@ -526,13 +520,13 @@ func TestTheMemberThatTheGroupBeganWithStartsAgain(t *testing.T) {
 		others int // that the programs of the others wait for, themselves included
 		want   string
 	}{{2, "2 3 1"}, {3, "2 1 3"}} {
-		w := newWorld(t)
-		h := NewHosts(w.Controller, hostsConfig)
+		w := newWorld()
+		h := w.hosts()
 		h.together(t, "g1", "both", "both", "receiver")
 		again := asks("10.77.0.1", "both", 3)
 		again.QPN++
 		first := h.join(t, "g1", "10.77.0.1", again)
-		testlab.Eventually(t, testlab.Patience, "the group ends", func() bool { return len(w.Groups().Groups) == 0 }, nil)
+		testlab.Eventually(t, testlab.Patience, "the group ends", func() bool { return len(w.Known()) == 0 }, nil)
 		second, third := asks("10.77.0.2", "both", c.others), asks("10.77.0.3", "receiver", c.others)
 		second.QPN, third.QPN = second.QPN+1, third.QPN+1
 		all := []chan joining{first, h.join(t, "g1", "10.77.0.2", second)}
@@ -552,8 +546,8 @@ func TestTheMemberThatTheGroupBeganWithStartsAgain(t *testing.T) {
 
 // While nobody makes the group anew, the member waits as one that waits for others.
 func TestNobodyMakesTheGroupAnew(t *testing.T) {
-	w := newWorld(t)
-	h := NewHosts(w.Controller, hostsConfig)
+	w := newWorld()
+	h := w.hosts()
 	h.together(t, "g1", "both", "both", "receiver")
 	again := asks("10.77.0.1", "both", 3)
 	again.QPN++
@@ -566,17 +560,17 @@ func TestNobodyMakesTheGroupAnew(t *testing.T) {
 	if b, err := h.Join(over, addr("10.77.0.1"), "g1", again, a.Version); err != nil || b.Version != a.Version {
 		t.Errorf("at the end of the question: %+v, %v", b, err)
 	}
-	if h.hall.Party("g1") != nil {
+	if h.desk.hall.Party("g1") != nil {
 		t.Error("others that wait for fewer are kept out")
 	}
 }
 
 // Hosts that make groups and leave them do not take the daemon's memory.
 func TestSoManyGroupsAreRememberedThatHaveEnded(t *testing.T) {
-	w := newWorld(t)
-	h := NewHosts(w.Controller, hostsConfig)
+	w := newWorld()
+	h := w.hosts()
 	for i := range maxLeft - 1 {
-		h.left[fmt.Sprint("n", i)] = &leftGroup{at: time.Now()}
+		h.desk.ended[fmt.Sprint("n", i)] = &endedGroup{at: time.Now()}
 	}
 	for _, name := range []string{"g1", "g2"} {
 		h.together(t, name, "both", "both", "receiver")
@@ -584,20 +578,20 @@ func TestSoManyGroupsAreRememberedThatHaveEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(h.left) != maxLeft || h.left["g1"] == nil || h.left["g2"] != nil {
-		t.Errorf("%d are kept", len(h.left))
+	if len(h.desk.ended) != maxLeft || h.desk.ended["g1"] == nil || h.desk.ended["g2"] != nil {
+		t.Errorf("%d are kept", len(h.desk.ended))
 	}
 	ask := func() error { _, err := h.ready(t, "g1", "10.77.0.2", "both"); return err }
 	if err := ask(); err != nil {
 		t.Error(err)
 	}
-	for name, g := range h.left {
+	for name, g := range h.desk.ended {
 		if g.at = g.at.Add(-keepLeft); name == "n0" {
 			g.at = time.Now()
 		}
 	}
-	if err := ask(); kindOf(err) != api.NotFound || len(h.left) != 1 || h.left["n0"] == nil {
-		t.Errorf("long after that %d are kept: %v", len(h.left), err)
+	if err := ask(); kindOf(err) != api.NotFound || len(h.desk.ended) != 1 || h.desk.ended["n0"] == nil {
+		t.Errorf("long after that %d are kept: %v", len(h.desk.ended), err)
 	}
-	w.expect(t, nothing)
+	w.expect(t)
 }

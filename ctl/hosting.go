@@ -1,0 +1,162 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/gather"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/hosts"
+	"github.com/rocast/rocast/roce"
+)
+
+// NewHosts returns the hosts' way to the groups of a Controller.
+func NewHosts(c *Controller, config gather.Config) *hosts.Hosts {
+	return hosts.New(hosts.Options{
+		Control: hosting{c}, Config: config, Box: c.Box, HasNeighbours: len(c.Neighbours) > 0, Log: c.Log, Bounds: c.Bounds,
+	})
+}
+
+// hosting is what groups that hosts make know of control (hosts.Control).
+type hosting struct{ c *Controller }
+
+func (h hosting) Turn(ctx context.Context, name string) (done func(), err error) {
+	unlock, _, err := h.c.names.lock(ctx, "hosts of "+name, "")
+	return unlock, err
+}
+
+func (h hosting) Group(name string) (hosts.Group, error) { return h.whole(h.c.Group(name)) }
+
+func (h hosting) Create(ctx context.Context, text []byte) (hosts.Group, error) {
+	return h.whole(h.c.Create(ctx, text))
+}
+
+func (h hosting) Confirm(name string, request []byte) (hosts.Group, error) {
+	return h.whole(h.c.Confirm(name, request))
+}
+
+func (h hosting) Running(ctx context.Context, name string) (*groupfile.File, hosts.Basis, error) {
+	return h.c.running(ctx, name)
+}
+
+func (h hosting) Update(ctx context.Context, name string, text []byte, from hosts.Basis) (hosts.Group, error) {
+	return h.whole(h.c.update(ctx, name, text, from.(*basis)))
+}
+
+func (h hosting) Remove(name string) error { return h.c.Remove(name) }
+
+// whole puts the members that are behind other boxes in the place of the ends of links. Where the
+// source of the moment is behind a link, any member there that sends may be it.
+func (h hosting) whole(described api.Group, err error) (hosts.Group, error) {
+	g := hosts.Group{Group: described}
+	if err != nil {
+		return g, err
+	}
+	there := h.c.seen(g.Name)
+	if there == nil || there.wanted == nil {
+		return g, nil
+	}
+	g.Secret, g.Unconfirmed = there.wanted.HostsSecret, there.unconfirmed()
+	if len(g.Links) == 0 {
+		return g, nil
+	}
+	ends := map[string]string{} // the part of each link, by the address of its box
+	var all []api.Member
+	for _, m := range g.Members {
+		if m.RemoteIP == "" {
+			all = append(all, m)
+		} else {
+			ends[m.IP] = m.Part
+		}
+	}
+	for _, m := range there.wanted.Members() {
+		l := linkOf(there.links, m.ID())
+		if l == nil || slices.ContainsFunc(all, func(known api.Member) bool { return known.IP == m.IP.String() }) {
+			continue
+		}
+		far := member(&m, api.Reach{})
+		if m.Role == groupfile.Both {
+			far.Part = ends[l.Remote.IP]
+		}
+		all = append(all, far)
+	}
+	g.Members = all
+	return g, nil
+}
+
+func (h hosting) Known() []hosts.Known {
+	all := h.c.allSeen()
+	known := make([]hosts.Known, 0, len(all))
+	for _, g := range all {
+		k := hosts.Known{Name: g.name, File: g.wanted, IsBranch: g.branch != nil}
+		if g.wanted != nil {
+			k.Unconfirmed = g.unconfirmed()
+		}
+		known = append(known, k)
+	}
+	return known
+}
+
+func (h hosting) QPNs(ip netip.Addr) map[roce.QPN]bool {
+	taken := map[roce.QPN]bool{}
+	for _, g := range h.c.Groups().Groups {
+		if g.IP == ip.String() {
+			taken[roce.QPN(g.QPN)] = true
+		}
+	}
+	return taken
+}
+
+func (h hosting) Behind(ctx context.Context, host netip.Addr) (box string, err error) {
+	m := groupfile.Member{IP: host}
+	defer h.c.settle(ctx, []groupfile.Member{m})()
+	through, err := h.c.through(&m, nil)
+	if len(through) > 0 {
+		box = through[0]
+	}
+	return box, err
+}
+
+func (h hosting) Now(name string) api.Place { return h.c.events.After(api.Place{}, name).Place }
+
+func (h hosting) Await(ctx context.Context, name string, at api.Place) api.Place {
+	return h.c.Events(ctx, at, name).Place
+}
+
+func (h hosting) RefuseIP(ctx context.Context, ip netip.Addr) error {
+	if slices.ContainsFunc(h.c.Groups().Groups, func(g api.GroupSummary) bool { return g.IP == ip.String() }) {
+		return nil
+	}
+	hop := h.c.NextHops.Track(ip)
+	defer h.c.NextHops.Untrack(ip)
+	var places []address.Place
+	if hop.Interface != 0 {
+		places = append(places, address.Place{IfIndex: hop.Interface, IP: ip})
+	}
+	if err := h.c.refuseIP(ctx, ip, places); err != nil {
+		return err
+	}
+	if len(places) == 0 {
+		return fmt.Errorf("ip %v is in no subnet of this box (%s); write an unused address of the subnet of the hosts", ip, hop.Reason)
+	}
+	return nil
+}
+
+func (h hosting) BadIPs(why map[string]string) {
+	was := map[string]string{}
+	if p := h.c.badGroupIPs.Load(); p != nil {
+		was = *p
+	}
+	for ip, reason := range why {
+		if was[ip] != reason {
+			h.c.Log.Error("hosts cannot make groups with an IP of groupIPs in the config", zap.String("ip", ip), zap.String("reason", reason))
+		}
+	}
+	h.c.badGroupIPs.Store(&why)
+}
