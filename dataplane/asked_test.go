@@ -71,6 +71,11 @@ func TestEverythingIsAskedWhileCapturesBeginAndEnd(t *testing.T) {
 				r.NextTurn(id)
 			}
 		},
+		"RunningTurn": func() {
+			for _, id := range groups {
+				r.RunningTurn(id)
+			}
+		},
 		"BeginTurn": func() {
 			for _, id := range groups {
 				r.BeginTurn(id, true)
