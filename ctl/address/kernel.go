@@ -17,6 +17,7 @@ type kernel interface {
 	// add adds an address to an interface. It returns EEXIST if the interface already has the
 	// address.
 	add(Place) error
+	// remove removes an address, and nothing else: the routes through its interface stay.
 	remove(Place) error
 	// places returns the interfaces that have an IP, with any prefix length. It leaves out an IP
 	// that carries the package's mark: if no note names it, a crash left it behind, and it belongs
@@ -88,7 +89,16 @@ func (k *netlinkKernel) add(p Place) error {
 	return k.change(unix.RTM_NEWADDR, p) // without NLM_F_REPLACE it is EEXIST if the address is there
 }
 
-func (k *netlinkKernel) remove(p Place) error { return k.change(unix.RTM_DELADDR, p) }
+func (k *netlinkKernel) remove(p Place) error {
+	lost, lookErr := k.lostWith(p)
+	if err := k.change(unix.RTM_DELADDR, p); err != nil {
+		return err
+	}
+	if errors.Is(lookErr, unix.ENODEV) {
+		lookErr = nil
+	}
+	return errors.Join(lookErr, k.putBack(lost))
+}
 
 func (k *netlinkKernel) change(message int, p Place) error {
 	header := nl.NewIfAddrmsg(unix.AF_INET)
