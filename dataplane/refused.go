@@ -67,7 +67,7 @@ func (s *strays) refuse(st *state, f *Frame, r Reason) {
 		t.refused++
 		t.refusedFor, t.refusedAt, t.refusedQPN = r, f.Port, v.DestQPN(head)
 	case !isAnswer && (path >= 0 || src == g.Source.Dst):
-		if n := &st.refused; r == Reason(feedback.Refused) && n.Reason == RefusedMemory && n.Sent == st.traffic.Sent {
+		if r == Reason(feedback.Refused) && st.refused.Reason == RefusedMemory {
 			r = RefusedMemory // the packets behind a refused one have no reason of their own
 		}
 		st.refused.note(f, r, true)

@@ -102,8 +102,8 @@ func TestAMalformedFrameIsCountedForItsPort(t *testing.T) {
 	}
 }
 
-// What comes behind a WRITE to memory that the group does not have is refused for that reason. Data
-// that is forwarded after it ends that.
+// What comes behind a WRITE to memory that the group does not have is refused for that reason, also
+// once what was lost below it has been forwarded.
 func TestWhatIsBehindARefusedWriteHasItsReason(t *testing.T) {
 	g := group()
 	net := newNet(t, g)
@@ -111,6 +111,16 @@ func TestWhatIsBehindARefusedWriteHasItsReason(t *testing.T) {
 	say(t, net, with(write(firstPSN+1, nil), func(p *packet) { p.reth.RKey++; p.reth.DMABytes = 4 }))
 	say(t, net, write(firstPSN+2, nil))
 	state, _ := net.Switch.GroupState(g.ID)
+	if got := state.Refused; got.Count != 2 || got.Reason != dataplane.RefusedMemory || got.Sent != 1 || state.Traffic.Sent != 1 {
+		t.Errorf("%+v, %+v", got, state.Traffic)
+	}
+
+	g = group()
+	net = newNet(t, g)
+	say(t, net, with(write(firstPSN+1, nil), func(p *packet) { p.reth.RKey++; p.reth.DMABytes = 4 }))
+	say(t, net, write(firstPSN, nil))
+	say(t, net, write(firstPSN+2, nil))
+	state, _ = net.Switch.GroupState(g.ID)
 	if got := state.Refused; got.Count != 2 || got.Reason != dataplane.RefusedMemory || got.Sent != 1 || state.Traffic.Sent != 1 {
 		t.Errorf("%+v, %+v", got, state.Traffic)
 	}

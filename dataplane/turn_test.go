@@ -346,9 +346,16 @@ func TestMembersChangeWhileOneWaits(t *testing.T) {
 	k.posts(ipB, 1)
 	k.store()
 	k.update(early, b, c)
+	if turn, ok := k.Switch.NextTurn(k.group.ID); ok {
+		t.Errorf("of the members now, %v waits", turn.Source)
+	}
 	k.Switch.BeginTurn(k.group.ID, true)
 	silent(t, k.Net)
-	k.drain()
+	for _, n := range k.drain() {
+		if n.What == feedback.NoteSource {
+			t.Errorf("a turn begins: %+v", n)
+		}
+	}
 	k.posts(ipB, 1)
 	k.waits(ipB)
 	k.store()
@@ -547,6 +554,26 @@ func TestABoxIsToldWhatHasBeenAcknowledged(t *testing.T) {
 	say(t, k.Net, p)
 	k.tells()
 	asks(ipA, firstPSN)
+}
+
+// With switch: force a member may become the source while packets of the source are on their way.
+// A box that asks is not told that they have been acknowledged.
+func TestABoxIsNotToldWhatIsOnItsWay(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+	k.group.KeepsTurns, k.group.Policy.Switch = false, feedback.SwitchForce
+	k.begin()
+	k.message(ipA)
+	k.posts(ipA, 1)
+	for _, host := range []netip.Addr{ipB, ipC} {
+		heard(t, k.Net, host, roce.OpWriteOnly)
+	}
+	p := write(k.members[ipA].sends.Add(-9), nil)
+	p.bth.Opcode, p.reth = roce.OpWriteMiddle, nil
+	say(t, k.Net, p)
+	silent(t, k.Net)
+	if m := moved(k.Switch); m["source-asks"] != 1 {
+		t.Errorf("counters %v", m)
+	}
 }
 
 // passes lets time pass while all members but those that are dead answer what they are asked.

@@ -283,6 +283,8 @@ var rules = []rule{
 	{"12", "a train goes on while a turn is stored", "dataplane/train.go", "|| st.claimant.held ", ""},
 	{"12", "the engine goes on while a turn is stored", "dataplane/turn.go", "	c.takeBack(now, st, out)\n	if !st.claimant.held", "	if !st.claimant.held"},
 	{"12", "a dead member that waits keeps the next one from being heard of", "dataplane/turn.go", "		w.told = false //", "		w.told = w.told && w.path != next //"},
+	{"12", "who waits for a turn waits on where the paths are others", "dataplane/state.go", "	st.claimant = claimant{} //", "	//"},
+	{"12", "a box that asks is told that what is on its way has been acknowledged", "dataplane/turn.go", "to.HadTurn = st.merge.Settled() && ", "to.HadTurn = "},
 	{"12", "a note that was lost is not made again", "dataplane/turn.go", "w.told = false // the note", "_ = w // the note"},
 	{"13", "a packet that an answer acknowledges after a restart counts as not sent", "response.go", "		g.source.sent = psn\n", ""},
 	{"13", "receivers of unknown state get no data", "path.go", "return p == PartActive || p == PartUnknown }", "return p == PartActive }"},
