@@ -53,6 +53,12 @@ func testFramesOnVeth(t *testing.T, mode AttachMode) {
 	if p.Mode() != mode || p.NativeRefused() != nil {
 		t.Errorf("mode %s, refused %v; want %s", p.Mode(), p.NativeRefused(), mode)
 	}
+	early := frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 50)
+	send(t, wire, early)
+	expectKernelGets(t, kernel, early)
+	if p.Redirected() {
+		t.Error("a frame of a queue without a socket counts as redirected")
+	}
 	sock := openSocket(t, ifindex)
 	must(t, "set socket", p.SetSocket(0, sock.fd))
 

@@ -137,6 +137,19 @@ func TestDataOfAMemberThatIsNotTheSource(t *testing.T) {
 	}
 }
 
+// Of several QPs of one host it is the one to whose peer the data goes.
+func TestDataOfOneOfTheQPsOfAHost(t *testing.T) {
+	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
+	r.create(t, g1+strings.Replace(receiver4b, "10.77.0.4", "10.77.0.3", 1))
+	r.sw.Traffic("g1", dataplane.Traffic{Sent: 100})
+	r.sw.Refused(r.groups["g1"].id, dataplane.Refused{Count: 1, Reason: dataplane.NotSource, Sent: 100, From: addr("10.77.0.3"), To: addr("10.77.0.100"), QPN: 2})
+	r.look()
+	r.later()
+	if m := r.group(t).Members; m[2].Reason != "" || !strings.HasPrefix(m[3].Reason, "it sends data") {
+		t.Errorf("%+v, %+v", m[2], m[3])
+	}
+}
+
 // A member that waits for its turn as the source is in trouble if that lasts, and not if it comes.
 func TestAMemberThatWaitsForItsTurn(t *testing.T) {
 	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
@@ -175,6 +188,17 @@ func TestAMemberThatWaitsForItsTurn(t *testing.T) {
 	said("the source before it has ended its last message, and until that is stored; ")
 	r.refuse(dataplane.SourceOutOfStep, "10.77.0.1", 4, 1)
 	if s := r.look(); !strings.Contains(s.Reason, "which was 1000 at the start (sendPSN)") {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A member that was never the source begins with its own sendPSN.
+func TestAMemberWhoseFirstTurnIsOutOfStep(t *testing.T) {
+	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
+	r.create(t, bothG1)
+	r.refuse(dataplane.SourceOutOfStep, "10.77.0.2", 1, 0)
+	r.look()
+	if s := r.later(); !strings.HasPrefix(s.Reason, "10.77.0.2: ") || !strings.Contains(s.Reason, "which was 2000 at the start (sendPSN)") {
 		t.Errorf("%+v", s)
 	}
 }
