@@ -91,30 +91,30 @@ func laterOf(g *group, l *link) (later []later) {
 	return later
 }
 
-// beginKept begins a group and stores it.
-func (c *Controller) beginKept(g *group, text []byte) (err error) {
+// beginKept stores a group and begins it. Only its name is locked while it is stored, so another
+// group does not wait for the disk.
+func (c *Controller) beginKept(g *group, text []byte) error {
+	c.mu.Lock()
+	err := c.refuseNameTaken(g.wanted)
+	if err == nil {
+		err = c.index.reserve(g)
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	stored := keepNew(c.Store, g, text)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.refuseNameTaken(g.wanted); err != nil {
-		return err
+	c.index.release(g)
+	if stored != nil {
+		return stored
 	}
 	if err := c.begin(g); err != nil {
+		if g.kept {
+			err = errors.Join(err, c.Store.Delete(g.name))
+		}
 		return err
-	}
-	if g.kept {
-		if err := errors.Join(c.saveTree(g), c.saveChronicle(g)); err != nil {
-			return errors.Join(err, c.end(g))
-		}
-		// Another group of that name may have left its regions, if it could not be removed as a
-		// whole.
-		if g.file.Table {
-			g.tableEnd, err = c.Store.PutRegions(g.name, g.table.Parts(receiverIDs(g.file)))
-		} else {
-			err = c.Store.DropRegions(g.name)
-		}
-		if err = errors.Join(err, c.Store.Put(g.name, text)); err != nil {
-			return errors.Join(err, c.end(g))
-		}
 	}
 	c.enlist(g)
 	c.events.Begin(g.name)
@@ -123,6 +123,9 @@ func (c *Controller) beginKept(g *group, text []byte) (err error) {
 		e.Neighbour, e.Cause = b.Upper, fmt.Sprintf("box %s asks for it; it was created on box %s", b.Upper, b.Root)
 	}
 	c.tell(e)
+	if g.kept && c.Desired != nil && g.branch == nil {
+		c.keepMembers(g.name)
+	}
 	return nil
 }
 

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -63,15 +65,20 @@ func inside(v *version) string {
 	return b.String()
 }
 
-// slowDisk lets the first who stores something wait, until release is closed.
-type slowDisk struct{ waits, release chan struct{} }
+// slowDisk lets the first who stores something wait, until release is closed, and fails then if err
+// says so.
+type slowDisk struct {
+	waits, release chan struct{}
+	err            error
+}
 
 func newSlowDisk(w *world) *slowDisk {
-	d, first, sync := &slowDisk{make(chan struct{}), make(chan struct{})}, atomic.Bool{}, w.Store.SyncDir
+	d, first, sync := &slowDisk{waits: make(chan struct{}), release: make(chan struct{})}, atomic.Bool{}, w.Store.SyncDir
 	w.Store.SyncDir = func(dir string) error {
 		if first.CompareAndSwap(false, true) {
 			close(d.waits)
 			<-d.release
+			return errors.Join(d.err, sync(dir))
 		}
 		return sync(dir)
 	}
@@ -116,6 +123,56 @@ func TestNoReaderWaitsForTheDisk(t *testing.T) {
 				t.Errorf("afterwards there are %+v", w.Groups().Groups)
 			}
 		})
+	}
+}
+
+// A group that is being stored holds up no other one. It has its QPs already, and nothing else: a
+// next hop that changes does not begin it.
+func TestTwoNewGroupsDoNotWaitForEachOther(t *testing.T) {
+	for _, what := range []string{"", "the data path", "the disk"} {
+		w, fails := newWorld(t), what != ""
+		disk, done := newSlowDisk(w), make(chan error, 1)
+		go func() {
+			_, err := w.Create(t.Context(), []byte(g1))
+			done <- err
+		}()
+		<-disk.waits
+		other := make(chan struct{})
+		go func() {
+			defer close(other)
+			w.create(t, anotherGroup("g2", 2))
+			w.hopsChanged([]netip.Addr{addr("10.77.0.1"), addr("10.77.0.2")})
+			const want = "line 7: QP 17 of 10.77.0.1 is already in group g1, and a queue pair has only one peer; write another qpn, or remove group g1"
+			if _, err := w.Create(t.Context(), []byte(strings.NewReplacer("name: g1", "name: g3", "qpn: 1\n", "qpn: 3\n").Replace(g1))); err == nil || err.Error() != want {
+				t.Errorf("its QPs are taken: %v", err)
+			}
+			if list := w.Groups().Groups; len(list) != 1 || list[0].Name != "g2" || w.sw.Table().Group(1) != nil {
+				t.Errorf("meanwhile there are %+v", list)
+			}
+		}()
+		select {
+		case <-other:
+		case <-time.After(testlab.Patience):
+			t.Fatal("it waits")
+		}
+		switch what {
+		case "the data path":
+			w.sw.Refuse(errors.New("the classifier is full"))
+		case "the disk":
+			disk.err = unix.EIO
+		}
+		close(disk.release)
+		if err := <-done; fails != (err != nil) {
+			t.Errorf("%q fails: %v", what, err)
+		}
+		if !fails {
+			continue
+		}
+		w.create(t, strings.Replace(g1, "name: g1", "name: g4", 1)) // its QPs are free again
+		if err := errors.Join(w.Remove("g2"), w.Remove("g4")); err != nil {
+			t.Error(err)
+		}
+		w.expect(t, nothing)
 	}
 }
 

@@ -5,8 +5,8 @@
 // everything up again. When the kernel reports a new path to a host, the Controller plans the
 // groups with a member there again; other groups are not touched.
 //
-//	file ─▶ groupfile ─▶ refuse.go ─▶ plan (hops: nexthop) ─▶ Switch.Add ─▶ address ─▶ store
-//	         refused      refused                             undone        undone    undone: the old state or the new
+//	file ─▶ groupfile ─▶ refuse.go ─▶ store ─▶ plan (hops: nexthop) ─▶ Switch.Add ─▶ address
+//	         refused      refused      undone                           undone        undone: the old state or the new
 //
 // An update may change the receivers of a running group (update.go). The state of the receivers,
 // such as the PSN where a receiver joined or that a receiver was evicted, is stored beside the file

@@ -12,6 +12,8 @@ import (
 // index finds groups by their members. A QP has one peer, so it belongs to at most one group.
 type index struct {
 	byQP map[netip.Addr]map[roce.QPN]*group
+	// coming are groups that are being stored: their QPs are taken, and nothing else is set up.
+	coming map[*group]struct{}
 	// failed are the stored groups that will be retried. Another group may use the same QPs; that
 	// may be the reason why the group failed.
 	failed map[*group]struct{}
@@ -22,7 +24,7 @@ type index struct {
 }
 
 func newIndex() index {
-	return index{byQP: map[netip.Addr]map[roce.QPN]*group{}, failed: map[*group]struct{}{}, trees: map[*group]struct{}{}, load: map[string]int{}}
+	return index{byQP: map[netip.Addr]map[roce.QPN]*group{}, coming: map[*group]struct{}{}, failed: map[*group]struct{}{}, trees: map[*group]struct{}{}, load: map[string]int{}}
 }
 
 // refuseSharedQP refuses a file if one of its QPs belongs to a group other than except.
@@ -39,6 +41,25 @@ func (x *index) refuseSharedQP(f *groupfile.File, except *group) error {
 
 func (x *index) add(g *group) {
 	x.addTree(g)
+	x.addQPs(g)
+}
+
+// reserve lets no other group have the QPs of a group that is about to begin, until release.
+func (x *index) reserve(g *group) error {
+	if err := x.refuseSharedQP(g.wanted, nil); err != nil {
+		return err
+	}
+	x.coming[g] = struct{}{}
+	x.addQPs(g)
+	return nil
+}
+
+func (x *index) release(g *group) {
+	delete(x.coming, g)
+	x.removeQPs(g)
+}
+
+func (x *index) addQPs(g *group) {
 	for _, m := range g.allMembers() {
 		if x.byQP[m.IP] == nil {
 			x.byQP[m.IP] = map[roce.QPN]*group{}
@@ -82,6 +103,14 @@ func (x *index) remove(g *group) (had bool) {
 		delete(x.failed, g)
 		return true
 	}
+	if had = x.removeQPs(g); had {
+		x.removeTree(g)
+	}
+	return had
+}
+
+// removeQPs reports whether QPs were those of the group.
+func (x *index) removeQPs(g *group) (had bool) {
 	for _, m := range g.allMembers() {
 		if x.byQP[m.IP][m.QPN] != g {
 			continue
@@ -91,9 +120,6 @@ func (x *index) remove(g *group) (had bool) {
 			delete(x.byQP, m.IP)
 		}
 	}
-	if had {
-		x.removeTree(g)
-	}
 	return had
 }
 
@@ -102,7 +128,9 @@ func (x *index) reachedBy(addrs []netip.Addr) map[*group]struct{} {
 	found := map[*group]struct{}{}
 	for _, addr := range addrs {
 		for _, g := range x.byQP[addr] {
-			found[g] = struct{}{}
+			if _, coming := x.coming[g]; !coming {
+				found[g] = struct{}{}
+			}
 		}
 	}
 	for g := range x.failed {

@@ -1,9 +1,12 @@
 package ctl
 
 import (
+	"errors"
 	"fmt"
 
 	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/store"
 )
 
 // saveChronicle stores the member state that a restart needs. The caller has locked c.mu.
@@ -33,4 +36,29 @@ func (c *Controller) keepChronicle(g *group) {
 // putText stores the text of a group. The caller has locked c.mu.
 func (c *Controller) putText(name string, text []byte) error {
 	return c.Store.Put(name, text)
+}
+
+// keepNew stores a group that nobody knows yet: no lock but that of its name is held.
+func keepNew(s *store.Store, g *group, text []byte) error {
+	if !g.kept {
+		return nil
+	}
+	state, err := g.past.Text()
+	if err != nil {
+		return fmt.Errorf("keep the state of group %s: %w", g.name, err)
+	}
+	tree, err := g.treeText()
+	if err == nil {
+		err = errors.Join(s.PutTree(g.name, tree), s.PutState(g.name, state))
+	}
+	if err != nil {
+		return err
+	}
+	// Another group of that name may have left its regions, if it could not be removed as a whole.
+	if g.file.Table {
+		g.tableEnd, err = s.PutRegions(g.name, g.table.Parts(receiverIDs(g.file)))
+	} else {
+		err = s.DropRegions(g.name)
+	}
+	return errors.Join(err, s.Put(g.name, text))
 }

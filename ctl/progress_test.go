@@ -77,7 +77,7 @@ func TestADegradedGroupIsTold(t *testing.T) {
 
 	r.second(t, 9200, 3200, 3200, 3200)
 	r.second(t, 9200, 3200, 3200, 3200)
-	r.groups["g1"].treeProblem = "a box is missing"
+	r.edit("g1", func(g *group) { g.treeProblem = "a box is missing" })
 	r.second(t, 9200, 3200, 3200, 3200)
 	r.happened()
 	r.second(t, 9200, 9200, 9200, 9200) // it is degraded for another reason still
