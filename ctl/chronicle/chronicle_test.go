@@ -79,6 +79,37 @@ func TestATurnStaysAsItIs(t *testing.T) {
 	}
 }
 
+// The source of a turn may have left. Where a receiver stands that joined in its turn is not known.
+func TestATurnWhoseSourceHasLeft(t *testing.T) {
+	source, joined := id("10.0.0.1", 1), id("10.0.0.2", 1)
+	var c Chronicle
+	c.Take(&mft.Turn{Source: mft.QP(source)})
+	c.Came(joined, 50)
+	f := &groupfile.File{Receivers: []groupfile.Member{{IP: joined.IP, RemoteQPN: joined.RemoteQPN, FirstPSN: 7}}}
+	if got := c.Begins(f); got.Source != mft.QP(source) || len(got.Members) != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// With a change of the file a turn keeps those who stay, the first and the last one too: a restart
+// needs what their QPs expect. Who leaves may join again with another queue pair.
+func TestATurnKeepsThoseWhoStay(t *testing.T) {
+	first, leaves, last := id("10.0.0.1", 1), id("10.0.0.2", 1), id("10.0.0.3", 1)
+	file := func(ids ...groupfile.ID) *groupfile.File {
+		f := &groupfile.File{}
+		for _, id := range ids {
+			f.Receivers = append(f.Receivers, groupfile.Member{IP: id.IP, RemoteQPN: id.RemoteQPN})
+		}
+		return f
+	}
+	var c Chronicle
+	c.Take(&mft.Turn{Members: []mft.Standing{{QP: mft.QP(first), Expects: 1}, {QP: mft.QP(leaves), Expects: 2}, {QP: mft.QP(last), Expects: 3}}})
+	next := c.Next(file(first, leaves, last), file(first, last))
+	if m := next.Turn.Members; len(m) != 2 || m[0].QP != mft.QP(first) || m[0].Expects != 1 || m[1].QP != mft.QP(last) || m[1].Expects != 3 {
+		t.Errorf("%+v", m)
+	}
+}
+
 // A note about a receiver that is not joining changes nothing. It may be about one that has left.
 func TestOnlyThoseWhoAreJoiningJoin(t *testing.T) {
 	joining, out := id("10.0.0.1", 1), id("10.0.0.2", 1)
