@@ -377,6 +377,9 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 			w.cut = true
 			w.checkCut(before)
 		}
+		if p.OnFatal == feedback.FatalEvict && len(before.fatals) > 0 {
+			before.membership, before.outAt = evicted, w.now // it has ended as a receiver, too
+		}
 		w.active = h.number
 		for i := range w.hosts {
 			w.hosts[i].claimedAt, w.hosts[i].owedAt = 0, 0

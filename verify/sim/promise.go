@@ -24,7 +24,7 @@ func (w *world) checkEnd(h *host, n int, s roce.Syndrome) {
 	i, ok := h.plan.messagesBefore(max(n, 0)), false
 	switch s {
 	case roce.NAKInvalidRequest:
-		ok = n >= 0 && (h.plan.reads(n) || w.cut)
+		ok = n >= 0 && (h.plan.reads(n) || w.cut || w.endedAsSource(h))
 	case roce.NAKRemoteAccess:
 		ok = w.refusedBySome(h, i)
 	case roce.NAKRemoteOperational:
