@@ -79,6 +79,14 @@ func TestATurnStaysAsItIs(t *testing.T) {
 	}
 }
 
+// Of a new group there is nothing to keep.
+func TestANewGroupHasNoText(t *testing.T) {
+	var c Chronicle
+	if text, err := c.Text(); text != nil || err != nil {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
 // The source of a turn may have left. Where a receiver stands that joined in its turn is not known.
 func TestATurnWhoseSourceHasLeft(t *testing.T) {
 	source, joined := id("10.0.0.1", 1), id("10.0.0.2", 1)
