@@ -6,10 +6,10 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Core decides what happens to each frame. It holds the merging state of the groups that it has
-// seen frames of. One thread owns it.
+// Core decides what happens to each frame. It holds the merging state of each group from the first
+// frame of the group on, or from Adopt on, until Forget. One thread owns it.
 type Core struct {
-	states  []*state     // by slot; grown with a group's first frame
+	states  []*state     // by slot; as long as the highest slot that has had a state
 	timed   rotation     // the groups whose policy depends on time passing
 	asking  rotation     // the groups whose receivers are asked what they have, for a member that waits
 	flights [flights]int // groups by what of them is in flight

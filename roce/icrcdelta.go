@@ -14,15 +14,6 @@ import "math/bits"
 // A wrong ICRC stays wrong: the difference between the stored and the correct ICRC passes through
 // unchanged, so a payload that was damaged on its way here does not become valid.
 
-// UpdateICRC returns the ICRC after the headers changed from was to is, in front of payloadBytes
-// unchanged bytes of payload and pad. Both headers must be masked by Views of the same layout.
-func UpdateICRC(icrc uint32, was, is *MaskedHeaders, payloadBytes int) uint32 {
-	if was.n != is.n {
-		panic("roce: UpdateICRC of headers of different length")
-	}
-	return icrc ^ advance(crcDelta(was, is), payloadBytes)
-}
-
 // operator is a linear map of the CRC register, with one table for each input byte: applying it
 // takes four look-ups.
 type operator [4][256]uint32

@@ -45,23 +45,3 @@ func (m *MaskedHeaders) crc(reg uint32) uint32 {
 	}
 	return reg
 }
-
-// crcDelta runs the CRC register, starting from zero, over the bytewise difference of two headers
-// of the same length. Where the headers begin with equal bytes, the register stays zero and costs
-// one comparison for each word.
-func crcDelta(was, is *MaskedHeaders) (reg uint32) {
-	i := 0
-	for ; i+8 <= was.n; i += 8 {
-		delta := binary.LittleEndian.Uint64(was.bytes[i:]) ^ binary.LittleEndian.Uint64(is.bytes[i:])
-		if delta ^= uint64(reg); delta != 0 {
-			reg = crcWord64(delta)
-		} else {
-			reg = 0
-		}
-	}
-	if i < was.n {
-		delta := binary.LittleEndian.Uint32(was.bytes[i:]) ^ binary.LittleEndian.Uint32(is.bytes[i:])
-		reg = crcWord32(reg ^ delta)
-	}
-	return reg
-}

@@ -380,7 +380,7 @@ func TestOverIPv6(t *testing.T) {
 	l.send(l.a, req)
 	for i, r := range l.r {
 		asked := expect[*wire.REQ](l, r)
-		if !header.Decode(&asked.PrivateData) || header.Src != l.group || header.Dst != hosts[i+1] || wire.IPOf(asked.Primary.LocalGID) != l.group {
+		if !header.Decode(&asked.PrivateData) || header.Src != l.group || header.Dst != hosts[i+1] || asked.Primary.LocalGID != wire.GIDOf(l.group) {
 			t.Errorf("receiver %d is asked %+v", i, header)
 		}
 		l.send(r, &wire.REP{Pair: wire.Pair{Local: uint32(20 + i), Remote: asked.LocalCommID}, QPN: 0x20, StartingPSN: roce.PSN(2000 + i), RNRRetry: 7})

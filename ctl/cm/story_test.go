@@ -370,7 +370,7 @@ func (s *story) show(host string, m *wire.MAD) string {
 		var header wire.IPHeader
 		header.Decode(&v.PrivateData)
 		text += fmt.Sprintf("%d qpn=%#x guid=%#x psn=%d vendor=%d flow=%v gids=%s>%s alternate=%v ip=%v>%v:%d private=%q", v.LocalCommID, uint32(v.QPN), v.CAGUID,
-			v.StartingPSN, v.VendorID, v.FlowControl, hostName(wire.IPOf(v.Primary.LocalGID)), hostName(wire.IPOf(v.Primary.RemoteGID)), v.Second != wire.Path{},
+			v.StartingPSN, v.VendorID, v.FlowControl, hostName(netip.AddrFrom16(v.Primary.LocalGID).Unmap()), hostName(netip.AddrFrom16(v.Primary.RemoteGID).Unmap()), v.Second != wire.Path{},
 			hostName(header.Src), hostName(header.Dst), header.SrcPort, strings.TrimRight(string(v.PrivateData[wire.IPHeaderBytes:]), "\x00"))
 	case *wire.REP:
 		text += fmt.Sprintf("%s qpn=%#x guid=%#x psn=%d responder=%d initiator=%d delay=%d rnr=%d srq=%v private=%x %q", learn(v.Pair), uint32(v.QPN), v.CAGUID,

@@ -105,7 +105,7 @@ func TestCapturedFields(t *testing.T) {
 	if !header.Decode(&req.PrivateData) || fmt.Sprint(header) != "{10.77.0.1 10.77.0.2 50734}" || req.ServiceID != ServiceID(7174) {
 		t.Errorf("header %v, service ID %#x", header, req.ServiceID)
 	}
-	if GIDOf(header.Src) != req.Primary.LocalGID || IPOf(req.Primary.RemoteGID) != header.Dst {
+	if GIDOf(header.Src) != req.Primary.LocalGID || req.Primary.RemoteGID != GIDOf(header.Dst) {
 		t.Error("the GIDs are not those of the addresses")
 	}
 }

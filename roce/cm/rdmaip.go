@@ -57,6 +57,3 @@ func ServiceID(port uint16) uint64 { return tcpService | uint64(port) }
 
 // GIDOf returns the GID of a port with this IP.
 func GIDOf(ip netip.Addr) GID { return ip.As16() }
-
-// IPOf returns the IP whose GID this is.
-func IPOf(gid GID) netip.Addr { return netip.AddrFrom16(gid).Unmap() }
