@@ -107,12 +107,6 @@ func (w *world) edit(name string, edit func(*group)) {
 	w.changed(w.groups[name])
 }
 
-func (w *world) drop(name string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.delist(w.groups[name])
-}
-
 // restart ends the daemon, cleanly or not, and starts the next one on its state directory.
 func (w *world) restart(t *testing.T, clean bool) *world {
 	t.Helper()
