@@ -184,7 +184,7 @@ func (f *consensusFigures) load() report.Section {
 func (f *consensusFigures) failover() report.Section {
 	sec := report.Section{
 		Title: "(g) Set-up and fail-over", Command: consensusCommand,
-		Text: "How long a group's set-up takes, and how long no entry is decided when a replica is lost, when the leader changes, and when rocastd is killed: the leader then writes to each " +
+		Text: "How long a group's set-up takes, and how long no entry is decided when a replica is lost, the leader changes, or rocastd is killed. The leader then writes to each " +
 			"replica by itself, as P4CE's does. The last row is the time until rocastd has started again and the group has everything.",
 		Columns: []string{"", "p50, ms", "worst, ms", "of", "P4CE, ms"},
 	}

@@ -52,7 +52,7 @@ func (s *session) copies() error {
 }
 
 const (
-	panelsText = "Gleam, figure 14: N groups of N hosts each, in the network of 16,384 hosts, send at one time, as HPL does along the rows and then along the columns of " +
+	panelsText = "Gleam, figure 14: N groups of N hosts each send at one time, in the network of 16,384 hosts. HPL does that along the rows and then along the columns of " +
 		"an N*N matrix of processes. %d MiB each; the hosts of a row are consecutive. Each box gives a new group to the neighbour with the fewest groups (Gleam, appendix A)."
 	panelsAfter = "Gleam states 5.17 ms at 8*8 and at 128*128 for its transfers along rows and columns, and 13.7 and 19.4 ms for HPL's own algorithms, ring and long. " +
 		"The paper does not state how many bytes that is: the times do not compare, and the plot shows how they grow. " +

@@ -45,7 +45,7 @@ func (s *session) load() error {
 	span := pick[scale.Time](s, 500, 2000) * scale.Microsecond
 	x := section{
 		name: "load", title: "Unicast beside multicast",
-		text: fmt.Sprintf("For %.1f ms all 1,024 hosts begin flows to random hosts, at random times (Poisson), of 8 KiB (half of them), 64 KiB (30 %%) and 1 MiB (20 %%), packet by packet. "+
+		text: fmt.Sprintf("For %.1f ms all 1,024 hosts begin flows to random hosts at random times (Poisson). Half of the flows have 8 KiB, 30 %% have 64 KiB and 20 %% have 1 MiB. "+
 			"A group sends to 511 receivers all the time; its goodput is that of the last three quarters of the time. *load* is the part of the hosts' links that the flows take. "+
 			"Times until a flow has arrived, in us.", span.Seconds()*1e3),
 		columns: []string{"load", "group, Gb/s", "8 KiB: p50", "p99", "p99 without the group", "1 MiB: p50", "p99", "p99 without the group", "dropped"},
