@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/events"
 	"github.com/rocast/rocast/ctl/ports"
+	"github.com/rocast/rocast/mft"
 )
 
 // changes lets one change happen at a time, and shows readers at its end what it has changed.
@@ -106,6 +107,18 @@ func (b *book) seen(name string) *version {
 		return g.Load()
 	}
 	return nil
+}
+
+// carried returns the ID of a group that the data path has.
+func (b *book) carried(name string) (mft.GroupID, error) {
+	switch v := b.seen(name); {
+	case v == nil:
+		return 0, noGroup(name)
+	case v.published == nil:
+		return 0, api.Errorf(api.Unavailable, "this box does not carry group %s; rocast group show %s says why", name, name)
+	default:
+		return v.id, nil
+	}
 }
 
 // seenNames returns the names of all groups that readers see, sorted.

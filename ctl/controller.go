@@ -9,6 +9,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/cm"
+	"github.com/rocast/rocast/ctl/frames"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/services"
@@ -47,6 +48,8 @@ type Controller struct {
 	*book
 	// Bounds counts which bounds were met, of listeners too.
 	Bounds *bounds.Book
+	// Frames tells of those that pass the box.
+	*frames.Frames
 	// Services are those at group IPs.
 	Services *services.Services
 	names    names

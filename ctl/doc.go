@@ -29,7 +29,6 @@
 //	                 trouble.go, who does not get on and why; silence.go, whose MAC may have changed
 //	view.go          groups as the API shows them; traffic.go, what they carry; tags.go, whose VLAN
 //	                 tags a port takes out; status.go, the box; stats.go; events.go
-//	capture.go       frames for a capture; trace.go, what would become of a frame
 //	serving.go       what the services at group IPs (ctl/services) know of control
 //	hosting.go       what groups that hosts make (ctl/hosts) know of control
 //	boxes.go         other boxes, and who changes a group at present; link.go, a group's links

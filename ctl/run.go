@@ -9,6 +9,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/bounds"
+	"github.com/rocast/rocast/ctl/frames"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/ctl/services"
 )
@@ -18,6 +19,7 @@ func New(parts Parts) *Controller {
 	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1), index: newIndex(), gone: map[string]grave{}, moved: map[*group]struct{}{}, failing: map[*group]struct{}{}}
 	c.book, c.shared = newBook(time.Now, ports.New(parts.Switch.Ports())), newShared()
 	c.mu.show = c.show
+	c.Frames = frames.New(parts.Switch, c.carried, noGroup)
 	c.names.held = map[string]*holder{}
 	c.Services = services.New(services.Options{
 		Control: serving{c}, Hops: parts.NextHops, Addresses: parts.Addresses, Log: parts.Log, Bounds: c.Bounds, Perftest: parts.Perftest, CM: parts.CM,

@@ -1,4 +1,4 @@
-package ctl
+package frames
 
 import (
 	"context"
@@ -21,24 +21,24 @@ const groupRemoved = "the group was removed"
 // Capture calls tell with each line of a capture (api.CaptureLine), until ctx is done or the group
 // is removed. The error is that of tell, or it says why the capture could not begin; then tell was
 // not called.
-func (c *Controller) Capture(ctx context.Context, q api.CaptureQuery, tell func(api.CaptureLine) error) error {
-	config, err := c.captureConfig(q)
+func (f *Frames) Capture(ctx context.Context, q api.CaptureQuery, tell func(api.CaptureLine) error) error {
+	config, err := f.captureConfig(q)
 	if err != nil {
 		return err
 	}
-	running, err := c.Switch.Capture(config)
+	running, err := f.data.Capture(config)
 	switch {
 	case errors.Is(err, dataplane.ErrCaptures):
 		return api.Errorf(api.Unavailable, "%v", err)
 	case err != nil: // it was removed a moment ago
-		return noGroup(q.Group)
+		return f.noGroup(q.Group)
 	}
 	defer running.Close()
-	v := captureView{running: running, tell: tell, ask: c.Switch.Ports}
+	v := captureView{running: running, tell: tell, ask: f.data.Ports}
 	return v.run(ctx)
 }
 
-func (c *Controller) captureConfig(q api.CaptureQuery) (config dataplane.CaptureConfig, err error) {
+func (f *Frames) captureConfig(q api.CaptureQuery) (config dataplane.CaptureConfig, err error) {
 	kinds := map[string]dataplane.CaptureKind{
 		api.CaptureData: dataplane.CaptureData, api.CaptureFeedback: dataplane.CaptureFeedback, api.CaptureDrop: dataplane.CaptureDrop,
 	}
@@ -65,15 +65,9 @@ func (c *Controller) captureConfig(q api.CaptureQuery) (config dataplane.Capture
 	case q.Group == "":
 		return config, nil
 	}
-	g := c.seen(q.Group)
-	if g == nil {
-		return config, noGroup(q.Group)
-	}
-	if g.published == nil {
-		return config, api.Errorf(api.Unavailable, "this box does not carry group %s; rocast group show %s says why", g.name, g.name)
-	}
-	config.One, config.Group = true, g.id
-	return config, nil
+	config.One = true
+	config.Group, err = f.group(q.Group)
+	return config, err
 }
 
 // captureView turns what the data path has captured into lines.

@@ -1,4 +1,4 @@
-package ctl
+package frames
 
 import (
 	"encoding/json"
@@ -14,12 +14,12 @@ var classNames = map[dataplane.Class]string{
 }
 
 // Trace says what would happen with the frame of a request (api.TraceRequest). Nothing changes.
-func (c *Controller) Trace(request []byte) (api.Trace, error) {
+func (f *Frames) Trace(request []byte) (api.Trace, error) {
 	var r api.TraceRequest
 	if err := json.Unmarshal(request, &r); err != nil {
 		return api.Trace{}, api.Errorf(api.BadRequest, "the request for a trace cannot be read: %v", err)
 	}
-	ports := c.Switch.Ports()
+	ports := f.data.Ports()
 	i := slices.IndexFunc(ports, func(p dataplane.PortInfo) bool { return p.Name == r.Port && r.Port != "" })
 	if i < 0 {
 		return api.Trace{}, api.Errorf(api.NotFound, "there is no port %q; rocast port ls lists the ports", r.Port)
@@ -28,15 +28,15 @@ func (c *Controller) Trace(request []byte) (api.Trace, error) {
 	for _, p := range ports {
 		names[p.ID] = p.Name
 	}
-	t, err := c.Switch.Trace(ports[i].ID, r.Frame)
+	t, err := f.data.Trace(ports[i].ID, r.Frame)
 	if err != nil {
 		return api.Trace{}, api.Errorf(api.TooLarge, "%v", err)
 	}
 	shown := api.Trace{Class: classNames[t.Class], Carried: t.Carried, GivesBack: t.GivesBack.String(), Frames: []api.CapturedFrame{}}
 	for k := range t.Frames {
-		f := describeFrame(&t.Frames[k])
-		f.Port = names[t.Frames[k].Port]
-		shown.Frames = append(shown.Frames, f)
+		frame := describeFrame(&t.Frames[k])
+		frame.Port = names[t.Frames[k].Port]
+		shown.Frames = append(shown.Frames, frame)
 		shown.Group = shown.Frames[0].Group
 	}
 	for _, n := range t.Notes {
