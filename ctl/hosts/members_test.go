@@ -300,8 +300,8 @@ func TestLeaveWhileTheGroupIsCreated(t *testing.T) {
 	h.came(t, "g1", "10.77.0.3")
 	left := make(chan error)
 	go func() { left <- h.Leave(t.Context(), addr("10.77.0.2"), "g1") }()
-	if err := h.Leave(over, addr("10.77.0.3"), "g1"); err == nil {
-		t.Error("a host has left before its group was there")
+	if err := h.Leave(over, addr("10.77.0.3"), "g1"); kindOf(err) != api.Internal {
+		t.Errorf("a host has left before its group was there: %v", err)
 	}
 	unlock()
 	for _, c := range all {
@@ -594,4 +594,62 @@ func TestSoManyGroupsAreRememberedThatHaveEnded(t *testing.T) {
 		t.Errorf("long after that %d are kept: %v", len(h.desk.ended), err)
 	}
 	w.expect(t)
+}
+
+// A question whose group has ended waits for the next one, and nobody looks at the one that ended.
+func TestAQuestionFollowsNoGroupThatHasEnded(t *testing.T) {
+	w := newWorld()
+	h := w.hosts()
+	h.together(t, "g1", "source", "receiver")
+	a, err := h.Join(t.Context(), addr("10.77.0.2"), "g1", asks("10.77.0.2", "receiver", 2), "")
+	testlab.Must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	answered := make(chan error)
+	go func() {
+		_, err := h.Join(ctx, addr("10.77.0.2"), "g1", asks("10.77.0.2", "receiver", 2), a.Version)
+		answered <- err
+	}()
+	follows := func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.feeds) == 1
+	}
+	testlab.Eventually(t, testlab.Patience, "it follows its group", follows, nil)
+	testlab.Must(t, w.Remove("g1"))
+	h.came(t, "g1", "10.77.0.2")
+	if follows() {
+		t.Error("a group that has ended is looked at")
+	}
+	cancel()
+	testlab.Must(t, <-answered)
+	h.together(t, "g1", "source", "receiver")
+	a, err = h.Join(t.Context(), addr("10.77.0.2"), "g1", asks("10.77.0.2", "receiver", 2), "")
+	testlab.Must(t, err)
+	ctx, cancel = context.WithCancel(t.Context())
+	go func() {
+		_, err := h.Join(ctx, addr("10.77.0.2"), "g1", asks("10.77.0.2", "receiver", 2), a.Version)
+		answered <- err
+	}()
+	testlab.Eventually(t, testlab.Patience, "it follows the next group", follows, nil)
+	cancel()
+	testlab.Must(t, <-answered)
+	if follows() {
+		t.Error("a question that is answered looks at its group")
+	}
+}
+
+// All hosts of a group wait for its creation, so that goes on if the one that came last has hung
+// up.
+func TestTheLastHostHangsUp(t *testing.T) {
+	w := newWorld()
+	h := w.hosts()
+	h.HasNeighbours = true
+	first := h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "source", 2))
+	h.came(t, "g1", "10.77.0.1")
+	gone, hangUp := context.WithCancel(t.Context())
+	w.arrives = hangUp
+	if a, err := h.Join(gone, addr("10.77.0.2"), "g1", asks("10.77.0.2", "receiver", 2), ""); err != nil || a.State != api.HostRunning {
+		t.Errorf("%+v, %v", a, err)
+	}
+	outcome(t, first)
 }

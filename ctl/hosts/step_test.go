@@ -317,3 +317,239 @@ func TestFreeQPNs(t *testing.T) {
 		}
 	}
 }
+
+// ready begins the question of a member that says that its QP is ready.
+func (p *play) ready(ip, role string, qpn uint32, seen string) *task {
+	t := p.joins(ip, role, seen, 3)
+	t.host.Ready, t.host.QPN = true, qpn
+	return t
+}
+
+// A receiver that is ready confirms so. A source has nothing to confirm.
+func TestStepsOfMembersThatAreReady(t *testing.T) {
+	p := newPlay(t)
+	g := p.group(strings.ReplaceAll(anotherGroup("g1", 1), "psn: 5,", "psn: 2, confirm: true,") + "hosts: true\n")
+	g.file.Source.FirstPSN = 1
+	one, two := p.ready("10.77.0.1", "source", 117, ""), p.ready("10.77.0.2", "receiver", 118, "")
+	p.does(one, event{}, look)
+	p.does(one, event{group: g.seen()}, answer)
+	p.does(two, event{}, look)
+	if a := p.does(two, event{group: g.seen()}, confirm); string(a.text) != `{"ip":"10.77.0.2","qpn":118,"state":"RTS","psn":2}` {
+		t.Errorf("%s", a.text)
+	}
+	if a := p.does(two, event{group: g.seen()}, answer); a.err != nil || a.group.Members[1].Port != 7002 {
+		t.Errorf("%+v, %v", a.group, a.err)
+	}
+	// A program with another queue pair answers at another port, so this one is not told.
+	g.file.Receivers[0].QPN++
+	if a := p.desk.describe(g.seen()); a.Members[1].Port != 0 {
+		t.Errorf("%+v", a.Members)
+	}
+}
+
+// A member whose group has ended hears why, wherever it is noticed that the group is gone. If it
+// has heard so, its question waits.
+func TestStepsOfMembersThatAreLeft(t *testing.T) {
+	p := newPlay(t)
+	g := p.group(strings.ReplaceAll(anotherGroup("g1", 1), "psn: 5,", "psn: 2, confirm: true,") + "hosts: true\n")
+	ends := func() { p.desk.keepEnded(p.now, g.seen(), addr("10.77.0.1")) }
+	gone := api.Errorf(api.NotFound, "there is no group")
+	for name, events := range map[string][]event{
+		"at the first look":    {{}, {err: gone}},
+		"at its confirmation":  {{}, {group: g.seen()}, {err: gone}},
+		"its QP is another":    {{}, {group: p.group(strings.Replace(anotherGroup("g1", 7), "psn: 5", "psn: 2", 1) + "hosts: true\n").seen()}},
+		"while it follows one": {{}, {group: g.seen()}, {group: g.seen()}, {err: gone}, {err: gone}},
+	} {
+		two := p.ready("10.77.0.2", "receiver", 118, p.desk.describe(g.seen()).Version)
+		if name == "while it follows one" { // with the port that it is about to say
+			p.desk.know(p.now, "g1", two.host)
+			two.seen = p.desk.describe(g.seen()).Version
+		}
+		ends()
+		var a act
+		for _, e := range events {
+			a = p.step(two, e)
+		}
+		if a.do != answer || a.group.State != api.HostEnded || a.err != nil {
+			t.Errorf("%s: does %d: %+v, %v", name, a.do, a.group, a.err)
+		}
+		again := p.ready("10.77.0.2", "receiver", 118, a.group.Version)
+		p.does(again, event{}, look)
+		p.does(again, none, outwait)
+		if b := p.does(again, event{isOver: true}, answer); b.group.Version != a.group.Version {
+			t.Errorf("%s: %+v", name, b.group)
+		}
+	}
+	p.now = p.now.Add(keepLeft + 1)
+	two := p.ready("10.77.0.2", "receiver", 118, "")
+	p.does(two, event{}, look)
+	if a := p.does(two, none, answer); kindOf(a.err) != api.NotFound {
+		t.Errorf("long after that: %+v, %v", a.group, a.err)
+	}
+}
+
+// A question that follows a group ends with an error, and its program asks no more.
+func TestStepsOfAGroupThatCannotBeFollowed(t *testing.T) {
+	p := newPlay(t)
+	g := p.group(anotherGroup("g1", 1) + "hosts: true\n")
+	g.file.Source.FirstPSN = 1
+	one := p.ready("10.77.0.1", "source", 117, "")
+	p.desk.know(p.now, "g1", one.host)
+	one.seen = p.desk.describe(g.seen()).Version
+	p.does(one, event{}, look)
+	p.does(one, event{group: g.seen()}, follow)
+	if a := p.does(one, event{err: fmt.Errorf("it cannot be seen")}, answer); a.err == nil || p.desk.programs["g1"][addr("10.77.0.1")].asks != 0 {
+		t.Errorf("%v, %+v", a.err, p.desk.programs["g1"][addr("10.77.0.1")])
+	}
+}
+
+// A group ends with the member that is the source now, with the one that was so first, and with the
+// last one that listens; it goes on without any other one.
+func TestStepsOfAGroupThatEndsWithAMember(t *testing.T) {
+	const sends = `name: g1
+ip: 10.77.0.100
+qpn: 1
+mtu: 1024
+hosts: end
+memory: []
+members:
+  - {ip: 10.77.0.1, qpn: 11, psn: 1, sendPSN: 5, role: both}
+  - {ip: 10.77.0.2, qpn: 12, psn: 2, sendPSN: 6, role: both}
+  - {ip: 10.77.0.3, qpn: 13, psn: 3}
+`
+	for name, c := range map[string]struct {
+		ip, source string // who leaves, and who is the source now
+		text       string
+		want       do
+	}{
+		"the first source":  {"10.77.0.1", "10.77.0.2", sends, look},
+		"the source":        {"10.77.0.2", "10.77.0.2", sends, look},
+		"another member":    {"10.77.0.2", "10.77.0.1", sends, change},
+		"the last receiver": {"10.77.0.3", "10.77.0.1", strings.Replace(sends, "  - {ip: 10.77.0.2, qpn: 12, psn: 2, sendPSN: 6, role: both}\n", "", 1), look},
+	} {
+		p := newPlay(t)
+		g := p.group(c.text)
+		seen := g.seen()
+		for i := range seen.Members {
+			if seen.Members[i].Part = ""; seen.Members[i].IP == c.source {
+				seen.Members[i].Part = api.PartSource
+			}
+		}
+		leaves := &task{name: "g1", ip: addr(c.ip), then: p.desk.leaves(p.desk.leavesAlone)}
+		p.does(leaves, event{isThere: true}, look)
+		p.does(leaves, event{group: seen}, read)
+		if a := p.step(leaves, event{file: g.file}); a.do != c.want {
+			t.Errorf("%s: does %d, want %d", name, a.do, c.want)
+			continue
+		}
+		if c.want == look {
+			p.does(leaves, event{group: seen}, remove)
+		}
+		if a := p.does(leaves, event{err: fmt.Errorf("it cannot be done")}, answer); a.err == nil {
+			t.Errorf("%s: it has left", name)
+		}
+		if said := map[do][]string{look: {"a host has left, and its group has ended"}}; true {
+			p.says(leaves, said[c.want]...)
+		}
+	}
+}
+
+// A member whose program has gone is removed. It stays if the program asks again meanwhile, if
+// another program of the host has come, or where hosts may not change the group.
+func TestStepsOfAProgramThatHasGone(t *testing.T) {
+	theirs := anotherGroup("g1", 1) + "hosts: true\n"
+	for name, c := range map[string]struct {
+		text      string
+		qpn, psn  uint32 // of the program
+		meanwhile func(p *play, s *silent)
+		want      do
+		forgotten bool
+	}{
+		"it has gone":                {theirs, 118, 5, nil, read, false},
+		"it asks again":              {theirs, 118, 5, func(_ *play, s *silent) { s.program.asks++ }, answer, false},
+		"another one has come":       {theirs, 118, 5, func(p *play, _ *silent) { p.desk.know(p.now, "g1", p.ready("10.77.0.2", "receiver", 119, "").host) }, answer, false},
+		"the member has another QP":  {theirs, 119, 5, nil, answer, true},
+		"it has another first PSN":   {theirs, 118, 6, nil, answer, true},
+		"the group is an operator's": {anotherGroup("g1", 1), 118, 5, nil, answer, false},
+	} {
+		p := newPlay(t)
+		g := p.group(c.text)
+		host := p.ready("10.77.0.2", "receiver", c.qpn, "").host
+		host.PSN = c.psn
+		s := silent{group: "g1", host: host.IP, program: p.desk.know(p.now, "g1", host), port: 7002}
+		gone := &task{name: "g1", ip: host.IP, then: p.desk.expires(s)}
+		p.does(gone, event{}, look)
+		if c.meanwhile != nil {
+			c.meanwhile(p, &s)
+		}
+		if a := p.step(gone, event{group: g.seen()}); a.do != c.want {
+			t.Errorf("%s: does %d, want %d", name, a.do, c.want)
+		}
+		if (p.desk.programs["g1"][host.IP] == nil) != c.forgotten {
+			t.Errorf("%s: the desk knows %v", name, p.desk.programs)
+		}
+	}
+}
+
+// A program that comes while the one before is taken out is not forgotten with that.
+func TestStepsOfAProgramThatComesWhileAnotherGoes(t *testing.T) {
+	p := newPlay(t)
+	g := p.group(anotherGroup("g1", 1) + "hosts: true\n")
+	host := p.ready("10.77.0.2", "receiver", 118, "").host
+	host.PSN = 5
+	gone := &task{name: "g1", ip: host.IP, then: p.desk.expires(silent{group: "g1", host: host.IP, program: p.desk.know(p.now, "g1", host), port: 7002})}
+	p.does(gone, event{}, look)
+	p.does(gone, event{group: g.seen()}, read)
+	p.does(gone, event{file: g.file}, change)
+	p.desk.know(p.now, "g1", p.ready("10.77.0.2", "receiver", 119, "").host)
+	p.does(gone, event{group: g.seen()}, answer)
+	if program := p.desk.programs["g1"][host.IP]; program == nil || program.qpn != 119 {
+		t.Errorf("%+v", program)
+	}
+}
+
+// A member that confirms at the last moment stays, and a part of another box's group is that box's.
+func TestStepsOfMembersThatAreLateToConfirm(t *testing.T) {
+	p := newPlay(t)
+	g := p.group(strings.ReplaceAll(anotherGroup("g1", 1), "psn: 5,", "psn: 5, confirm: true,") + "hosts: end\n")
+	known := []Known{{Name: "g1", File: g.file, Unconfirmed: g.unconfirmed()}}
+	branch := []Known{{Name: "g1", File: g.file, Unconfirmed: g.unconfirmed(), IsBranch: true}}
+	if late := p.desk.lateToConfirm(noon, known); len(late) != 0 {
+		t.Errorf("%v", late)
+	}
+	late := p.desk.lateToConfirm(noon.Add(confirmWithin), known)
+	if len(late) != 1 || late[0].member.IP != addr("10.77.0.2") {
+		t.Fatalf("%v", late)
+	}
+	lapses := func() *task { return &task{name: "g1", ip: late[0].member.IP, then: p.desk.lapses(late[0])} }
+	one := lapses()
+	p.does(one, event{}, look)
+	p.does(one, event{group: g.seen()}, read)
+	p.says(one, "the program of a host has not said that its QP is ready, so its member is removed")
+	g.confirmed[late[0].member] = true
+	one = lapses()
+	p.does(one, event{}, look)
+	p.does(one, event{group: g.seen()}, answer)
+	p.says(one)
+	p.desk.lateToConfirm(noon, branch)
+	if late := p.desk.lateToConfirm(noon.Add(confirmWithin), branch); len(late) != 0 {
+		t.Errorf("of another box: %v", late)
+	}
+}
+
+// Groups that ended long ago make room for another one.
+func TestGroupsThatEndedLongAgoMakeRoom(t *testing.T) {
+	p := newPlay(t)
+	g := p.group(anotherGroup("g1", 1) + "hosts: true\n")
+	for i := range maxLeft {
+		p.desk.ended[fmt.Sprint("n", i)] = &endedGroup{at: noon}
+	}
+	p.desk.keepEnded(noon.Add(keepLeft), g.seen(), addr("10.77.0.1"))
+	if len(p.desk.ended) != maxLeft || p.desk.ended["g1"] != nil {
+		t.Errorf("there is no room: %d", len(p.desk.ended))
+	}
+	p.desk.keepEnded(noon.Add(keepLeft+1), g.seen(), addr("10.77.0.1"))
+	if len(p.desk.ended) != 1 || p.desk.ended["g1"] == nil {
+		t.Errorf("%d are kept", len(p.desk.ended))
+	}
+}

@@ -66,6 +66,7 @@ type world struct {
 	bad     map[string]string // what BadIPs was told last
 	refuses map[netip.Addr]error
 	behind  map[netip.Addr]string
+	arrives func() // called when all hosts of a group have come; nil: nothing
 }
 
 func newWorld() *world {
@@ -165,6 +166,9 @@ func (w *world) Known() (all []Known) {
 }
 
 func (w *world) QPNs(ip netip.Addr) map[roce.QPN]bool {
+	if w.arrives != nil {
+		w.arrives()
+	}
 	taken := map[roce.QPN]bool{}
 	for _, g := range w.Known() {
 		if g.File != nil && g.File.IP == ip {
@@ -176,6 +180,9 @@ func (w *world) QPNs(ip netip.Addr) map[roce.QPN]bool {
 
 func (w *world) Create(ctx context.Context, text []byte) (Group, error) {
 	file, err := groupfile.Parse(text)
+	if err == nil {
+		err = ctx.Err()
+	}
 	if err != nil {
 		return Group{}, lined(err)
 	}
@@ -214,7 +221,10 @@ func lined(err error) error {
 	return err
 }
 
-func (w *world) Running(_ context.Context, name string) (*groupfile.File, Basis, error) {
+func (w *world) Running(ctx context.Context, name string) (*groupfile.File, Basis, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
 	if _, err := w.Group(name); err != nil {
 		return nil, nil, err
 	}
@@ -284,8 +294,8 @@ func (w *world) Remove(name string) error {
 	return nil
 }
 
-func (w *world) Behind(_ context.Context, host netip.Addr) (string, error) {
-	return w.behind[host], nil
+func (w *world) Behind(ctx context.Context, host netip.Addr) (string, error) {
+	return w.behind[host], ctx.Err()
 }
 
 func (w *world) Now(name string) api.Place { return w.events.After(api.Place{}, name).Place }
