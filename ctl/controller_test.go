@@ -37,11 +37,7 @@ members:
 `
 
 // anotherGroup is a group beside g1 with the same hosts and other QPs.
-func anotherGroup(name string, qpn int) string {
-	return strings.NewReplacer("name: g1", "name: "+name, "qpn: 1\n", fmt.Sprintf("qpn: %d\n", qpn),
-		"qpn: 17", fmt.Sprintf("qpn: %d", 100*qpn+17), "qpn: 18", fmt.Sprintf("qpn: %d", 100*qpn+18),
-		"qpn: 19", fmt.Sprintf("qpn: %d", 100*qpn+19)).Replace(g1)
-}
+func anotherGroup(name string, qpn int) string { return ctltest.AnotherGroup(g1, name, qpn) }
 
 // world is a Controller whose kernel and switch are the test doubles of ctltest. Its state
 // directory outlives the Controller: see restart.

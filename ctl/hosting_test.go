@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/gather"
 	"github.com/rocast/rocast/ctl/hosts"
 	"github.com/rocast/rocast/ctl/nexthop"
@@ -24,17 +25,6 @@ var hostsConfig = gather.Config{GroupIPs: []netip.Addr{netip.MustParseAddr("10.7
 type onHosts struct{ *hosts.Hosts }
 
 func newHosts(c *Controller) onHosts { return onHosts{NewHosts(c, hostsConfig)} }
-
-// asks returns what a host says that joins: its QPN is 100 times the last number of its address.
-func asks(ip, role string, members int) api.HostRequest {
-	last := uint32(addr(ip).As4()[3])
-	r := api.HostRequest{Role: role, QPN: 100 * last, PSN: last, Members: members, MTU: 1024, Port: uint16(7000 + last)}
-	if role != "source" {
-		key := api.Hex(last)
-		r.Regions = []api.Region{{VA: api.Hex(last) << 20, Length: 4096, RKey: &key}}
-	}
-	return r
-}
 
 // joining is the outcome of a Join.
 type joining struct {
@@ -80,7 +70,7 @@ func (h onHosts) together(t *testing.T, name string, roles ...string) (answers [
 	var all []chan joining
 	for i, role := range roles {
 		ip := fmt.Sprint("10.77.0.", i+1)
-		r := asks(ip, role, len(roles))
+		r := ctltest.HostAsks(ip, role, len(roles))
 		if name != "g1" {
 			r.QPN++ // the program has another QP for each group
 		}
@@ -94,107 +84,13 @@ func (h onHosts) together(t *testing.T, name string, roles ...string) (answers [
 
 // ready says that a host's QP is connected, and returns what the box answers.
 func (h onHosts) ready(t *testing.T, name, ip, role string) (api.HostGroup, error) {
-	r := asks(ip, role, 3)
+	r := ctltest.HostAsks(ip, role, 3)
 	r.Ready = true
 	return h.Join(t.Context(), addr(ip), name, r, "")
 }
 
-// members returns the addresses of a group's members.
-func (w *world) members(t *testing.T, name string) string {
-	t.Helper()
-	g, err := w.Group(name)
-	if err != nil {
-		return err.Error()
-	}
-	var ips []string
-	for _, m := range g.Members {
-		ips = append(ips, strings.TrimPrefix(m.IP, "10.77.0."))
-	}
-	return strings.Join(ips, " ")
-}
-
-// Hosts make a group, say that they are ready, leave and end it, and nothing is left.
-func TestHostsMakeAGroup(t *testing.T) {
-	w := newWorld(t)
-	h := newHosts(w.Controller)
-	answers := h.together(t, "g1", "source", "receiver", "receiver")
-	w.expect(t, strings.ReplaceAll(withG1, "0.100", "0.200"))
-	a := answers[1]
-	if a.IP != "10.77.0.200" || a.QPN < 2 || a.MTU != 1024 || len(a.Memory) != 1 || a.Memory[0].Length != 4096 || a.Memory[0].RKey == nil || a.ClearToSend {
-		t.Errorf("%+v", a)
-	}
-	if m := a.Members[2]; len(a.Members) != 3 || m.IP != "10.77.0.3" || m.Role != "receiver" {
-		t.Errorf("%+v", a.Members)
-	}
-	for i, c := range []struct {
-		ip, role string
-		clear    bool
-	}{{"10.77.0.2", "receiver", false}, {"10.77.0.1", "source", false}, {"10.77.0.3", "receiver", true}, {"10.77.0.1", "source", true}} {
-		if a, err := h.ready(t, "g1", c.ip, c.role); err != nil || a.ClearToSend != c.clear || a.Members[1].Port != 7002 {
-			t.Errorf("%d: %+v, %v", i, a, err)
-		}
-	}
-	next := h.together(t, "g2", "both", "both")
-	if next[0].QPN == a.QPN || next[0].IP != a.IP {
-		t.Errorf("%d and %d: two groups at one IP need two QPNs", next[0].QPN, a.QPN)
-	}
-	for name, leaving := range map[string][]string{"g1": {"10.77.0.3", "10.77.0.2"}, "g2": {"10.77.0.2"}} {
-		for _, ip := range leaving {
-			if err := h.Leave(t.Context(), addr(ip), name); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	w.expect(t, nothing) // a group without receivers ends
-	if _, err := h.ready(t, "g1", "10.77.0.2", "receiver"); kindOf(err) != api.NotFound {
-		t.Errorf("a group that has ended: %v", err)
-	}
-}
-
-// A host may come later, and one that starts again gets a place of its new QP.
-func TestAHostJoinsARunningGroup(t *testing.T) {
-	w := newWorld(t)
-	h := newHosts(w.Controller)
-	h.together(t, "g1", "both", "both")
-	a := outcome(t, h.join(t, "g1", "10.77.0.3", asks("10.77.0.3", "receiver", 2)))
-	if len(a.Members) != 3 || a.Members[2].IP != "10.77.0.3" {
-		t.Errorf("%+v", a)
-	}
-	again := asks("10.77.0.3", "receiver", 2)
-	again.QPN = 999
-	outcome(t, h.join(t, "g1", "10.77.0.3", again))
-	g, err := w.Group("g1")
-	if err != nil || len(g.Members) != 3 || g.Members[2].QPN != 999 || g.Members[2].Role != "receiver" {
-		t.Errorf("%+v, %v", g.Members, err)
-	}
-	for want, r := range map[string]api.HostRequest{
-		"group g1 runs, and its source is 10.77.0.1; join with role receiver": asks("10.77.0.9", "source", 2),
-		"10.77.0.9 has 0 regions, and the group has 1; all receivers have equally many": func() api.HostRequest {
-			r := asks("10.77.0.9", "receiver", 2)
-			r.Regions = nil
-			return r
-		}(),
-		"region 1 of 10.77.0.9 has 100 bytes, and that of the group has 4096; register a longer one": func() api.HostRequest {
-			r := asks("10.77.0.9", "receiver", 2)
-			r.Regions[0].Length = 100
-			return r
-		}(),
-		"the path MTU of 10.77.0.9 is 512, and that of group g1 is 1024": func() api.HostRequest {
-			r := asks("10.77.0.9", "receiver", 2)
-			r.MTU = 512
-			return r
-		}(),
-	} {
-		if j := <-h.join(t, "g1", "10.77.0.9", r); j.err == nil || j.err.Error() != want {
-			t.Errorf("\ngot  %v\nwant %s", j.err, want)
-		}
-	}
-	// The member that was the source first takes the group with it.
-	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g1"); err != nil {
-		t.Fatal(err)
-	}
-	w.expect(t, nothing)
-}
+// members returns the last numbers of the addresses of a group's members.
+func (w *world) members(_ *testing.T, name string) string { return ctltest.Members(w.Group(name)) }
 
 // Groups that hosts make, any number of them, neither hide those of operators nor make the box
 // unready.
@@ -277,7 +173,7 @@ func TestGroupsThatNobodyHasConfirmedAreNoProblem(t *testing.T) {
 	}
 	w.edit("a1", func(g *group) { g.past.Confirm(g.wanted.Receivers[0].ID()) })
 	expect(false, true, 0, "g1")
-	outcome(t, h.join(t, "a1", "10.77.0.9", asks("10.77.0.9", "receiver", 2))) // it has not confirmed
+	outcome(t, h.join(t, "a1", "10.77.0.9", ctltest.HostAsks("10.77.0.9", "receiver", 2))) // it has not confirmed
 	expect(false, true, 0, "a1 g1")
 }
 
@@ -287,7 +183,7 @@ func TestTheSecretOfAGroup(t *testing.T) {
 	w := newWorld(t)
 	h := newHosts(w.Controller)
 	showing := func(ip, role, secret string) api.HostRequest {
-		r := asks(ip, role, 2)
+		r := ctltest.HostAsks(ip, role, 2)
 		r.Secret = secret
 		return r
 	}
@@ -347,7 +243,7 @@ func TestAMemberHearsForWhomTheGroupWaits(t *testing.T) {
 		if c.name != "made" {
 			w.create(t, anotherGroup(c.name, 102+i)+"hosts: true\n"+c.keys)
 		}
-		r := asks("10.77.0.9", "receiver", 2)
+		r := ctltest.HostAsks("10.77.0.9", "receiver", 2)
 		r.QPN += uint32(i)
 		if a := outcome(t, h.join(t, c.name, "10.77.0.9", r)); a.Ack != c.ack || a.Evicts != c.evicts {
 			t.Errorf("%s: %+v", c.name, a)
@@ -379,7 +275,7 @@ func TestHostsAfterARestart(t *testing.T) {
 
 // asksAt is what a host of a fabric says that joins.
 func asksAt(ip, role string, members int) api.HostRequest {
-	r := asks(ip, role, members)
+	r := ctltest.HostAsks(ip, role, members)
 	r.QPN += uint32(addr(ip).As4()[1])
 	return r
 }
@@ -503,7 +399,7 @@ func TestThePolicyOfAGroup(t *testing.T) {
 	w := newWorld(t)
 	h := newHosts(w.Controller)
 	saying := func(ip, role, policy string) api.HostRequest {
-		r := asks(ip, role, 3)
+		r := ctltest.HostAsks(ip, role, 3)
 		r.Policy = policy
 		return r
 	}
@@ -602,8 +498,8 @@ func TestAGroupThatTheBoxRefuses(t *testing.T) {
 	w := newWorld(t)
 	h := newHosts(w.Controller)
 	w.create(t, strings.ReplaceAll(g1, "qpn: 18", "qpn: 200")) // the QP that 10.77.0.2 has
-	first := h.join(t, "g2", "10.77.0.1", asks("10.77.0.1", "source", 2))
-	second := h.join(t, "g2", "10.77.0.2", asks("10.77.0.2", "receiver", 2))
+	first := h.join(t, "g2", "10.77.0.1", ctltest.HostAsks("10.77.0.1", "source", 2))
+	second := h.join(t, "g2", "10.77.0.2", ctltest.HostAsks("10.77.0.2", "receiver", 2))
 	const want = "QP 200 of 10.77.0.2 is already in group g1, and a queue pair has only one peer; write another qpn, or remove group g1"
 	for _, c := range []chan joining{first, second} {
 		if j := <-c; j.err == nil || j.err.Error() != want {

@@ -15,20 +15,10 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/bounds"
+	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/internal/testlab"
 )
-
-// asks returns what a host says that joins: its QPN is 100 times the last number of its address.
-func asks(ip, role string, members int) api.HostRequest {
-	last := uint32(addr(ip).As4()[3])
-	r := api.HostRequest{Role: role, QPN: 100 * last, PSN: last, Members: members, MTU: 1024, Port: uint16(7000 + last)}
-	if role != "source" {
-		key := api.Hex(last)
-		r.Regions = []api.Region{{VA: api.Hex(last) << 20, Length: 4096, RKey: &key}}
-	}
-	return r
-}
 
 // joining is the outcome of a Join.
 type joining struct {
@@ -75,7 +65,7 @@ func (h *Hosts) together(t *testing.T, name string, roles ...string) (answers []
 	var all []chan joining
 	for i, role := range roles {
 		ip := fmt.Sprint("10.77.0.", i+1)
-		r := asks(ip, role, len(roles))
+		r := ctltest.HostAsks(ip, role, len(roles))
 		if name != "g1" {
 			r.QPN++ // the program has another QP for each group
 		}
@@ -92,7 +82,7 @@ func (h *Hosts) together(t *testing.T, name string, roles ...string) (answers []
 
 // ready says that a host's QP is connected, and returns what the box answers.
 func (h *Hosts) ready(t *testing.T, name, ip, role string) (api.HostGroup, error) {
-	r := asks(ip, role, 3)
+	r := ctltest.HostAsks(ip, role, 3)
 	r.Ready = true
 	return h.Join(t.Context(), addr(ip), name, r, "")
 }
@@ -140,11 +130,11 @@ func TestAHostJoinsARunningGroup(t *testing.T) {
 	w := newWorld()
 	h := w.hosts()
 	h.together(t, "g1", "both", "both")
-	a := outcome(t, h.join(t, "g1", "10.77.0.3", asks("10.77.0.3", "receiver", 2)))
+	a := outcome(t, h.join(t, "g1", "10.77.0.3", ctltest.HostAsks("10.77.0.3", "receiver", 2)))
 	if len(a.Members) != 3 || a.Members[2].IP != "10.77.0.3" {
 		t.Errorf("%+v", a)
 	}
-	again := asks("10.77.0.3", "receiver", 2)
+	again := ctltest.HostAsks("10.77.0.3", "receiver", 2)
 	again.QPN = 999
 	outcome(t, h.join(t, "g1", "10.77.0.3", again))
 	g, err := w.Group("g1")
@@ -152,19 +142,19 @@ func TestAHostJoinsARunningGroup(t *testing.T) {
 		t.Errorf("%+v, %v", g.Members, err)
 	}
 	for want, r := range map[string]api.HostRequest{
-		"group g1 runs, and its source is 10.77.0.1; join with role receiver": asks("10.77.0.9", "source", 2),
+		"group g1 runs, and its source is 10.77.0.1; join with role receiver": ctltest.HostAsks("10.77.0.9", "source", 2),
 		"10.77.0.9 has 0 regions, and the group has 1; all receivers have equally many": func() api.HostRequest {
-			r := asks("10.77.0.9", "receiver", 2)
+			r := ctltest.HostAsks("10.77.0.9", "receiver", 2)
 			r.Regions = nil
 			return r
 		}(),
 		"region 1 of 10.77.0.9 has 100 bytes, and that of the group has 4096; register a longer one": func() api.HostRequest {
-			r := asks("10.77.0.9", "receiver", 2)
+			r := ctltest.HostAsks("10.77.0.9", "receiver", 2)
 			r.Regions[0].Length = 100
 			return r
 		}(),
 		"the path MTU of 10.77.0.9 is 512, and that of group g1 is 1024": func() api.HostRequest {
-			r := asks("10.77.0.9", "receiver", 2)
+			r := ctltest.HostAsks("10.77.0.9", "receiver", 2)
 			r.MTU = 512
 			return r
 		}(),
@@ -188,7 +178,7 @@ func TestHostsThatComeLaterOnlyReceive(t *testing.T) {
 	h.together(t, "g1", "both", "both", "receiver")
 	const refused = "group g1 runs, and hosts that come later only receive; join with role receiver, or when the group begins"
 	late := func(ip, role string, qpn uint32) error {
-		r := asks(ip, role, 3)
+		r := ctltest.HostAsks(ip, role, 3)
 		r.QPN = qpn
 		_, err := h.Join(t.Context(), addr(ip), "g1", r, "")
 		return err
@@ -240,7 +230,7 @@ func TestMembersThatDoNotConfirm(t *testing.T) {
 	h.together(t, "g1", "source", "receiver", "receiver")
 	h.together(t, "never", "source", "receiver")
 	w.create(t, strings.ReplaceAll(anotherGroup("open", 101), "psn: 5", "psn: 5, confirm: true")+"hosts: true\n")
-	outcome(t, h.join(t, "open", "10.77.0.9", asks("10.77.0.9", "receiver", 2)))
+	outcome(t, h.join(t, "open", "10.77.0.9", ctltest.HostAsks("10.77.0.9", "receiver", 2)))
 	now := time.Now()
 	h.removeUnconfirmed(t.Context(), now)
 	if _, err := h.ready(t, "g1", "10.77.0.2", "receiver"); err != nil {
@@ -258,7 +248,7 @@ func TestMembersThatDoNotConfirm(t *testing.T) {
 		t.Errorf("a group of which nobody is ready: %v", err)
 	}
 	// One that joins now has its own time.
-	outcome(t, h.join(t, "g1", "10.77.0.3", asks("10.77.0.3", "receiver", 3)))
+	outcome(t, h.join(t, "g1", "10.77.0.3", ctltest.HostAsks("10.77.0.3", "receiver", 3)))
 	h.removeUnconfirmed(t.Context(), now.Add(2*confirmWithin))
 	h.removeUnconfirmed(t.Context(), now.Add(3*confirmWithin-1))
 	if got := w.members(t, "g1"); got != "1 2 3" {
@@ -278,7 +268,7 @@ func TestAHostIsInSoManyGroupsThatAreNotConfirmed(t *testing.T) {
 	}
 	w.mu.Unlock()
 	const want = "10.77.0.9 is in 64 groups of which members have not said that their QPs are ready; let them say so, or leave"
-	if _, err := h.Join(t.Context(), addr("10.77.0.9"), "more", asks("10.77.0.9", "receiver", 2), ""); err == nil || err.Error() != want || kindOf(err) != api.Unavailable {
+	if _, err := h.Join(t.Context(), addr("10.77.0.9"), "more", ctltest.HostAsks("10.77.0.9", "receiver", 2), ""); err == nil || err.Error() != want || kindOf(err) != api.Unavailable {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 	if n := w.book.Counts()[bounds.HostGroups]; n != 1 {
@@ -303,7 +293,7 @@ func TestHostsSpeakForThemselves(t *testing.T) {
 	h := w.hosts()
 	w.create(t, strings.ReplaceAll(g1, "0.100", "0.200")) // the IP does not make it theirs
 	const notTheirs = "group g1 was not made by hosts, so they cannot join it; take another name"
-	if j := <-h.join(t, "g1", "10.77.0.2", asks("10.77.0.2", "receiver", 2)); j.err == nil || j.err.Error() != notTheirs || kindOf(j.err) != api.Forbidden {
+	if j := <-h.join(t, "g1", "10.77.0.2", ctltest.HostAsks("10.77.0.2", "receiver", 2)); j.err == nil || j.err.Error() != notTheirs || kindOf(j.err) != api.Forbidden {
 		t.Errorf("%v", j.err)
 	}
 	if err := h.Leave(t.Context(), addr("10.77.0.2"), "g1"); kindOf(err) != api.Forbidden {
@@ -322,13 +312,13 @@ func TestHostsSpeakForThemselves(t *testing.T) {
 	if err := h.End(t.Context(), addr("10.77.0.1"), "mine", false); err != nil {
 		t.Error(err)
 	}
-	_, err := h.Join(t.Context(), netip.MustParseAddr("fd77::1"), "v6", asks("10.77.0.1", "source", 2), "")
+	_, err := h.Join(t.Context(), netip.MustParseAddr("fd77::1"), "v6", ctltest.HostAsks("10.77.0.1", "source", 2), "")
 	if want := "your address is fd77::1, and groupIPs of hosts: in rocastd.yaml has no address of its family"; err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
 	w.expect(t, "g1")
 	w.create(t, anotherGroup("open", 101)+"hosts: true\n")
-	if a := outcome(t, h.join(t, "open", "10.77.0.9", asks("10.77.0.9", "receiver", 2))); a.IP != "10.77.0.100" || len(a.Members) != 4 {
+	if a := outcome(t, h.join(t, "open", "10.77.0.9", ctltest.HostAsks("10.77.0.9", "receiver", 2))); a.IP != "10.77.0.100" || len(a.Members) != 4 {
 		t.Errorf("a group whose file lets hosts join: %+v", a)
 	}
 	err = h.End(t.Context(), addr("10.77.0.1"), "open", false)
@@ -345,7 +335,7 @@ func TestANameThatNoGroupHas(t *testing.T) {
 	h := newWorld().hosts()
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	_, err := h.Join(over, addr("10.77.0.1"), "../g1", asks("10.77.0.1", "source", 2), "")
+	_, err := h.Join(over, addr("10.77.0.1"), "../g1", ctltest.HostAsks("10.77.0.1", "source", 2), "")
 	const want = `"../g1" is not a valid group name; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first`
 	if err == nil || err.Error() != want || kindOf(err) != api.BadRequest {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
@@ -357,9 +347,9 @@ func TestAGroupThatTheBoxRefuses(t *testing.T) {
 	w := newWorld()
 	h := w.hosts()
 	w.create(t, strings.ReplaceAll(g1, "qpn: 18", "qpn: 200")) // the QP that 10.77.0.2 has
-	first := h.join(t, "g2", "10.77.0.1", asks("10.77.0.1", "source", 2))
+	first := h.join(t, "g2", "10.77.0.1", ctltest.HostAsks("10.77.0.1", "source", 2))
 	h.came(t, "g2", "10.77.0.1")
-	second := h.join(t, "g2", "10.77.0.2", asks("10.77.0.2", "receiver", 2))
+	second := h.join(t, "g2", "10.77.0.2", ctltest.HostAsks("10.77.0.2", "receiver", 2))
 	const want = "QP 200 of 10.77.0.2 is in group g1"
 	for _, c := range []chan joining{first, second} {
 		if j := <-c; j.err == nil || j.err.Error() != want {
@@ -380,12 +370,12 @@ func TestARefusalBetweenTwoQuestions(t *testing.T) {
 	w.create(t, strings.ReplaceAll(g1, "qpn: 18", "qpn: 200")) // the QP that 10.77.0.2 has
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	first := asks("10.77.0.1", "source", 2)
+	first := ctltest.HostAsks("10.77.0.1", "source", 2)
 	a, err := h.Join(over, addr("10.77.0.1"), "g2", first, "")
 	if err != nil || a.State != api.HostGathering {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	_, refusal := h.Join(t.Context(), addr("10.77.0.2"), "g2", asks("10.77.0.2", "receiver", 2), "")
+	_, refusal := h.Join(t.Context(), addr("10.77.0.2"), "g2", ctltest.HostAsks("10.77.0.2", "receiver", 2), "")
 	if refusal == nil {
 		t.Fatal("the group was not refused")
 	}
@@ -404,7 +394,7 @@ func TestAHostLeavesBetweenTwoQuestions(t *testing.T) {
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
 	one := addr("10.77.0.1")
-	r := asks("10.77.0.1", "source", 2)
+	r := ctltest.HostAsks("10.77.0.1", "source", 2)
 	a, err := h.Join(over, one, "g1", r, "")
 	if err != nil || a.State != api.HostGathering {
 		t.Fatalf("%+v, %v", a, err)
@@ -454,7 +444,7 @@ func TestAHostLeavesAGroupBeforeItHasHeardOfIt(t *testing.T) {
 			if i == 1 && role == "receiver" {
 				role = "source"
 			}
-			return h.Join(ctx, addr(ip), "g1", asks(ip, role, 3), seen)
+			return h.Join(ctx, addr(ip), "g1", ctltest.HostAsks(ip, role, 3), seen)
 		}
 		for i := 1; i <= 3; i++ {
 			a, err := ask(over, i, "")
@@ -525,11 +515,11 @@ func TestAQuestionOutlivesItsGroup(t *testing.T) {
 	waits := make(chan joining, 1)
 	go func() {
 		var j joining
-		j.group, j.err = h.Join(ctx, addr("10.77.0.2"), "g1", asks("10.77.0.2", "receiver", 2), "before a restart of the box")
+		j.group, j.err = h.Join(ctx, addr("10.77.0.2"), "g1", ctltest.HostAsks("10.77.0.2", "receiver", 2), "before a restart of the box")
 		waits <- j
 	}()
 	h.came(t, "g1", "10.77.0.2")
-	first := asks("10.77.0.1", "source", 2)
+	first := ctltest.HostAsks("10.77.0.1", "source", 2)
 	if a, err := h.Join(ctx, addr("10.77.0.1"), "g1", first, ""); err != nil || a.State != api.HostRunning {
 		t.Fatalf("%+v, %v", a, err)
 	}
@@ -569,7 +559,7 @@ func TestAHostLeavesThatWaitsForThoseThatMakeTheGroupAnew(t *testing.T) {
 	h := w.hosts()
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	one, r := addr("10.77.0.1"), asks("10.77.0.1", "both", 3)
+	one, r := addr("10.77.0.1"), ctltest.HostAsks("10.77.0.1", "both", 3)
 	a := h.leftAndJoinsAgain(t, over, r)
 	if err := h.Leave(t.Context(), one, "g1"); kindOf(err) != api.NotFound {
 		t.Errorf("it leaves: %v", err)
@@ -578,9 +568,9 @@ func TestAHostLeavesThatWaitsForThoseThatMakeTheGroupAnew(t *testing.T) {
 		t.Errorf("its next question: %+v, %v", a, err)
 	}
 	h.desk.silentPrograms(time.Now(), w.Known()) // which forgets what is of no use any more
-	two := h.join(t, "g1", "10.77.0.2", asks("10.77.0.2", "both", 2))
+	two := h.join(t, "g1", "10.77.0.2", ctltest.HostAsks("10.77.0.2", "both", 2))
 	h.came(t, "g1", "10.77.0.2")
-	outcome(t, h.join(t, "g1", "10.77.0.3", asks("10.77.0.3", "both", 2)))
+	outcome(t, h.join(t, "g1", "10.77.0.3", ctltest.HostAsks("10.77.0.3", "both", 2)))
 	outcome(t, two)
 	if a, err := h.Join(over, one, "g1", r, a.Version); kindOf(err) != api.Stale || w.members(t, "g1") != "2 3" {
 		t.Errorf("the others have made the group anew: %+v, %v, members %s", a, err, w.members(t, "g1"))
@@ -602,13 +592,13 @@ func TestAGroupThatComesByAnotherWay(t *testing.T) {
 	h := w.hosts()
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	nine, r := addr("10.77.0.9"), asks("10.77.0.9", "receiver", 3)
+	nine, r := addr("10.77.0.9"), ctltest.HostAsks("10.77.0.9", "receiver", 3)
 	a, err := h.Join(over, nine, "open", r, "")
 	if err != nil || a.State != api.HostGathering {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	for _, name := range []string{"open", "shut"} { // others wait for these, and leave when they have come
-		if _, err := h.Join(over, addr("10.77.0.8"), name, asks("10.77.0.8", "receiver", 3), ""); err != nil {
+		if _, err := h.Join(over, addr("10.77.0.8"), name, ctltest.HostAsks("10.77.0.8", "receiver", 3), ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -638,13 +628,13 @@ func TestAProgramThatWasReplacedBeforeItHadHeard(t *testing.T) {
 	h := w.hosts()
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	two, before := addr("10.77.0.2"), asks("10.77.0.2", "receiver", 3)
+	two, before := addr("10.77.0.2"), ctltest.HostAsks("10.77.0.2", "receiver", 3)
 	a, err := h.Join(over, two, "g1", before, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "source", 3))
-	outcome(t, h.join(t, "g1", "10.77.0.3", asks("10.77.0.3", "receiver", 3)))
+	source := h.join(t, "g1", "10.77.0.1", ctltest.HostAsks("10.77.0.1", "source", 3))
+	outcome(t, h.join(t, "g1", "10.77.0.3", ctltest.HostAsks("10.77.0.3", "receiver", 3)))
 	outcome(t, source)
 	now := before
 	now.QPN = 999
@@ -671,7 +661,7 @@ func replacedWhileItsGroupIsCreated(t *testing.T) {
 	defer cancel()
 	seen := map[string]string{}
 	ask := func(ip, role string) (api.HostGroup, error) {
-		a, err := h.Join(over, addr(ip), "g1", asks(ip, role, 3), seen[ip])
+		a, err := h.Join(over, addr(ip), "g1", ctltest.HostAsks(ip, role, 3), seen[ip])
 		seen[ip] = a.Version
 		return a, err
 	}
@@ -680,7 +670,7 @@ func replacedWhileItsGroupIsCreated(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	again := asks("10.77.0.1", "source", 3)
+	again := ctltest.HostAsks("10.77.0.1", "source", 3)
 	again.QPN = 999
 	other := make(chan joining, 1)
 	var asked atomic.Bool
@@ -718,9 +708,9 @@ func TestAProgramThatReplacesIsNotReplaced(t *testing.T) {
 	if err := w.Remove("g1"); err != nil {
 		t.Fatal(err)
 	}
-	two, other := asks("10.77.0.2", "receiver", 2), asks("10.77.0.2", "receiver", 2)
+	two, other := ctltest.HostAsks("10.77.0.2", "receiver", 2), ctltest.HostAsks("10.77.0.2", "receiver", 2)
 	other.QPN = 999
-	source := h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "source", 2))
+	source := h.join(t, "g1", "10.77.0.1", ctltest.HostAsks("10.77.0.1", "source", 2))
 	h.came(t, "g1", "10.77.0.1")
 	outcome(t, h.join(t, "g1", "10.77.0.2", other))
 	outcome(t, source)
@@ -748,12 +738,12 @@ func TestALeaveThatWasGivenUp(t *testing.T) {
 	h := newWorld().hosts()
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	two, r := addr("10.77.0.2"), asks("10.77.0.2", "receiver", 2)
+	two, r := addr("10.77.0.2"), ctltest.HostAsks("10.77.0.2", "receiver", 2)
 	a, err := h.Join(over, two, "g1", r, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	outcome(t, h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "source", 2)))
+	outcome(t, h.join(t, "g1", "10.77.0.1", ctltest.HostAsks("10.77.0.1", "source", 2)))
 	done, err := h.Control.Turn(t.Context(), "g1")
 	if err != nil {
 		t.Fatal(err)
@@ -776,7 +766,7 @@ func TestAHostThatLeftWaitsForThoseThatMakeTheGroupAnew(t *testing.T) {
 	h := newWorld().hosts()
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	r := asks("10.77.0.1", "both", 3)
+	r := ctltest.HostAsks("10.77.0.1", "both", 3)
 	a := h.leftAndJoinsAgain(t, over, r)
 	if a, err := h.Join(over, addr("10.77.0.1"), "g1", r, a.Version); err != nil || a.State != api.HostGathering {
 		t.Errorf("%+v, %v", a, err)
@@ -789,16 +779,16 @@ func TestQuestionsThatEnd(t *testing.T) {
 	h := w.hosts()
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	a, err := h.Join(over, addr("10.77.0.1"), "g1", asks("10.77.0.1", "source", 2), "")
+	a, err := h.Join(over, addr("10.77.0.1"), "g1", ctltest.HostAsks("10.77.0.1", "source", 2), "")
 	if err != nil || a.State != api.HostGathering || len(a.Came) != 1 || a.Came[0] != "10.77.0.1" || h.desk.hall.Party("g1") == nil {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if b, err := h.Join(over, addr("10.77.0.1"), "g1", asks("10.77.0.1", "source", 2), a.Version); err != nil || b.Version != a.Version {
+	if b, err := h.Join(over, addr("10.77.0.1"), "g1", ctltest.HostAsks("10.77.0.1", "source", 2), a.Version); err != nil || b.Version != a.Version {
 		t.Errorf("%+v, %v", b, err)
 	}
 	gone, hangUp := context.WithCancel(t.Context())
 	hangUp()
-	if _, err := h.Join(gone, addr("10.77.0.1"), "g1", asks("10.77.0.1", "source", 2), a.Version); err != nil || h.desk.hall.Party("g1") != nil {
+	if _, err := h.Join(gone, addr("10.77.0.1"), "g1", ctltest.HostAsks("10.77.0.1", "source", 2), a.Version); err != nil || h.desk.hall.Party("g1") != nil {
 		t.Errorf("a host has gone, and is waited with: %v", err)
 	}
 	w.expect(t)
@@ -813,11 +803,11 @@ func TestQuestionsThatWaitForNothing(t *testing.T) {
 	defer cancel()
 	for _, ip := range []string{"10.77.0.1", "10.77.0.2", "10.77.0.3"} {
 		role := map[bool]string{true: "source", false: "receiver"}[ip == "10.77.0.1"]
-		if a, err := h.Join(over, addr(ip), "g1", asks(ip, role, 2), ""); err != nil || (a.State == api.HostRunning) != (ip != "10.77.0.1") {
+		if a, err := h.Join(over, addr(ip), "g1", ctltest.HostAsks(ip, role, 2), ""); err != nil || (a.State == api.HostRunning) != (ip != "10.77.0.1") {
 			t.Errorf("%s: %+v, %v", ip, a, err)
 		}
 	}
-	again := asks("10.77.0.3", "receiver", 2)
+	again := ctltest.HostAsks("10.77.0.3", "receiver", 2)
 	again.QPN = 999
 	if a, err := h.Join(over, addr("10.77.0.3"), "g1", again, ""); err != nil || a.State != api.HostRunning {
 		t.Errorf("%+v, %v", a, err)
@@ -839,7 +829,7 @@ func TestASourceBehindAnotherBox(t *testing.T) {
 	h := w.hosts()
 	h.HasNeighbours = true
 	const far = "10.77.0.1 is behind box b2, and a group begins at the box to which its source is attached; name box b2 at all hosts of the group"
-	if _, err := h.Join(t.Context(), addr("10.77.0.1"), "g1", asks("10.77.0.1", "source", 2), ""); err == nil || err.Error() != far || h.desk.hall.Party("g1") != nil {
+	if _, err := h.Join(t.Context(), addr("10.77.0.1"), "g1", ctltest.HostAsks("10.77.0.1", "source", 2), ""); err == nil || err.Error() != far || h.desk.hall.Party("g1") != nil {
 		t.Errorf("%v", err)
 	}
 	h.together(t, "g1", "both", "receiver", "both")
@@ -849,9 +839,9 @@ func TestASourceBehindAnotherBox(t *testing.T) {
 	if err := h.End(t.Context(), addr("10.77.0.3"), "g1", false); err != nil {
 		t.Fatal(err)
 	}
-	first := h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "both", 2))
+	first := h.join(t, "g1", "10.77.0.1", ctltest.HostAsks("10.77.0.1", "both", 2))
 	h.came(t, "g1", "10.77.0.1")
-	_, err := h.Join(t.Context(), addr("10.77.0.2"), "g1", asks("10.77.0.2", "receiver", 2), "")
+	_, err := h.Join(t.Context(), addr("10.77.0.2"), "g1", ctltest.HostAsks("10.77.0.2", "receiver", 2), "")
 	const none = "no member of group g1 that sends is attached to box b1 (10.77.0.1 is behind box b2); name the box of a member that sends at all hosts of the group"
 	for _, err := range []error{err, (<-first).err} {
 		if err == nil || err.Error() != none {

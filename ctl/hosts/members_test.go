@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/gather"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/internal/testlab"
@@ -26,7 +27,7 @@ func (h *Hosts) hangUp(t *testing.T, name, ip, role string) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := asks(ip, role, 3)
+	r := ctltest.HostAsks(ip, role, 3)
 	r.Ready = true
 	if _, err := h.Join(gone, addr(ip), name, r, a.Version); err != nil {
 		t.Fatal(err)
@@ -190,7 +191,7 @@ func TestQuestionsThatWaitForAChange(t *testing.T) {
 	if err != nil || a.Version == "" {
 		t.Fatal(a, err)
 	}
-	source := asks("10.77.0.1", "source", 3)
+	source := ctltest.HostAsks("10.77.0.1", "source", 3)
 	source.Ready = true
 	answers := make(chan joining)
 	for range 3 {
@@ -227,7 +228,7 @@ func TestAQuestionWhoseGroupEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := asks("10.77.0.1", "source", 2)
+	source := ctltest.HostAsks("10.77.0.1", "source", 2)
 	source.Ready = true
 	answer := make(chan error)
 	go func() {
@@ -258,18 +259,18 @@ func TestAHostIsInSoManyGroups(t *testing.T) {
 	w.mu.Unlock()
 	const want = "10.77.0.9 is in 256 groups already; let it leave some of them, or end some with rocast group rm"
 	for _, name := range []string{"open", "more"} {
-		_, err := h.Join(t.Context(), addr("10.77.0.9"), name, asks("10.77.0.9", "receiver", 2), "")
+		_, err := h.Join(t.Context(), addr("10.77.0.9"), name, ctltest.HostAsks("10.77.0.9", "receiver", 2), "")
 		if err == nil || err.Error() != want || kindOf(err) != api.Unavailable {
 			t.Errorf("%s:\ngot  %v\nwant %s", name, err, want)
 		}
 	}
-	if _, err := h.Join(t.Context(), addr("10.77.0.8"), "more", asks("10.77.0.8", "both", 2), ""); err != nil {
+	if _, err := h.Join(t.Context(), addr("10.77.0.8"), "more", ctltest.HostAsks("10.77.0.8", "both", 2), ""); err != nil {
 		t.Errorf("another host: %v", err)
 	}
 	w.mu.Lock()
 	delete(w.groups, "n0")
 	w.mu.Unlock()
-	if _, err := h.Join(t.Context(), addr("10.77.0.9"), "open", asks("10.77.0.9", "receiver", 2), ""); err != nil {
+	if _, err := h.Join(t.Context(), addr("10.77.0.9"), "open", ctltest.HostAsks("10.77.0.9", "receiver", 2), ""); err != nil {
 		t.Errorf("a host that has left a group: %v", err)
 	}
 	w.mu.Lock()
@@ -285,10 +286,10 @@ func TestLeaveWhileTheGroupIsCreated(t *testing.T) {
 	w := newWorld()
 	h := w.hosts()
 	var all []chan joining
-	all = append(all, h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "source", 3)))
+	all = append(all, h.join(t, "g1", "10.77.0.1", ctltest.HostAsks("10.77.0.1", "source", 3)))
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	if _, err := h.Join(over, addr("10.77.0.2"), "g1", asks("10.77.0.2", "receiver", 3), ""); err != nil { // its question has ended
+	if _, err := h.Join(over, addr("10.77.0.2"), "g1", ctltest.HostAsks("10.77.0.2", "receiver", 3), ""); err != nil { // its question has ended
 		t.Fatal(err)
 	}
 	h.came(t, "g1", "10.77.0.1")
@@ -296,7 +297,7 @@ func TestLeaveWhileTheGroupIsCreated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all = append(all, h.join(t, "g1", "10.77.0.3", asks("10.77.0.3", "receiver", 3)))
+	all = append(all, h.join(t, "g1", "10.77.0.3", ctltest.HostAsks("10.77.0.3", "receiver", 3)))
 	h.came(t, "g1", "10.77.0.3")
 	left := make(chan error)
 	go func() { left <- h.Leave(t.Context(), addr("10.77.0.2"), "g1") }()
@@ -322,7 +323,7 @@ func TestAGroupThatIsNotThereYet(t *testing.T) {
 	h := w.hosts()
 	h.mu.Lock()
 	for ip, role := range map[string]string{"10.77.0.1": "source", "10.77.0.2": "receiver"} {
-		host, err := gather.NewHost(addr(ip), asks(ip, role, 2))
+		host, err := gather.NewHost(addr(ip), ctltest.HostAsks(ip, role, 2))
 		testlab.Must(t, err)
 		_, _, _, err = h.desk.hall.Come(time.Now(), "g1", host)
 		testlab.Must(t, err)
@@ -332,7 +333,7 @@ func TestAGroupThatIsNotThereYet(t *testing.T) {
 	w.mu.Lock()
 	w.groups["g1"] = &kept{}
 	w.mu.Unlock()
-	first := h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "source", 2))
+	first := h.join(t, "g1", "10.77.0.1", ctltest.HostAsks("10.77.0.1", "source", 2))
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
 	testlab.Eventually(t, testlab.Patience, "the host's question has the turn, or is answered", func() bool {
@@ -364,7 +365,7 @@ func TestThoseWhoAreLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	waiting := make(chan joining)
-	r := asks("10.77.0.2", "both", 3)
+	r := ctltest.HostAsks("10.77.0.2", "both", 3)
 	r.Ready = true
 	go func() {
 		g, err := h.Join(t.Context(), addr("10.77.0.2"), "g1", r, a.Version)
@@ -390,9 +391,9 @@ func TestThoseWhoAreLeft(t *testing.T) {
 	if err := h.End(t.Context(), addr("10.77.0.2"), "g1", false); kindOf(err) != api.NotFound {
 		t.Errorf("the group is there: %v", err)
 	}
-	second := h.join(t, "g1", "10.77.0.2", asks("10.77.0.2", "both", 2))
+	second := h.join(t, "g1", "10.77.0.2", ctltest.HostAsks("10.77.0.2", "both", 2))
 	h.came(t, "g1", "10.77.0.2")
-	again := outcome(t, h.join(t, "g1", "10.77.0.3", asks("10.77.0.3", "receiver", 2)))
+	again := outcome(t, h.join(t, "g1", "10.77.0.3", ctltest.HostAsks("10.77.0.3", "receiver", 2)))
 	outcome(t, second)
 	if g, err := h.ready(t, "g1", "10.77.0.2", "both"); err != nil || g.QPN != again.QPN || g.Degraded {
 		t.Errorf("the new group: %+v, %v", g, err)
@@ -407,7 +408,7 @@ func TestThoseWhoAreLeft(t *testing.T) {
 	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g3"); err != nil {
 		t.Fatal(err)
 	}
-	alone := asks("10.77.0.2", "both", 2)
+	alone := ctltest.HostAsks("10.77.0.2", "both", 2)
 	alone.Ready, alone.QPN = true, alone.QPN+1
 	if _, err := h.Join(t.Context(), addr("10.77.0.2"), "g3", alone, ""); kindOf(err) != api.NotFound {
 		t.Errorf("one is left, and has nobody to send to: %v", err)
@@ -416,7 +417,7 @@ func TestThoseWhoAreLeft(t *testing.T) {
 	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g2"); err != nil {
 		t.Fatal(err)
 	}
-	r = asks("10.77.0.2", "receiver", 3)
+	r = ctltest.HostAsks("10.77.0.2", "receiver", 3)
 	r.Ready, r.QPN = true, r.QPN+1
 	const reason = "10.77.0.1 has left, and group g2 has ended with it"
 	ended, err := h.Join(t.Context(), addr("10.77.0.2"), "g2", r, "")
@@ -426,7 +427,7 @@ func TestThoseWhoAreLeft(t *testing.T) {
 	if _, err := h.ready(t, "g2", "10.77.0.1", "source"); kindOf(err) != api.NotFound {
 		t.Errorf("the source that left: %v", err)
 	}
-	fresh := asks("10.77.0.1", "source", 2)
+	fresh := ctltest.HostAsks("10.77.0.1", "source", 2)
 	if a, err := h.Join(over, addr("10.77.0.1"), "g2", fresh, ""); err != nil || a.State != api.HostGathering || h.desk.hall.Party("g2") == nil {
 		t.Errorf("the source waits for receivers again: %+v, %v", a, err)
 	}
@@ -444,7 +445,7 @@ func TestAMemberEndsTheGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	waiting := make(chan joining)
-	r := asks("10.77.0.3", "receiver", 3)
+	r := ctltest.HostAsks("10.77.0.3", "receiver", 3)
 	r.Ready = true
 	go func() {
 		g, err := h.Join(t.Context(), addr("10.77.0.3"), "g1", r, a.Version)
@@ -480,7 +481,7 @@ func TestAMemberEndsTheGroup(t *testing.T) {
 	if g, err := h.ready(t, "g1", "10.77.0.2", "both"); kindOf(err) != api.NotFound {
 		t.Errorf("nobody was told: %+v, %v", g, err)
 	}
-	first := h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "both", 2))
+	first := h.join(t, "g1", "10.77.0.1", ctltest.HostAsks("10.77.0.1", "both", 2))
 	h.came(t, "g1", "10.77.0.1")
 	if err := h.End(t.Context(), addr("10.77.0.1"), "g1", true); err != nil || h.desk.hall.Party("g1") != nil {
 		t.Errorf("a host that waits for others: %v", err)
@@ -523,11 +524,11 @@ func TestTheMemberThatTheGroupBeganWithStartsAgain(t *testing.T) {
 		w := newWorld()
 		h := w.hosts()
 		h.together(t, "g1", "both", "both", "receiver")
-		again := asks("10.77.0.1", "both", 3)
+		again := ctltest.HostAsks("10.77.0.1", "both", 3)
 		again.QPN++
 		first := h.join(t, "g1", "10.77.0.1", again)
 		testlab.Eventually(t, testlab.Patience, "the group ends", func() bool { return len(w.Known()) == 0 }, nil)
-		second, third := asks("10.77.0.2", "both", c.others), asks("10.77.0.3", "receiver", c.others)
+		second, third := ctltest.HostAsks("10.77.0.2", "both", c.others), ctltest.HostAsks("10.77.0.3", "receiver", c.others)
 		second.QPN, third.QPN = second.QPN+1, third.QPN+1
 		all := []chan joining{first, h.join(t, "g1", "10.77.0.2", second)}
 		h.came(t, "g1", "10.77.0.2")
@@ -549,7 +550,7 @@ func TestNobodyMakesTheGroupAnew(t *testing.T) {
 	w := newWorld()
 	h := w.hosts()
 	h.together(t, "g1", "both", "both", "receiver")
-	again := asks("10.77.0.1", "both", 3)
+	again := ctltest.HostAsks("10.77.0.1", "both", 3)
 	again.QPN++
 	a, err := h.Join(t.Context(), addr("10.77.0.1"), "g1", again, "")
 	if err != nil || a.State != api.HostGathering || a.Version == "" || len(a.Came) != 1 || a.Came[0] != "10.77.0.1" {
@@ -601,12 +602,12 @@ func TestAQuestionFollowsNoGroupThatHasEnded(t *testing.T) {
 	w := newWorld()
 	h := w.hosts()
 	h.together(t, "g1", "source", "receiver")
-	a, err := h.Join(t.Context(), addr("10.77.0.2"), "g1", asks("10.77.0.2", "receiver", 2), "")
+	a, err := h.Join(t.Context(), addr("10.77.0.2"), "g1", ctltest.HostAsks("10.77.0.2", "receiver", 2), "")
 	testlab.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	answered := make(chan error)
 	go func() {
-		_, err := h.Join(ctx, addr("10.77.0.2"), "g1", asks("10.77.0.2", "receiver", 2), a.Version)
+		_, err := h.Join(ctx, addr("10.77.0.2"), "g1", ctltest.HostAsks("10.77.0.2", "receiver", 2), a.Version)
 		answered <- err
 	}()
 	follows := func() bool {
@@ -623,11 +624,11 @@ func TestAQuestionFollowsNoGroupThatHasEnded(t *testing.T) {
 	cancel()
 	testlab.Must(t, <-answered)
 	h.together(t, "g1", "source", "receiver")
-	a, err = h.Join(t.Context(), addr("10.77.0.2"), "g1", asks("10.77.0.2", "receiver", 2), "")
+	a, err = h.Join(t.Context(), addr("10.77.0.2"), "g1", ctltest.HostAsks("10.77.0.2", "receiver", 2), "")
 	testlab.Must(t, err)
 	ctx, cancel = context.WithCancel(t.Context())
 	go func() {
-		_, err := h.Join(ctx, addr("10.77.0.2"), "g1", asks("10.77.0.2", "receiver", 2), a.Version)
+		_, err := h.Join(ctx, addr("10.77.0.2"), "g1", ctltest.HostAsks("10.77.0.2", "receiver", 2), a.Version)
 		answered <- err
 	}()
 	testlab.Eventually(t, testlab.Patience, "it follows the next group", follows, nil)
@@ -644,11 +645,11 @@ func TestTheLastHostHangsUp(t *testing.T) {
 	w := newWorld()
 	h := w.hosts()
 	h.HasNeighbours = true
-	first := h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "source", 2))
+	first := h.join(t, "g1", "10.77.0.1", ctltest.HostAsks("10.77.0.1", "source", 2))
 	h.came(t, "g1", "10.77.0.1")
 	gone, hangUp := context.WithCancel(t.Context())
 	w.arrives = hangUp
-	if a, err := h.Join(gone, addr("10.77.0.2"), "g1", asks("10.77.0.2", "receiver", 2), ""); err != nil || a.State != api.HostRunning {
+	if a, err := h.Join(gone, addr("10.77.0.2"), "g1", ctltest.HostAsks("10.77.0.2", "receiver", 2), ""); err != nil || a.State != api.HostRunning {
 		t.Errorf("%+v, %v", a, err)
 	}
 	outcome(t, first)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/gather"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/roce"
@@ -32,7 +33,7 @@ func newPlay(t *testing.T) *play {
 // joins begins the question of a host that has seen a version.
 func (p *play) joins(ip, role, seen string, members int) *task {
 	p.t.Helper()
-	host, err := gather.NewHost(addr(ip), asks(ip, role, members))
+	host, err := gather.NewHost(addr(ip), ctltest.HostAsks(ip, role, members))
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/bounds"
+	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/events"
 	"github.com/rocast/rocast/ctl/gather"
 	"github.com/rocast/rocast/ctl/groupfile"
@@ -38,11 +37,7 @@ members:
 `
 
 // anotherGroup is a group beside g1 with the same hosts and other QPs.
-func anotherGroup(name string, qpn int) string {
-	return strings.NewReplacer("name: g1", "name: "+name, "qpn: 1\n", fmt.Sprintf("qpn: %d\n", qpn),
-		"qpn: 17", fmt.Sprintf("qpn: %d", 100*qpn+17), "qpn: 18", fmt.Sprintf("qpn: %d", 100*qpn+18),
-		"qpn: 19", fmt.Sprintf("qpn: %d", 100*qpn+19)).Replace(g1)
-}
+func anotherGroup(name string, qpn int) string { return ctltest.AnotherGroup(g1, name, qpn) }
 
 func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 
@@ -316,17 +311,9 @@ func (w *world) create(t *testing.T, text string) {
 }
 
 // members returns the last numbers of the addresses of a group's members.
-func (w *world) members(t *testing.T, name string) string {
-	t.Helper()
+func (w *world) members(_ *testing.T, name string) string {
 	g, err := w.Group(name)
-	if err != nil {
-		return err.Error()
-	}
-	var ips []string
-	for _, m := range g.Members {
-		ips = append(ips, strings.TrimPrefix(m.IP, "10.77.0."))
-	}
-	return strings.Join(ips, " ")
+	return ctltest.Members(g.Group, err)
 }
 
 // expect compares the names of the groups.
