@@ -11,8 +11,7 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
-const copiesAfter = "A group crosses each link of its tree once. The tree has a link for each receiver and source and one for each further box, which is the smallest number. " +
-	"A chain in the order of hosts is a ring whose links differ too, but it needs twice as many."
+const copiesAfter = "A group crosses each link of its tree once, and no tree has fewer links. A chain in the order of hosts needs twice as many."
 
 // copies is how often a packet crosses links.
 func (s *session) copies() error {
@@ -54,10 +53,9 @@ func (s *session) copies() error {
 const (
 	panelsText = "Gleam, figure 14: N groups of N hosts each send at one time, in the network of 16,384 hosts. HPL does that along the rows and then along the columns of " +
 		"an N*N matrix of processes. %d MiB each; the hosts of a row are consecutive. Each box gives a new group to the neighbour with the fewest groups (Gleam, appendix A)."
-	panelsAfter = "Gleam states 5.17 ms at 8*8 and at 128*128 for its transfers along rows and columns, and 13.7 and 19.4 ms for HPL's own algorithms, ring and long. " +
-		"The paper does not state how many bytes that is: the times do not compare, and the plot shows how they grow. " +
-		"Here and there a group keeps its time: the less than 1 % that is added here are the further switches that the groups of larger matrices cross. " +
-		"Each box balances the groups over its own links; it does not know what the boxes above it choose."
+	panelsAfter = "Gleam states 5.17 ms at 8*8 and at 128*128 for its transfers along rows and columns, and 13.7 and 19.4 ms for HPL's own algorithms, ring and long. It does not state " +
+		"how many bytes that is, so the plot shows how the times grow. The less than 1 % that is added here are further switches. Each box balances the groups over its own " +
+		"links."
 )
 
 // panels is the broadcast of figure 14 of Gleam: N groups of N hosts send at one time, as the rows

@@ -37,8 +37,8 @@ func drawFlow(r *rand.Rand) int64 {
 	return flowSizes[len(flowSizes)-1].bytes
 }
 
-const loadAfter = "A group of 512 has the rate of its most congested receiver. Of 511 links one is always shared with several flows, so the group gets little where the load is high. " +
-	"That is the price of one rate for all, which no filter of notifications removes. MC-RDMA's figure 8 has groups of two and three receivers, and the papers show no group of hundreds under load."
+const loadAfter = "A group of 512 has the rate of its most congested receiver, and of 511 links one is always shared with several flows. That is the price of one rate for all, which no " +
+	"filter of notifications removes. The papers show no group of hundreds under load."
 
 // load is unicast beside multicast: flows between random hosts, with a group of 512 and without.
 func (s *session) load() error {

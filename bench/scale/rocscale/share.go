@@ -43,9 +43,8 @@ func goodputs(c *scale.Config, before, after []int, span scale.Time) (rates []fl
 const (
 	shareText = "Cepheus, figure 14: f1 is a group of 15 receivers; f2 and f3 are flows between receivers, whose links are shared with f1. " +
 		"Gb/s of payload; Jain's index over the flows that are active."
-	shareAfter = "As in the paper, the group gives way at once when a flow begins, and the two move towards equal shares. Here that takes tens of milliseconds, and so does the return of the rate. " +
-		"The pace is DCQCN's additive step, 100 Mb/s for each 55 us: the step of DCQCN's paper in proportion to the line rate. Marks of 1 % at most are few. " +
-		"Cepheus shows a quicker return and does not state its parameters."
+	shareAfter = "As in the paper, the group gives way at once when a flow begins, and the two move towards equal shares. Here that takes tens of milliseconds, and so does the return " +
+		"of the rate. The pace is DCQCN's additive step, 100 Mb/s for each 55 us. Cepheus shows a quicker return and does not state its parameters."
 )
 
 // share is figure 14 of Cepheus: a group of 15 receivers, then a flow to one of them, and later,
@@ -118,9 +117,8 @@ func gigabits(rate float64) string { return fmt.Sprintf("%.1f", rate/giga) }
 const (
 	legsText = "MC-RDMA, figure 6, in the network of Cepheus: of the receivers of a group, some share their links with a unicast flow each. " +
 		"The notifications pass three boxes on their way to the source. Each box filters them by itself (`cnp: filter`), or lets all pass (`cnp: all`). Gb/s of payload."
-	legsAfter = "MC-RDMA passes the notifications of all receivers, and its group gets less with every congested leg (its section IV-D and figure 6). " +
-		"With the filter the group gets less too, but far less so: the legs are not congested alike and the most congested one changes. " +
-		"*one switch* has the same hosts at a single switch: if it agrees, filters that follow one another cost nothing in addition."
+	legsAfter = "MC-RDMA passes the notifications of all receivers, and its group gets less with every congested leg (its section IV-D and figure 6). With the filter the group gets " +
+		"less too, but far less so. *one switch* has the same hosts at a single switch: if it agrees, filters that follow one another cost nothing in addition."
 )
 
 // legs is figure 6 of MC-RDMA at the size of Cepheus: a group some of whose receivers share their

@@ -17,12 +17,10 @@ func (s *session) sizes() error {
 
 const (
 	sizesText  = "Cepheus, figure 12. A group, a chain of slices of 64 KiB and a binomial tree bring a transfer from the first host to the 511 next ones."
-	sizesAfter = "With short flows Cepheus is at most 164 times as fast as the chain and 4.5 times as fast as the tree; with long ones 2.1 and 8.9 times. " +
-		"It does not state at which sizes, so these figures are levels in the plot and not points. " +
-		"For a short flow the chain's hops count: most of its 511 hops stay at one switch, which takes a third of the way across the network. Here a host passes a message on in no time. " +
-		"For a long flow a tree sends everything log2(512) = 9 times, one after the other, which is the paper's 8.9. Here up to 256 hosts send at one time over ways that " +
-		"are chosen at random (ECMP); flows meet on links between switches, and DCQCN slows them. " +
-		"A chain of s slices takes (s + 510) / s times as long as one transfer. The paper does not state s: 2.1 is s = 464, and slices of 64 KiB are 1,024 of 64 MiB."
+	sizesAfter = "With short flows Cepheus is at most 164 times as fast as the chain and 4.5 times as fast as the tree; with long ones 2.1 and 8.9 times. It does not state at which " +
+		"sizes, so these figures are levels in the plot and not points. Most of a chain's 511 hops stay at one switch, and here a host passes a message on in no time. A tree " +
+		"sends everything log2(512) = 9 times, one after the other. Here up to 256 hosts send at one time over ways that are chosen at random (ECMP), and DCQCN slows flows " +
+		"that meet."
 )
 
 func (s *session) sizesOf(all []int64) error {
