@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isHeld says whether the error means that another XDP program is attached. EEXIST means a program
-// in the other mode, or on a device above this one.
+// isHeld reports whether the error means that another XDP program is attached. EEXIST means a
+// program in the other mode, or on a device above this one.
 func isHeld(err error) bool {
 	return errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST)
 }

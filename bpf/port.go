@@ -159,7 +159,7 @@ func (p *Port) attachAs(ifindex int, mode AttachMode) error {
 	return fmt.Errorf("attach in %s mode: %w", mode, explain(err))
 }
 
-// isFinal says whether the other mode would meet the same error.
+// isFinal reports whether the other mode would meet the same error.
 func isFinal(err error) bool {
 	return isHeld(err) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENODEV)
 }

@@ -122,7 +122,7 @@ func setUp(t testing.TB, name string) int {
 	return l.Attrs().Index
 }
 
-// attached says whether an interface runs an XDP program.
+// attached reports whether an interface runs an XDP program.
 func attached(t testing.TB, ifindex int) bool {
 	t.Helper()
 	l, err := netlink.LinkByIndex(ifindex)

@@ -192,7 +192,7 @@ func (c *Client) CMDown(ctx context.Context, groupIP string) (removed api.Remove
 	return removed, c.do(ctx, http.MethodDelete, api.CMPath+"/"+url.PathEscape(groupIP), nil, &removed)
 }
 
-// Status says whether the box works, and what does not.
+// Status reports whether the box works, and what does not.
 func (c *Client) Status(ctx context.Context) (status api.Status, err error) {
 	return status, c.do(ctx, http.MethodGet, api.StatusPath, nil, &status)
 }

@@ -46,7 +46,7 @@ func (c *Client) Follow(ctx context.Context, at Place, group string) iter.Seq2[E
 	}
 }
 
-// isUnreachable says whether a request failed because no daemon answers, or only for the moment.
+// isUnreachable reports whether a request failed because no daemon answers, or only for the moment.
 func isUnreachable(err error) bool {
 	kind := KindOf(err)
 	return kind == api.Unreachable || kind == api.Unavailable

@@ -69,8 +69,8 @@ func (c *Controller) needs(names []string) error {
 	return nil
 }
 
-// isBehind says whether a member is behind a port: by the plan, or by what is published, which has
-// the port under its number when the interface has another index and nothing newer could be
+// isBehind reports whether a member is behind a port: by the plan, or by what is published, which
+// has the port under its number when the interface has another index and nothing newer could be
 // published.
 func (g *version) isBehind(l *plan.Leg, p *dataplane.PortInfo) bool {
 	if l.Hop.Known() && p.IfIndex != 0 && l.Hop.Port == p.IfIndex {

@@ -179,8 +179,8 @@ func (g *group) lookAtFloor(state dataplane.GroupState) {
 	}
 }
 
-// sourceStops says whether the source sends nothing more for a reason that is known: it cannot be
-// reached, or it has heard, or is about to hear, the NAK that ends its QP.
+// sourceStops reports whether the source sends nothing more for a reason that is known: it cannot
+// be reached, or it has heard, or is about to hear, the NAK that ends its QP.
 func (g *group) sourceStops(state dataplane.GroupState) bool {
 	for i := range state.Paths {
 		path := &g.published.Paths[i]
@@ -196,7 +196,8 @@ func (g *group) sourceStops(state dataplane.GroupState) bool {
 	return false
 }
 
-// isWaitedFor says whether the source waits for a receiver that answers, or that has ended its QP.
+// isWaitedFor reports whether the source waits for a receiver that answers, or that has ended its
+// QP.
 func isWaitedFor(p feedback.Part) bool { return p == feedback.PartActive || p == feedback.PartDead }
 
 // places returns the receivers that have one of the parts.

@@ -129,7 +129,7 @@ func (c *Controller) withdraw(name string, links []*link) {
 }
 
 // notStanding returns the error of a group that does not stand at all boxes, for the user who sent
-// the group file. Its kind says whether it is about the file.
+// the group file. Its kind reports whether it is about the file.
 func notStanding(name string, err error) error {
 	kind := api.Internal
 	switch {
@@ -159,7 +159,7 @@ func tellable(err error) error {
 	return err
 }
 
-// hasKind says whether an error, or one of those that it joins, is of a kind.
+// hasKind reports whether an error, or one of those that it joins, is of a kind.
 func hasKind(err error, kind api.Kind) bool {
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		return slices.ContainsFunc(all.Unwrap(), func(e error) bool { return hasKind(e, kind) })

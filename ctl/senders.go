@@ -77,7 +77,7 @@ func (c *Controller) lookAtSenders(now time.Time, g *group, state dataplane.Grou
 	s.data, s.sent, s.strays = state.Refused.Count, state.Traffic.Sent, nil
 }
 
-// getsOn says whether a sender has got on since the last look: data of the source was forwarded
+// getsOn reports whether a sender has got on since the last look: data of the source was forwarded
 // behind the last frame that was refused, or a receiver has acknowledged something, or it lacks
 // nothing.
 func (g *group) getsOn(who sender, w *watched, rose *dataplane.Refused, state dataplane.GroupState) bool {

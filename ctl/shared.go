@@ -117,7 +117,7 @@ func (s *shared) take() (p pending, read bool) {
 	return p, s.read
 }
 
-// begin says whether a group can be looked at now. Otherwise the group stays pending until end.
+// begin reports whether a group can be looked at now. Otherwise the group stays pending until end.
 func (s *shared) begin(name string, again bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -454,8 +454,8 @@ func (c *Controller) sourceIsBehind(source *groupfile.Member) bool {
 	return source.Via != "" || len(c.behind(source.IP)) > 0 || len(c.gatewaysTo(source.IP)) > 0
 }
 
-// become sets up a group that this box has claimed, or changes it. begun says whether it may have
-// carried data before, so that its QPs have advanced.
+// become sets up a group that this box has claimed, or changes it. begun reports whether it may
+// have carried data before, so that its QPs have advanced.
 func (c *Controller) become(ctx context.Context, g *group, file *groupfile.File, e desired.Entry, begun bool) error {
 	settling := ctx
 	if file.Addressing == mft.BySwitchIP && begun { // data may be on its way: a host that is down must not delay the others

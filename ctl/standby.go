@@ -57,8 +57,8 @@ func (c *Controller) markAddressGone(isConcerned func(*group) bool) {
 	}
 }
 
-// addressState says whether etcd does not know yet that this box carries a group, and whether the
-// group's address was gone meanwhile. g may be nil.
+// addressState reports whether etcd does not know yet that this box carries a group, and whether
+// the group's address was gone meanwhile. g may be nil.
 func (c *Controller) addressState(g *group) (untold, gone bool) {
 	if g == nil {
 		return false, false

@@ -57,7 +57,7 @@ func (p *pulse) alive(now time.Time) error {
 	return nil
 }
 
-// Status says whether the box works. It asks no worker, and waits for nothing. If a worker is
+// Status reports whether the box works. It asks no worker, and waits for nothing. If a worker is
 // stuck, changes of groups may wait for that worker, so what readers see of the ports and groups
 // may be old; these are left out then.
 func (c *Controller) Status() api.Status { return c.statusAt(time.Now()) }

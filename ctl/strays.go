@@ -84,7 +84,7 @@ func (s *strays) kind(name string, row refused.Row) *strayOf {
 	return s.kinds[name]
 }
 
-// isMembers says whether a frame that no group counts comes from a member that may not get on
+// isMembers reports whether a frame that no group counts comes from a member that may not get on
 // because of that, and notes it there. A source that was heard has sent the frame with another QP.
 func (c *Controller) isMembers(f *dataplane.Refused) bool {
 	if refused.Of(f.Reason).Whose != refused.Member || !f.From.IsValid() {

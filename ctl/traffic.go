@@ -86,7 +86,7 @@ func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, 
 	return t, true
 }
 
-// isDropped says whether a frame with this reason was of no use to its sender.
+// isDropped reports whether a frame with this reason was of no use to its sender.
 func isDropped(r dataplane.Reason) bool {
 	return r.Verdict() == dataplane.Drop || r == dataplane.Reason(feedback.Refused) || r == dataplane.RefusedMemory
 }

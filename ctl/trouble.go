@@ -83,19 +83,19 @@ func (g *version) heldUpBy() (first groupfile.ID, text string) {
 	return first, l.String()
 }
 
-// holdsUp says whether nothing gets on as long as the member acknowledges nothing, or sends
+// holdsUp reports whether nothing gets on as long as the member acknowledges nothing, or sends
 // nothing.
 func (g *version) holdsUp(m *groupfile.Member) bool {
 	return g.isSource(m) || g.found.atFloor[m.ID()]
 }
 
-// isSource says whether a member is the source at present.
+// isSource reports whether a member is the source at present.
 func (g *version) isSource(m *groupfile.Member) bool {
 	return m.ID() == g.source || g.source == (groupfile.ID{}) && m.Role == groupfile.Source
 }
 
-// isCause says whether a kind of trouble is the cause of what a member does not do. The other kinds
-// are only what the box sees of a member, which may have its cause elsewhere.
+// isCause reports whether a kind of trouble is the cause of what a member does not do. The other
+// kinds are only what the box sees of a member, which may have its cause elsewhere.
 func isCause(kind string) bool {
 	switch kind {
 	case "", api.TroubleStalled, api.TroubleRepairing, api.TroubleUnmended:
@@ -131,7 +131,7 @@ func (l *blamed) String() string {
 	return fmt.Sprintf("%s; and %d more", l.first, l.more)
 }
 
-// sourceIsRefused says whether the source does not get on because its frames are refused. Then
+// sourceIsRefused reports whether the source does not get on because its frames are refused. Then
 // nobody gets anything.
 func (g *version) sourceIsRefused() bool {
 	for l := range g.plan.Members() {
@@ -246,7 +246,7 @@ func (c *Controller) lookAtTrouble(g *group) {
 	}
 }
 
-// isTroubled says whether a group is degraded because of a member, and for no graver reason.
+// isTroubled reports whether a group is degraded because of a member, and for no graver reason.
 func (g *version) isTroubled(s *api.GroupSummary) bool {
 	return s.GoesOn || s.State == api.Degraded && s.Reason == g.trouble()
 }

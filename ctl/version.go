@@ -96,7 +96,8 @@ func (v *version) ended(m *groupfile.Member) *chronicle.Record {
 	return v.past.Ended(m.ID())
 }
 
-// waitsFor says whether a member that takes part cannot be reached, or has not confirmed, and why.
+// waitsFor reports whether a member that takes part cannot be reached, or has not confirmed, and
+// why.
 func (v *version) waitsFor(l *plan.Leg) (waits bool, reason string) {
 	switch {
 	case v.ended(l.Member) != nil:

@@ -80,8 +80,8 @@ func rankOf(s *api.GroupSummary) int {
 	return 0
 }
 
-// neverConfirmed says whether a receiver with which the group began has not confirmed. One that has
-// joined later does not count: the others have confirmed.
+// neverConfirmed reports whether a receiver with which the group began has not confirmed. One that
+// has joined later does not count: the others have confirmed.
 func (g *version) neverConfirmed() bool {
 	return slices.ContainsFunc(g.unconfirmed(), func(id groupfile.ID) bool { return g.past.Standing(id) == "" })
 }

@@ -192,5 +192,5 @@ func (c *Capture) Lost() (lost uint64) {
 	return lost
 }
 
-// Gone says whether the group that is captured was removed.
+// Gone reports whether the group that is captured was removed.
 func (c *Capture) Gone() bool { return c.want.One && c.s.Table().Group(c.want.Group) == nil }

@@ -204,12 +204,12 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	return Reason(outcome)
 }
 
-// needsNoCheck says whether a packet may be forwarded with its ICRC unchecked, because reading the
-// whole payload takes time. It may if the packet is the next new one of a plain group: then it is
-// only copied. If it was damaged on the way here, every copy is damaged too, because the ICRC of a
-// copy is computed from the ICRC received; the receivers drop the copies, as if the packet had been
-// lost. The packet must have the same P_Key as the one before it, because answers to the source
-// take their P_Key from the source's packets.
+// needsNoCheck reports whether a packet may be forwarded with its ICRC unchecked, because reading
+// the whole payload takes time. It may if the packet is the next new one of a plain group: then it
+// is only copied. If it was damaged on the way here, every copy is damaged too, because the ICRC of
+// a copy is computed from the ICRC received; the receivers drop the copies, as if the packet had
+// been lost. The packet must have the same P_Key as the one before it, because answers to the
+// source take their P_Key from the source's packets.
 func (st *state) needsNoCheck(sender int, ev *feedback.Event, pkey uint16) bool {
 	return sender == st.active && ev.Kind == feedback.Data && pkey == st.marks.pkey &&
 		ev.PSN == st.merge.NextPSN() && st.merge.Plain() > 0

@@ -22,7 +22,7 @@ type Egress struct {
 // LimitMost is the largest size of a bound.
 const LimitMost = 1 << 25
 
-// Marks says whether a frame that finds this many bytes waiting is to be marked. random is any
+// Marks reports whether a frame that finds this many bytes waiting is to be marked. random is any
 // number, different for each frame.
 func (e *Egress) Marks(waiting int, random uint32) bool {
 	above := waiting - e.KminBytes
@@ -83,7 +83,7 @@ func newEgressQueue(port mft.PortID, e Egress) egressQueue {
 	return q
 }
 
-// admitsAll says whether every frame of this fate may be sent, unmarked, however many wait.
+// admitsAll reports whether every frame of this fate may be sent, unmarked, however many wait.
 func (q *egressQueue) admitsAll(fate Fate) bool { return !q.bounded && fate != SentRepair }
 
 // admit decides whether a copy may be sent by a port, and marks it where the port's queue is long.
@@ -138,8 +138,8 @@ func (q *egressQueue) gave(bytes int) {
 	q.end += uint64(bytes)
 }
 
-// admitRepair says whether a repair of this many bytes stays within the repairs' share, and counts
-// it if so. For first see repairShare.
+// admitRepair reports whether a repair of this many bytes stays within the repairs' share, and
+// counts it if so. For first see repairShare.
 func (q *egressQueue) admitRepair(bytes int, first bool) bool {
 	r := &q.repairs
 	size := uint32(len(r.bursts))

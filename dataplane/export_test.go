@@ -14,7 +14,7 @@ func Lose(c *Core, id mft.GroupID, psn roce.PSN, out *Outputs) {
 // Sleep does what an idle worker does.
 func Sleep(w *Worker) { w.sleep() }
 
-// HasState says whether the worker has merging state of the group.
+// HasState reports whether the worker has merging state of the group.
 func HasState(w *Worker, id mft.GroupID) bool { return w.core.stateOf(id) != nil }
 
 // Owner returns the index of the worker that owns a group, or -1.
@@ -26,7 +26,7 @@ func Claim(s *Switch, id mft.GroupID, receiver int) int { return s.owners.claim(
 // GroupsOf returns the number of groups that a worker owns.
 func GroupsOf(s *Switch, worker int) int { return int(s.owners.groups[worker].Load()) }
 
-// Timed says whether the worker has groups whose policy depends on time passing.
+// Timed reports whether the worker has groups whose policy depends on time passing.
 func Timed(w *Worker) bool { return len(w.core.timed.groups) > 0 }
 
 // Pause is how long a worker may wait before it looks again; 0: for ever.
@@ -84,7 +84,7 @@ func RetainedBy(w *Worker) int {
 // CoreOf returns the worker's core.
 func CoreOf(w *Worker) *Core { return w.core }
 
-// Reserved says whether the worker has records of retained packets.
+// Reserved reports whether the worker has records of retained packets.
 func Reserved(w *Worker) bool { return w.core.repair.retained != nil }
 
 // ServedBeside returns which groups a rotation of n groups serves in a round in which group i

@@ -126,7 +126,7 @@ func (b *engineBench) handle(p packet) dataplane.Reason {
 	return b.core.Handle(0, b.table, b.frame(p), &b.out)
 }
 
-// carry shows a frame to the engine, and says whether the engine took it.
+// carry shows a frame to the engine, and reports whether the engine took it.
 func (b *engineBench) carry(p packet) bool {
 	b.t.Helper()
 	var out dataplane.Outputs

@@ -145,8 +145,8 @@ const giveWayPeriod = feedback.Tick(time.Second)
 
 // giveWay is called when another group wants what a group has in the engine. It takes the group's
 // place, and with that its memory, if the engine has carried nothing since it was called before,
-// and says whether it did. Memory is taken only from a group that was sent nothing since then, and
-// that has nothing there which a receiver may still need.
+// and reports whether it did. Memory is taken only from a group that was sent nothing since then,
+// and that has nothing there which a receiver may still need.
 func (c *Core) giveWay(now feedback.Tick, st *state, want Want, out *Outputs) bool {
 	c.look(now, st, out)
 	f, next := &st.fan, st.merge.NextPSN()
@@ -160,8 +160,8 @@ func (c *Core) giveWay(now feedback.Tick, st *state, want Want, out *Outputs) bo
 	return true
 }
 
-// empties takes a group back if no receiver needs what the engine retains of it, and says whether
-// that is so still: the engine may have carried something until then.
+// empties takes a group back if no receiver needs what the engine retains of it, and reports
+// whether that is so still: the engine may have carried something until then.
 func (c *Core) empties(now feedback.Tick, st *state, out *Outputs) bool {
 	if st.held.inEngine == 0 {
 		c.takeBack(now, st, out)

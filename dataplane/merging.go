@@ -106,8 +106,8 @@ func (m *merging) of(b *mft.Block) {
 	}
 }
 
-// outdated says whether another block would let the engine merge answers that come to the core now.
-// The first answers of the receivers show their MigReq bits, and the group may have been armed
+// outdated reports whether another block would let the engine merge answers that come to the core
+// now. The first answers of the receivers show their MigReq bits, and the group may have been armed
 // before.
 func (st *state) outdated() bool {
 	m := &st.fan.merges

@@ -218,7 +218,7 @@ func (b *repairBench) streams(psn roce.PSN, packets int) roce.PSN {
 	return psn
 }
 
-// The answer to a packet that was sent again is the core's: it says whether the receiver lacks
+// The answer to a packet that was sent again is the core's: it reports whether the receiver lacks
 // more.
 func TestTheAnswerToAProbeComesToTheCore(t *testing.T) {
 	b, psn := newCarriedBench(t)

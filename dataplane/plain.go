@@ -25,9 +25,9 @@ var notPlainNames = [...]string{
 
 func (n NotPlain) String() string { return notPlainNames[n] }
 
-// Plain says whether a frame of data is the one that an engine carries next, which was armed with b
-// and limit and is at w. region is the index of the range of the group's memory that the packet
-// names; -1: it names none.
+// Plain reports whether a frame of data is the one that an engine carries next, which was armed
+// with b and limit and is at w. region is the index of the range of the group's memory that the
+// packet names; -1: it names none.
 func Plain(f *Frame, b *mft.Block, w FanWord, limit roce.PSN) (region int, not NotPlain) {
 	v, head := &f.View, f.Head()
 	switch err := v.Decode(head, f.Len()); {
@@ -54,15 +54,15 @@ func Plain(f *Frame, b *mft.Block, w FanWord, limit roce.PSN) (region int, not N
 	return region, IsPlain
 }
 
-// isOf says whether a frame comes from where the source of a block is, and goes to where the source
-// sends.
+// isOf reports whether a frame comes from where the source of a block is, and goes to where the
+// source sends.
 func isOf(f *Frame, b *mft.Block) bool {
 	v, head := &f.View, f.Head()
 	return v.SrcIP(head) == b.From.Src && v.DstIP(head) == b.From.Dst && v.DestQPN(head) == b.From.DestQPN &&
 		(f.Port == b.Ingress || b.Multipath) && mft.VLANsOf(head[:v.L3]) == b.VLANs
 }
 
-// hasHeaders says whether a packet of a block's source has the headers of its plain packets.
+// hasHeaders reports whether a packet of a block's source has the headers of its plain packets.
 func hasHeaders(v *roce.View, head []byte, b *mft.Block) bool {
 	o := v.Opcode
 	carries := o.IsRC() && o.IsRequest() && !o.IsRead() && !o.IsAtomic() && o != roce.OpAtomicWrite &&

@@ -72,7 +72,7 @@ type Warning struct {
 	Detail string // the values of this case; may be empty
 }
 
-// PortState says whether a port can carry frames.
+// PortState reports whether a port can carry frames.
 type PortState string
 
 const (
@@ -82,7 +82,7 @@ const (
 	PortFailed PortState = "failed" // the interface cannot be opened
 )
 
-// Open says whether the port is in use, so that frames are received and sent on it.
+// Open reports whether the port is in use, so that frames are received and sent on it.
 func (s PortState) Open() bool { return s == PortUp || s == PortDown }
 
 // PortInfo describes a port for people. The modes are those obtained, which differ from those

@@ -32,7 +32,7 @@ type Astray struct {
 	Refused
 }
 
-// Refuses says whether a frame with this reason did not do what its sender wanted, and may tell
+// Refuses reports whether a frame with this reason did not do what its sender wanted, and may tell
 // what is wrong with the sender. A receiver whose QP has another first PSN than the group file says
 // may give nothing but stale answers.
 func (r Reason) Refuses() bool { return refuses[r] }

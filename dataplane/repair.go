@@ -78,7 +78,7 @@ func (c *Core) RetainedBytes(id mft.GroupID) int {
 	return 0
 }
 
-// Retains says whether a packet of a group is retained. PSN is in the source's space.
+// Retains reports whether a packet of a group is retained. PSN is in the source's space.
 func (c *Core) Retains(id mft.GroupID, psn roce.PSN) bool {
 	st := c.stateOf(id)
 	return st != nil && st.held != nil && st.held.has(psn)
@@ -249,7 +249,7 @@ func (r *repairs) releaseOldest(st *state, psn roce.PSN) bool {
 	return true
 }
 
-// isAt says whether a packet is that of the group's source with this PSN. The engine finds
+// isAt reports whether a packet is that of the group's source with this PSN. The engine finds
 // packets by their PSN and by the block with which it carried them.
 func (st *state) isAt(f *Frame, psn roce.PSN) bool {
 	v, head, from := &f.View, f.Head(), st.group.Flow(st.active)

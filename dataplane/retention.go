@@ -88,14 +88,14 @@ func (h *held) slot(psn roce.PSN) *int32 { return &h.at[int(psn)&(len(h.at)-1)] 
 
 func (h *held) has(psn roce.PSN) bool { return !psn.Before(h.oldest) && psn.Before(h.next) }
 
-// fits says whether the packet can be retained without giving up another one.
+// fits reports whether the packet can be retained without giving up another one.
 func (r *retention) fits(f *Frame) bool { return r.chunks+f.FragmentCount <= r.room }
 
-// hasRoom says whether the group may retain one more packet without giving up another one of its
+// hasRoom reports whether the group may retain one more packet without giving up another one of its
 // own.
 func (h *held) hasRoom(f *Frame) bool { return h.used+f.FragmentCount <= h.room }
 
-// hasRoomInstead says whether the group may retain f in place of the packet with the same PSN.
+// hasRoomInstead reports whether the group may retain f in place of the packet with the same PSN.
 func (r *retention) hasRoomInstead(h *held, f *Frame) bool {
 	return h.used-r.buffers(*h.slot(f.Original.PSN))+f.FragmentCount <= h.room
 }
@@ -108,8 +108,8 @@ func (r *retention) buffers(i int32) int {
 	return r.slots[i].frame.FragmentCount
 }
 
-// fitsBeside says whether a packet that is none of this batch fits too. It must leave slots for the
-// batch: those that are released meanwhile are in use until putBack.
+// fitsBeside reports whether a packet that is none of this batch fits too. It must leave slots for
+// the batch: those that are released meanwhile are in use until putBack.
 func (r *retention) fitsBeside(f *Frame) bool { return r.fits(f) && r.unused > batchFrames }
 
 // find returns the retained packet, or nil if there is none or the engine has it.
@@ -120,7 +120,7 @@ func (r *retention) find(h *held, psn roce.PSN) *slot {
 	return &r.slots[*h.slot(psn)]
 }
 
-// engineHas says whether the engine has the packet.
+// engineHas reports whether the engine has the packet.
 func (h *held) engineHas(psn roce.PSN) bool { return h.has(psn) && *h.slot(psn) == engineSlot }
 
 // carried notes that the engine carried the packets up to psn. It retains those from oldest on; the

@@ -32,7 +32,7 @@ func (r *rotation) remove(st *state) {
 	}
 }
 
-// turn serves some groups of a round that has begun, and says whether there were any. Serve may
+// turn serves some groups of a round that has begun, and reports whether there were any. Serve may
 // remove groups.
 func (r *rotation) turn(now, period feedback.Tick, serve func(*state)) (some bool) {
 	if now < r.next || len(r.groups) == 0 {
@@ -52,8 +52,8 @@ func (r *rotation) turn(now, period feedback.Tick, serve func(*state)) (some boo
 	return true
 }
 
-// Tick serves some of the groups whose time has come, and says whether there were any. More of them
-// may have to be served at once.
+// Tick serves some of the groups whose time has come, and reports whether there were any. More of
+// them may have to be served at once.
 func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 	timed := c.timed.turn(now, feedback.TimerPeriod, func(st *state) {
 		c.timer(now, st, out)

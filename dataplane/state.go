@@ -116,7 +116,7 @@ func newState(g *mft.Group) *state {
 	return st
 }
 
-// othersSend says whether another member may become the source.
+// othersSend reports whether another member may become the source.
 func othersSend(g *mft.Group) bool {
 	for i := range g.Paths {
 		if g.Paths[i].Sends {
@@ -134,7 +134,7 @@ func newTurns(g *mft.Group) []turn {
 	return turns
 }
 
-// adopt makes g the version of the group, and says whether its paths were rearranged.
+// adopt makes g the version of the group, and reports whether its paths were rearranged.
 func (st *state) adopt(g *mft.Group) bool {
 	old := st.group
 	st.group = g
@@ -196,7 +196,7 @@ func sameSource(old, g *mft.Group) bool {
 	return a.Dst == b.Dst && a.DestQPN == b.DestQPN && a.FirstPSN == b.FirstPSN
 }
 
-// newcomers says whether g has a member that old lacks, or another source.
+// newcomers reports whether g has a member that old lacks, or another source.
 func newcomers(old, g *mft.Group) bool {
 	for i := range g.Paths {
 		if samePath(old, g, i) < 0 {

@@ -77,7 +77,7 @@ func newTap(c CaptureConfig, g *mft.Group, room int) *tap {
 	return t
 }
 
-// captures says whether the group is one of those that are captured.
+// captures reports whether the group is one of those that are captured.
 func (t *tap) captures(id mft.GroupID) bool { return !t.want.One || id == t.want.Group }
 
 // sampled chooses events, not records: what was sent because of a frame is captured with it. The
@@ -87,7 +87,7 @@ func (t *tap) sampled(event uint64) bool {
 	return t.want.Sample <= 1 || event*0x9E3779B97F4A7C15>>32 < 1<<32/uint64(t.want.Sample)
 }
 
-// wants says whether a frame is to be captured. to is its destination, for a frame of no group.
+// wants reports whether a frame is to be captured. to is its destination, for a frame of no group.
 func (t *tap) wants(kind CaptureKind, event uint64, id mft.GroupID, to netip.Addr) bool {
 	return t.want.Kinds&kind != 0 && t.sampled(event) &&
 		(t.captures(id) || id == mft.NoGroup && slices.Contains(t.hosts, to))

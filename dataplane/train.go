@@ -47,7 +47,7 @@ func (c *Core) train(now feedback.Tick, g *mft.Group, f *Frame, behind []Frame, 
 	return n
 }
 
-// isPlain says whether the group, which is plain, expects this frame of its source next. Such a
+// isPlain reports whether the group, which is plain, expects this frame of its source next. Such a
 // frame passes every check of Core.data, which need not check its ICRC and marks nothing new.
 // before is the frame in front of it in the train, if there is one: what both say need not be
 // checked again.
@@ -62,7 +62,7 @@ func (st *state) isPlain(f, before *Frame, psn roce.PSN) bool {
 	return admit(st.group, f) == 0
 }
 
-// isOfSource says whether the frame is data of the group's source, of which only the PSN and the
+// isOfSource reports whether the frame is data of the group's source, of which only the PSN and the
 // memory may be wrong.
 func (st *state) isOfSource(f *Frame) bool {
 	g, v, head := st.group, &f.View, f.Head()

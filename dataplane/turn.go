@@ -354,7 +354,7 @@ func (c *Core) question(now feedback.Tick, st *state, leg *mft.Leg, sender int, 
 	return SourceAsks
 }
 
-// isQuestion says whether a request is a question: no requester sends a MIDDLE packet without
+// isQuestion reports whether a request is a question: no requester sends a MIDDLE packet without
 // payload.
 func isQuestion(v *roce.View) bool { return v.Opcode == roce.OpWriteMiddle && v.PayloadBytes == 0 }
 

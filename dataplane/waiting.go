@@ -114,7 +114,7 @@ func (w *waiting) await(now feedback.Tick, st *state) {
 	w.until(st, due)
 }
 
-// serveWaiting serves some of the groups that are due, and says whether there were any.
+// serveWaiting serves some of the groups that are due, and reports whether there were any.
 func (c *Core) serveWaiting(now feedback.Tick, out *Outputs) (some bool) {
 	for range tickGroups {
 		st := c.repair.waiting.next(now)

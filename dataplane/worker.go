@@ -186,8 +186,8 @@ func (w *Worker) run(ctx context.Context, busy bool) {
 	}
 }
 
-// idle says whether the worker has found no frame for as long as it spins. After a wait that ended
-// without a frame it does not spin again.
+// idle reports whether the worker has found no frame for as long as it spins. After a wait that
+// ended without a frame it does not spin again.
 func (w *Worker) idle() bool {
 	spin := spinSettled
 	switch {

@@ -20,7 +20,7 @@ type Answered struct {
 	Place
 }
 
-// MayMerge says whether an engine may merge the plain ACKs of the active paths: those with the
+// MayMerge reports whether an engine may merge the plain ACKs of the active paths: those with the
 // MigReq bit that is returned. The group must be plain. Then an ACK that moves a path up causes an
 // ACK to the source if it moves the lowest path, and nothing else. The first ACK after that, which
 // has the same PSN, says nothing new. With a quorum and with credits that are merged an ACK decides
@@ -34,10 +34,10 @@ func (g *Group) MayMerge() (migReq, ok bool) {
 	return g.floor.migReq, ok
 }
 
-// AcksDecide says whether an ACK to a plain group that MayMerge may cause more at this moment than
-// an ACK to the source. With repair it may measure a round trip, it may be the answer to a packet
-// that was sent again, it may be for a packet that its path was not sent, or it may be due to the
-// source only behind a NAK. Nothing that an engine carries or merges makes it so.
+// AcksDecide reports whether an ACK to a plain group that MayMerge may cause more at this moment
+// than an ACK to the source. With repair it may measure a round trip, it may be the answer to a
+// packet that was sent again, it may be for a packet that its path was not sent, or it may be due
+// to the source only behind a NAK. Nothing that an engine carries or merges makes it so.
 func (g *Group) AcksDecide() bool {
 	if g.repairState == nil {
 		return false

@@ -43,12 +43,12 @@ type asking struct {
 	at    Tick  // of the newest question, or from
 }
 
-// MayAsk says whether questions help: since a restart the source was not heard, or what it has sent
-// does not show where it is.
+// MayAsk reports whether questions help: since a restart the source was not heard, or what it has
+// sent does not show where it is.
 func (g *Group) MayAsk() bool { return !g.source.known || g.doubted() }
 
-// doubted says whether it is in doubt what the source has sent, since a restart. It is not while a
-// counted path lacks something: the source was sent no ACK of that, and sends it again.
+// doubted reports whether it is in doubt what the source has sent, since a restart. It is not while
+// a counted path lacks something: the source was sent no ACK of that, and sends it again.
 func (g *Group) doubted() bool {
 	s := &g.source
 	switch {
@@ -119,8 +119,8 @@ func (g *Group) Ask(now Tick, s SourceSwitch, acts []Action) []Action {
 	return acts
 }
 
-// asksSource says whether it is time to ask the source, and whether it was asked often enough and
-// is silent for as long as an answer is on its way: then it has ended, or waits for nobody.
+// asksSource reports whether it is time to ask the source, and whether it was asked often enough
+// and is silent for as long as an answer is on its way: then it has ended, or waits for nobody.
 func (a *asking) asksSource(now Tick) (asks, over bool) {
 	if a.calls == sourceCalls {
 		return false, now-a.at >= onItsWay
@@ -165,9 +165,9 @@ func furthest(paths []path) (best *path) {
 	return best
 }
 
-// sparesSilent says whether the next source can do without the paths that have told nothing: with
-// evict, if all others stand at one place, the next source's among them, and somebody receives from
-// it. A quorum needs no such rule, because it does not wait for them.
+// sparesSilent reports whether the next source can do without the paths that have told nothing:
+// with evict, if all others stand at one place, the next source's among them, and somebody receives
+// from it. A quorum needs no such rule, because it does not wait for them.
 func (g *Group) sparesSilent(s SourceSwitch) bool {
 	best := furthest(g.paths)
 	if g.policy.Ack != AckAll || !g.policy.Evict || best == nil {

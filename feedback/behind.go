@@ -127,12 +127,12 @@ func (g *Group) newRound(psn roce.PSN) {
 	d.began = psn
 }
 
-// passes says whether the source, since a restart, has gone back to one packet more than doubtLimit
-// times, and never to psn or below. A requester goes back to its oldest unacknowledged packet, so
-// it has let go of psn before the restart, unless the packets up to there were lost each time. It
-// is no proof, so nothing is acknowledged because of it: a path that waits for psn may be called
-// behind. Steps back to other packets show nothing: they may be packets of one round that have
-// overtaken each other, or that came twice.
+// passes reports whether the source, since a restart, has gone back to one packet more than
+// doubtLimit times, and never to psn or below. A requester goes back to its oldest unacknowledged
+// packet, so it has let go of psn before the restart, unless the packets up to there were lost each
+// time. It is no proof, so nothing is acknowledged because of it: a path that waits for psn may be
+// called behind. Steps back to other packets show nothing: they may be packets of one round that
+// have overtaken each other, or that came twice.
 func (d *doubts) passes(psn roce.PSN) bool { return d.rounds > doubtLimit && psn.Before(d.lowest) }
 
 // missAsk notes a NAK of p that is refused because its packet was not forwarded. After a restart
@@ -189,7 +189,7 @@ func (p *path) mended() {
 // doubt notes that a copy of acked+1 may be on its way to p.
 func (p *path) doubt() { p.ask, p.unheard = askDoubt, 0 }
 
-// countsDoubts says whether a packet that is copied now counts for the paths in doubt.
+// countsDoubts reports whether a packet that is copied now counts for the paths in doubt.
 func (g *Group) countsDoubts(now Tick, ackReq bool) bool {
 	if g.policy.Ack == AckAll || !ackReq || now-g.doubts.countedAt < doubtPeriod {
 		return false
@@ -198,9 +198,9 @@ func (g *Group) countsDoubts(now Tick, ackReq bool) bool {
 	return true
 }
 
-// hopeless counts one more packet that path i has to answer, and says whether it has left too many
-// unanswered. Only a path counts that waits for what the source has let go of: any other one the
-// source still serves.
+// hopeless counts one more packet that path i has to answer, and reports whether it has left too
+// many unanswered. Only a path counts that waits for what the source has let go of: any other one
+// the source still serves.
 func (g *Group) hopeless(i int) bool {
 	p := &g.paths[i]
 	if p.part != PartActive || p.ask != askDoubt || !g.letGo(p.acked.Next()) || g.repairable(i) {
@@ -210,13 +210,13 @@ func (g *Group) hopeless(i int) bool {
 	return p.unheard > doubtLimit
 }
 
-// tooFarFrom says whether p is so far back that PSNs would soon compare the other way round: p
+// tooFarFrom reports whether p is so far back that PSNs would soon compare the other way round: p
 // would count as the best path of a quorum.
 func (p *path) tooFarFrom(psn roce.PSN) bool {
 	return (p.part == PartActive || p.part == PartDead) && psn.Sub(p.acked) > Window
 }
 
-// letGo says whether the source has let go of psn: a quorum acknowledged it, and the source does
+// letGo reports whether the source has let go of psn: a quorum acknowledged it, and the source does
 // not resend from below. After a restart it is unknown what the source has let go of until it is
 // sent an ACK, or shows it; a guess would call every receiver behind that lacks what was lost on
 // the uplink.

@@ -7,10 +7,10 @@ import "github.com/rocast/rocast/roce"
 // nothing to decide. Before the next event of another kind, one Carried event reports all carried
 // packets.
 
-// Plain says whether an engine may carry what follows the highest packet sent: the next packet, and
-// any number of new ones behind it up to the Horizon, would each cause one Copy to every path whose
-// part is PartActive, and nothing else. Everything else that can happen to the group is an event,
-// and Plain is asked again after each.
+// Plain reports whether an engine may carry what follows the highest packet sent: the next packet,
+// and any number of new ones behind it up to the Horizon, would each cause one Copy to every path
+// whose part is PartActive, and nothing else. Everything else that can happen to the group is an
+// event, and Plain is asked again after each.
 //
 // The result is how many paths are PartActive, 0 if the group is not plain. It falls when a path
 // leaves, and only a Data event lets it rise.
@@ -51,8 +51,8 @@ func (g *Group) Horizon() roce.PSN {
 	return lowest.Add(Window)
 }
 
-// Inside says whether the newest packet is inside a message: whether it is not the last packet of
-// its message.
+// Inside reports whether the newest packet is inside a message: whether it is not the last packet
+// of its message.
 func (g *Group) Inside() bool { return g.source.inside }
 
 // carried handles the packets that an engine carried. It does the same as one Data event for each

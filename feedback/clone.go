@@ -110,10 +110,10 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	return b
 }
 
-// countsAgain says whether messages are counted behind what the source was sent an ACK for.
+// countsAgain reports whether messages are counted behind what the source was sent an ACK for.
 func (g *Group) countsAgain() bool { return g.again.known && g.again.psn.After(g.merged.highest) }
 
-// someoneBelow says whether a path may wait for a packet below psn.
+// someoneBelow reports whether a path may wait for a packet below psn.
 func (g *Group) someoneBelow(psn roce.PSN) bool {
 	return slices.ContainsFunc(g.paths, func(p path) bool {
 		return p.part == PartUnknown || p.part == PartActive && p.acked.Next().Before(psn)

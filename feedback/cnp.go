@@ -44,7 +44,8 @@ func (g *Group) cnp(now Tick, i int, acts []Action) ([]Action, Outcome) {
 	return append(acts, Action{Kind: PassCNP, Path: i}), CNPPassed
 }
 
-// mostCongested says whether path i has more notifications than every other path that takes data.
+// mostCongested reports whether path i has more notifications than every other path that takes
+// data.
 func (g *Group) mostCongested(i int) bool {
 	for k := range g.paths {
 		if p := &g.paths[k]; k != i && p.part.takesData() && p.cnps >= g.paths[i].cnps {
@@ -54,7 +55,7 @@ func (g *Group) mostCongested(i int) bool {
 	return true
 }
 
-// pay says whether a notification may pass, at one per interval on average. One may come an
+// pay reports whether a notification may pass, at one per interval on average. One may come an
 // interval early: a NIC that keeps the same interval is not thinned because links add jitter to it.
 func (c *congestion) pay(now, interval Tick) bool {
 	if now < c.paidUntil-interval {

@@ -93,7 +93,7 @@ func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ [
 // rounds are shorter, because their ends are lost each time, their packets are counted together.
 const answerEvery = 16
 
-// DueAnswer says whether a resent packet that is acknowledged, like everything up to acked, is
+// DueAnswer reports whether a resent packet that is acknowledged, like everything up to acked, is
 // answered again (rule 3): when it asks for an ACK, because the source would retry until its QP
 // ends; every answerEvery packets; and at acked itself, because an ACK may be due that was kept
 // back while the source was below it.

@@ -16,7 +16,7 @@ type refusal struct {
 	syndrome roce.Syndrome // 0: none
 }
 
-// covers says whether psn is the refused request or lies behind it.
+// covers reports whether psn is the refused request or lies behind it.
 func (r *refusal) covers(psn roce.PSN) bool { return r.syndrome != 0 && !psn.Before(r.psn) }
 
 // refuse takes a request that cannot be merged (rule 11). It is answered as by a receiver that
@@ -95,5 +95,5 @@ func (g *Group) findEnd() {
 	g.endIfTooFew()
 }
 
-// Ended says whether the source was sent the NAK that ends its QP.
+// Ended reports whether the source was sent the NAK that ends its QP.
 func (g *Group) Ended() bool { return g.end.sent }

@@ -18,8 +18,8 @@ const (
 	CNP
 	// Carried is new packets of the source that an engine copied to every active path while the
 	// group was Plain. PSN is that of the last packet, MSN the number of messages that ended with
-	// these packets, and Last says whether the last packet ended one. AckReq says whether any of
-	// them asked for an ACK, and Asked is the last one that did. It uses all of these.
+	// these packets, and Last reports whether the last packet ended one. AckReq reports whether any
+	// of them asked for an ACK, and Asked is the last one that did. It uses all of these.
 	Carried
 	// Train is new packets of the source that came one after the other while the group was Plain,
 	// up to the Horizon. It stands for one Data event for each of them, and uses PSN, MSN, Last,
@@ -79,7 +79,7 @@ const (
 	// Notice reports Note about Path to the operator. Syndrome is the fatal NAK, if one was the
 	// reason.
 	Notice
-	// Repair sends Path the retained packet PSN. AckReq says whether the copy asks for an ACK;
+	// Repair sends Path the retained packet PSN. AckReq reports whether the copy asks for an ACK;
 	// otherwise the copy asks if the packet did as received.
 	Repair
 	// Question asks Path what it has acknowledged, by a packet with PSN that it has executed.

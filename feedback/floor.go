@@ -121,7 +121,7 @@ func (g *Group) stands(now Tick, p *path, acked roce.PSN) {
 	g.setPending(p, 0)
 }
 
-// isFresh says whether a quorum must not count a path whose first packet is psn: it acknowledges
+// isFresh reports whether a quorum must not count a path whose first packet is psn: it acknowledges
 // what came before psn by standing there, and has nothing of that. It counts once the source was
 // sent an ACK for all of that.
 func (g *Group) isFresh(psn roce.PSN) bool {

@@ -52,7 +52,7 @@ func (g *Group) endGuess(came Tick) {
 	}
 }
 
-// opensGap says whether the new packet psn lies behind one that was lost on its way from the
+// opensGap reports whether the new packet psn lies behind one that was lost on its way from the
 // source.
 func (g *Group) opensGap(psn roce.PSN) bool {
 	return g.repairState != nil && psn != g.source.sent.Next()
@@ -74,17 +74,18 @@ func (g *Group) askNewest(now Tick, acts []Action) []Action {
 	return acts
 }
 
-// gapStands says whether the source has sent more than was forwarded. It does so too behind a
+// gapStands reports whether the source has sent more than was forwarded. It does so too behind a
 // request that no group can carry; the NAK for that comes before any other (rule 11).
 func (g *Group) gapStands() bool {
 	return g.repairState != nil && g.source.known && g.source.pos.After(g.source.sent)
 }
 
-// gapDue says whether every path has what lies below the gap, so that the source is to be called
+// gapDue reports whether every path has what lies below the gap, so that the source is to be called
 // back. It is not when its QP has ended.
 func (g *Group) gapDue() bool { return g.gapStands() && g.Settled() && !g.end.sent }
 
-// spentCalls says whether the source was sent as many RNR NAKs as it may before a new packet comes.
+// spentCalls reports whether the source was sent as many RNR NAKs as it may before a new packet
+// comes.
 func (g *Group) spentCalls() bool { return int(g.gap.calls) >= g.policy.RepairAttempts }
 
 // gapTimer ends the time in which no other RNR NAK is sent for the gap.

@@ -21,7 +21,7 @@ const (
 	repairLong    = second
 )
 
-// Waiting says whether the group wants a Timer event when it is Due: a path has not answered a
+// Waiting reports whether the group wants a Timer event when it is Due: a path has not answered a
 // packet that asked for an ACK, as each path under repair, or rests; the source was called back by
 // an RNR NAK; or the switch may have to break the silence of the source.
 func (g *Group) Waiting() bool {
@@ -116,8 +116,8 @@ func (l *leg) widen(now Tick, limit int) {
 	l.window = uint16(min(2*int(l.window), most, math.MaxUint16))
 }
 
-// calm says whether the path's repair has not gone back for long. Once in a minute of one repair,
-// the time wraps, and the window is smaller for calmAfter.
+// calm reports whether the path's repair has not gone back for long. Once in a minute of one
+// repair, the time wraps, and the window is smaller for calmAfter.
 func (l *leg) calm(now Tick) bool { return milliseconds(now)-l.wentBack >= calmAfter }
 
 func milliseconds(t Tick) uint16 { return uint16(t / millisecond) }

@@ -71,30 +71,31 @@ func (g *Group) heard(now Tick, psn roce.PSN) {
 	g.lull = lull{}
 }
 
-// unheard says whether the source may not have heard what it was last sent, or has sent in vain
+// unheard reports whether the source may not have heard what it was last sent, or has sent in vain
 // what it was called back for, so that it is to be sent something again.
 func (g *Group) unheard() bool { return !g.end.sent && (g.same() || g.called() && !g.lull.spoke) }
 
-// same says whether the source is to be sent again just what it was sent last.
+// same reports whether the source is to be sent again just what it was sent last.
 func (g *Group) same() bool {
 	return g.lull.times < unheardTimes && (g.lastACK() || g.called() && g.ignored())
 }
 
-// lastACK says whether the source was last sent the ACK of everything that it has sent.
+// lastACK reports whether the source was last sent the ACK of everything that it has sent.
 func (g *Group) lastACK() bool { return g.lull.acked && g.Settled() && g.merged.psn == g.source.sent }
 
-// called says whether the source was called back and has not come. It is not called again while it
-// is below that packet, because it went back further: a NAK acknowledges everything below, which
+// called reports whether the source was called back and has not come. It is not called again while
+// it is below that packet, because it went back further: a NAK acknowledges everything below, which
 // would be ahead of the source's place, and the source sends the packet again anyway.
 func (g *Group) called() bool {
 	return g.back.awaited && !g.back.psn.After(g.source.pos) && !g.spentCalls()
 }
 
-// ignored says whether the source ignores the call for which it has not come, if it has heard it.
+// ignored reports whether the source ignores the call for which it has not come, if it has heard
+// it.
 func (g *Group) ignored() bool { return g.back.newest && g.back.by == roce.NAKSequence }
 
-// mute says whether the source may wait for an answer that nobody is going to send, and would obey
-// a NAK: it ignores one if it has heard no ACK since the last.
+// mute reports whether the source may wait for an answer that nobody is going to send, and would
+// obey a NAK: it ignores one if it has heard no ACK since the last.
 func (g *Group) mute() bool {
 	s := &g.source
 	return !g.lull.asked && s.known && s.pos == s.sent && !s.asks && g.floor.known &&

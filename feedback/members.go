@@ -38,7 +38,7 @@ func (g *Group) Rearrange(from []int, weights []uint16) {
 	g.findEnd()
 }
 
-// mayJoin says whether the joining paths may begin with psn, the first packet of a message: with
+// mayJoin reports whether the joining paths may begin with psn, the first packet of a message: with
 // any new one before which no packet is missing, because the MSN of a path that joins is the number
 // of messages before it. Where no other receiver is left they begin with the first packet that is
 // not acknowledged, and with no other, even if it is sent for the second time: no other path asks
@@ -96,5 +96,6 @@ func (g *Group) Messages() roce.MSN {
 // NextPSN is the PSN of the source's next packet that is not resent.
 func (g *Group) NextPSN() roce.PSN { return g.source.sent.Next() }
 
-// Settled says whether everything that the source sent is acknowledged, as the ack policy has it.
+// Settled reports whether everything that the source sent is acknowledged, as the ack policy has
+// it.
 func (g *Group) Settled() bool { return g.floor.known && g.floor.psn == g.source.sent }

@@ -56,13 +56,13 @@ var partNames = [...]string{
 
 func (p Part) String() string { return partNames[p] }
 
-// takesData says whether the path gets copies.
+// takesData reports whether the path gets copies.
 func (p Part) takesData() bool { return p == PartActive || p == PartUnknown }
 
-// counts says whether the ack policy looks at the path.
+// counts reports whether the ack policy looks at the path.
 func (p Part) counts() bool { return p != PartJoining && p != PartBehind && p != PartGone }
 
-// counted says whether the ack policy looks at the path now.
+// counted reports whether the ack policy looks at the path now.
 func (p *path) counted() bool { return p.part.counts() && !p.fresh }
 
 // pendingNAKs counts the paths with a pending NAK of either kind, so that a packet that finds none
@@ -115,5 +115,5 @@ func (g *Group) living() (n int) {
 	return n
 }
 
-// spare says whether the group can do without path i.
+// spare reports whether the group can do without path i.
 func (g *Group) spare(i int) bool { return g.living()-g.weight(i) >= g.policy.Ack.least() }

@@ -173,8 +173,8 @@ func (g *Group) sentTo(i int) roce.PSN {
 	return g.legs[i].high
 }
 
-// sentAgain says whether repair has sent path i the packet that it waits for. Its NAK then proves
-// nothing (rule 9): it may be older than that copy.
+// sentAgain reports whether repair has sent path i the packet that it waits for. Its NAK then
+// proves nothing (rule 9): it may be older than that copy.
 func (g *Group) sentAgain(i int) bool {
 	return g.repairState != nil && g.legs[i].resent.After(g.paths[i].acked)
 }
@@ -250,7 +250,7 @@ func (g *Group) mend(now Tick, ev *Event, acts []Action) (_ Outcome, _ []Action,
 // must not make the switch send a burst for each.
 const backsAtMost = 4
 
-// mayGoBack counts that a path goes back, and says whether it does not do so too often.
+// mayGoBack counts that a path goes back, and reports whether it does not do so too often.
 func (g *Group) mayGoBack(now Tick, l *leg) bool {
 	if now-l.backsAt >= g.backsWithin(l) {
 		l.backsAt, l.backs = now, 0
@@ -273,17 +273,17 @@ func (g *Group) sendOne(now Tick, i int, acts []Action) []Action {
 	return acts
 }
 
-// mends says whether the switch is about to mend what path i lacks: it is under repair, or will be
-// probed if it does not answer.
+// mends reports whether the switch is about to mend what path i lacks: it is under repair, or will
+// be probed if it does not answer.
 func (g *Group) mends(i int) bool {
 	return g.repairState != nil && (g.legs[i].state != legDirect || g.legs[i].running && g.repairable(i))
 }
 
-// mending says whether the floor is about to move because the switch mends what a path lacks. Then
-// the source need not be called back.
+// mending reports whether the floor is about to move because the switch mends what a path lacks.
+// Then the source need not be called back.
 func (g *Group) mending() bool { return g.anyHolding(g.mends) }
 
-// anyHolding says whether the condition is true of a path that holds the floor down. Such a path
+// anyHolding reports whether the condition is true of a path that holds the floor down. Such a path
 // stands at the floor. If members of a quorum have left and too few paths have come as far as the
 // floor, the floor waits for the paths below it too: it never falls below what the source was sent
 // an ACK for.
@@ -359,7 +359,7 @@ func (g *Group) repair(now Tick, i int, ackReq bool, acts []Action) []Action {
 	return append(acts, Action{Kind: Repair, Path: i, PSN: psn, AckReq: ackReq})
 }
 
-// moved notes that path i has made progress by some packets, and says whether the path may lack
+// moved notes that path i has made progress by some packets, and reports whether the path may lack
 // what lies behind: it has answered a probe, or repair had given up what the path waited for before
 // the path was sent all that the group has forwarded.
 func (g *Group) moved(now Tick, i int, by int32) (resumes bool) {

@@ -138,8 +138,9 @@ func (g *Group) clearNAKs() {
 	}
 }
 
-// someoneAsks says whether a path that is not below the floor asks for a packet again. What a path
-// below the floor asks for a quorum has: the source has let go of it, or will with its next ACK.
+// someoneAsks reports whether a path that is not below the floor asks for a packet again. What a
+// path below the floor asks for a quorum has: the source has let go of it, or will with its next
+// ACK.
 func (g *Group) someoneAsks() bool {
 	for i := range g.paths {
 		p := &g.paths[i]

@@ -93,7 +93,8 @@ func (g *Group) rise(acked roce.PSN) {
 	}
 }
 
-// repairable says whether the packet that path i waits for is retained and may be sent to it again.
+// repairable reports whether the packet that path i waits for is retained and may be sent to it
+// again.
 func (g *Group) repairable(i int) bool {
 	if g.repairState == nil || g.legs[i].barred || g.paths[i].part != PartActive {
 		return false

@@ -33,7 +33,7 @@ type goBack struct {
 // some round trips. It is so small that a wrong PSN in the group's file is hardly ever inside.
 const firstWindow = 1 << 15
 
-// inWindow says whether a packet of the source can belong to this group's stream. A packet below
+// inWindow reports whether a packet of the source can belong to this group's stream. A packet below
 // the group's first PSN was never forwarded: if it counted as resent, it would be acknowledged and
 // its data lost. The last bound keeps every counted path within Window of sent, so that acked and
 // sent compare correctly.
@@ -67,8 +67,8 @@ func (s *source) forward(psn roce.PSN, last bool) {
 	}
 }
 
-// arrive moves the source's place to psn, which may ask for an ACK, and says whether the packet was
-// forwarded before.
+// arrive moves the source's place to psn, which may ask for an ACK, and reports whether the packet
+// was forwarded before.
 func (g *Group) arrive(now Tick, psn roce.PSN, asks bool) (resent bool) {
 	if !g.source.known {
 		g.hearSource(now, psn)

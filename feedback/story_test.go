@@ -204,7 +204,7 @@ func (s *story) members(words []string) {
 	s.g.Rearrange(from, weights)
 }
 
-// source makes another member the source, and says whether it may be.
+// source makes another member the source, and reports whether it may be.
 func (s *story) source(line string, words []string) (may bool) {
 	h := s.switchOf(words[1:])
 	h.PSN = s.psn(words[0])

@@ -43,12 +43,12 @@ func (p *Policy) settleWithin() Tick {
 	return settleWithin
 }
 
-// MaySwitch says whether another member may become the source now: when everything that the old one
-// sent is acknowledged, also by every path that gets data, or when the old source's QP has ended. A
-// path that lacks something could not be told from one that lacks the new source's packets, whose
-// PSNs map onto the same ones of its QP. Inside a message no member may become the source: the
-// receivers' QPs would see a message begin inside another. Nor may one while it is in doubt what
-// the old source has sent (asked.go).
+// MaySwitch reports whether another member may become the source now: when everything that the old
+// one sent is acknowledged, also by every path that gets data, or when the old source's QP has
+// ended. A path that lacks something could not be told from one that lacks the new source's
+// packets, whose PSNs map onto the same ones of its QP. Inside a message no member may become the
+// source: the receivers' QPs would see a message begin inside another. Nor may one while it is in
+// doubt what the old source has sent (asked.go).
 //
 // A path that lacks something is not waited for when its time since the Claim is over, if the
 // policy can do without it.
@@ -65,11 +65,11 @@ func (g *Group) MaySwitch(now Tick, s SourceSwitch) bool {
 	return !slices.ContainsFunc(g.paths, g.lacks) || late && g.mayLeaveBehind(s)
 }
 
-// turnOver says whether the source needs nothing any more: everything is acknowledged to it, or its
-// QP has ended.
+// turnOver reports whether the source needs nothing any more: everything is acknowledged to it, or
+// its QP has ended.
 func (g *Group) turnOver() bool { return g.end.sent || g.Settled() && !g.gapStands() }
 
-// claimed says whether another member wants to become the source.
+// claimed reports whether another member wants to become the source.
 func (g *Group) claimed(now Tick) bool {
 	c := &g.claim
 	return c.stands && c.sent == g.source.sent && now-c.since <= g.policy.settleWithin()+claimLife
@@ -88,12 +88,12 @@ func (g *Group) Claim(now Tick, acts []Action) []Action {
 	return g.askLacking(now, acts)
 }
 
-// lacks says whether a path that gets data lacks something of the source, for all that is known.
+// lacks reports whether a path that gets data lacks something of the source, for all that is known.
 func (g *Group) lacks(p path) bool {
 	return p.part == PartUnknown || p.part == PartActive && p.acked != g.source.sent
 }
 
-// mayLeaveBehind says whether the next source can do without the paths that lack something.
+// mayLeaveBehind reports whether the next source can do without the paths that lack something.
 func (g *Group) mayLeaveBehind(s SourceSwitch) bool {
 	if g.policy.Ack == AckAll && !g.policy.Evict {
 		return false
@@ -161,7 +161,7 @@ type Round struct {
 // Round returns where the source is in its round.
 func (g *Group) Round() Round { return Round{g.source.pos, g.back.psn, g.back.awaited} }
 
-// Arrive notes that packet psn of a turn that has ended came again, and says whether it may be
+// Arrive notes that packet psn of a turn that has ended came again, and reports whether it may be
 // acknowledged: a source that was called back hears that before it hears the ACK, which would then
 // be beyond its place (rule 1).
 func (r *Round) Arrive(psn roce.PSN) bool {

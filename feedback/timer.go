@@ -3,7 +3,7 @@ package feedback
 // TimerPeriod is how often a group that needs it wants a Timer event.
 const TimerPeriod = 2 * millisecond
 
-// NeedsTimer says whether the policy depends on the passing of time.
+// NeedsTimer reports whether the policy depends on the passing of time.
 func (p Policy) NeedsTimer() bool { return p.SilentAfter != 0 }
 
 // timer looks for receivers that are silent.

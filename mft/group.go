@@ -29,7 +29,7 @@ type Ports uint64
 // With returns the set with one more port. A port from BlockPorts on is left out.
 func (s Ports) With(p PortID) Ports { return s | 1<<p }
 
-// Has says whether a port is in the set.
+// Has reports whether a port is in the set.
 func (s Ports) Has(p PortID) bool { return s>>p&1 != 0 }
 
 // Addressing says how the source names the group. The three ways are those of Cepheus, MC-RDMA and
@@ -147,12 +147,12 @@ type Leg struct {
 	Dst       netip.Addr // the host
 }
 
-// Hears says whether frames of a leg's host are taken from a port.
+// Hears reports whether frames of a leg's host are taken from a port.
 func (g *Group) Hears(l *Leg, p PortID) bool {
 	return p == l.Port || l.Multipath && g.Uplinks.Has(p)
 }
 
-// Resolved says whether the kernel has found the way to the host.
+// Resolved reports whether the kernel has found the way to the host.
 func (l *Leg) Resolved() bool { return l.Port != NoPort }
 
 // Source is the member that sends first.

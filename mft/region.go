@@ -241,9 +241,9 @@ func merge(old, remove, add []VirtualRegion) ([]VirtualRegion, error) {
 	return merged, nil
 }
 
-// joins says whether the ranges become one chunk with the last one. Two neighbours have more than
-// half of what a chunk can have, so that the memory does not keep many small chunks after ranges
-// have left, and the ranges of a small memory are in one chunk.
+// joins reports whether the ranges become one chunk with the last one. Two neighbours have more
+// than half of what a chunk can have, so that the memory does not keep many small chunks after
+// ranges have left, and the ranges of a small memory are in one chunk.
 func (m *Memory) joins(ranges []VirtualRegion) bool {
 	n := len(m.chunks)
 	return n > 0 && len(m.chunks[n-1].ranges)+len(ranges) <= chunkRanges/2
@@ -348,7 +348,7 @@ func (r *Regions) Region(m *Memory, index int) Region {
 	return Region{VA: v.VA + t.DeltaVA, Length: v.Length, RKey: t.RKey}
 }
 
-// fit says whether the receiver has a place for every range of m, and for nothing else.
+// fit reports whether the receiver has a place for every range of m, and for nothing else.
 func (r *Regions) fit(m *Memory) bool {
 	return slices.EqualFunc(r.chunks, m.list(), func(t []roce.Target, c chunk) bool { return len(t) == len(c.ranges) })
 }

@@ -61,7 +61,7 @@ type Key struct {
 	Match    Match
 }
 
-// shared says whether several groups may have the key. Such a key names none of them.
+// shared reports whether several groups may have the key. Such a key names none of them.
 func (k Key) shared() bool { return k.Match == MatchDst || k.Match == MatchSrc }
 
 func (k Key) String() string {

@@ -128,7 +128,7 @@ func kernelThreads(wanted func(comm string) bool) (pids []int, err error) {
 	return pids, nil
 }
 
-// isNAPI says whether the name of a kernel thread, napi/DEVICE-NUMBER, has a port of the box.
+// isNAPI reports whether the name of a kernel thread, napi/DEVICE-NUMBER, has a port of the box.
 func (l *Lab) isNAPI(comm string) bool {
 	rest, ok := strings.CutPrefix(comm, "napi/")
 	end := strings.LastIndexByte(rest, '-')

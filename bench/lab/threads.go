@@ -41,7 +41,7 @@ func ThreadNAPI(ns *netns.NS, interfaces ...string) ([]int, error) {
 	return slices.DeleteFunc(after, func(pid int) bool { return slices.Contains(before, pid) }), err
 }
 
-// receivesFor says whether the name of a kernel thread, napi/DEVICE-NUMBER, has one of the
+// receivesFor reports whether the name of a kernel thread, napi/DEVICE-NUMBER, has one of the
 // interfaces: other labs of the machine make threads of their own at the same time.
 func receivesFor(comm string, interfaces []string) bool {
 	return slices.ContainsFunc(interfaces, func(name string) bool { return strings.HasPrefix(comm, "napi/"+name+"-") })

@@ -80,5 +80,5 @@ func (c *Curves) draw() (*plot.Plot, error) {
 	return p, nil
 }
 
-// nowhere says whether a point has no place on the axes: a logarithmic one has no zero.
+// nowhere reports whether a point has no place on the axes: a logarithmic one has no zero.
 func (c *Curves) nowhere(xy plotter.XY) bool { return c.LogX && xy.X <= 0 || c.LogY && xy.Y <= 0 }

@@ -54,7 +54,7 @@ func (r *Report) rowsOf(w sweep) []*Row {
 	return rows
 }
 
-// drawable says whether a sweep has enough settings for lines: more than two.
+// drawable reports whether a sweep has enough settings for lines: more than two.
 func (r *Report) drawable(w sweep) bool {
 	values := map[int]bool{}
 	for _, row := range r.rowsOf(w) {

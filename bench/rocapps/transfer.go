@@ -260,7 +260,7 @@ func (t *transfer) notify() {
 	}
 }
 
-// whole says whether everything that was posted is complete.
+// whole reports whether everything that was posted is complete.
 func (t *transfer) whole() bool { return t.done == len(t.posts) }
 
 // verify compares the memory of the receivers with that of the source, when everything is complete.

@@ -117,7 +117,7 @@ func groups(workers int) (settings []report.Setting) {
 	return settings
 }
 
-// has says whether a contestant takes part at all.
+// has reports whether a contestant takes part at all.
 func (p *plan) has(peer string) bool {
 	lists := [][]string{p.latency.peers}
 	for _, t := range p.throughput {

@@ -30,7 +30,7 @@ func (r *responder) receive(p *packet) (psn roce.PSN, s roce.Syndrome, answers b
 	return p.psn, roce.SyndromeUnlimited, p.ackReq
 }
 
-// notify says whether a notification goes out because of a request that has just come.
+// notify reports whether a notification goes out because of a request that has just come.
 func (r *responder) notify(now, interval Time, p *packet) bool {
 	if !p.marked || interval == 0 || r.noticed && now-r.noticeAt < interval {
 		return false

@@ -70,7 +70,7 @@ func (s Shape) coreLink(pod, plane, core, parallel int) int32 {
 	return int32(s.firstCoreLink() + 2*(((pod*s.Aggregations+plane)*s.Cores+core)*s.Parallel+parallel))
 }
 
-// betweenSwitches says whether a link has no host at either end.
+// betweenSwitches reports whether a link has no host at either end.
 func (s Shape) betweenSwitches(link int32) bool { return int(link) >= s.firstEdgeLink() }
 
 // edgeOf returns the edge switch of a host. Edge switches are numbered through all pods.

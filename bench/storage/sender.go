@@ -142,8 +142,8 @@ func (o *sender) room(ctx context.Context, number uint64) error {
 	return o.way.WaitFor(ctx, uint64(max(over, 0)))
 }
 
-// hasRoom says whether all replicas that are not away have stored what is in the place of a record.
-// The caller holds the mutex.
+// hasRoom reports whether all replicas that are not away have stored what is in the place of a
+// record. The caller holds the mutex.
 func (o *sender) hasRoom(number uint64) bool {
 	for i, n := range o.stored {
 		if n+uint64(o.slots) <= number && !o.away[i] {

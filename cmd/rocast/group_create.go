@@ -127,7 +127,7 @@ func printMade(w io.Writer, g api.Group, done string) {
 	}
 }
 
-// printReached says whether all members are reached.
+// printReached reports whether all members are reached.
 func printReached(w io.Writer, g api.Group, done string) {
 	if g.WaitingCount == 0 {
 		fmt.Fprintf(w, "group %s %s, all %d members are reached\n", g.Name, done, g.MemberCount)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Status says whether a box works, and what does not.
+// Status reports whether a box works, and what does not.
 type Status struct {
 	Version Version   `json:"version"`
 	Started time.Time `json:"started"`
@@ -25,7 +25,7 @@ type Status struct {
 	// Notes are sentences about what the box sees and does not count as a problem of its own, such
 	// as frames of hosts that are members of no group.
 	Notes []string `json:"notes,omitempty"`
-	// Config says whether the config file is what runs.
+	// Config reports whether the config file is what runs.
 	Config *ConfigState `json:"config,omitempty"`
 }
 

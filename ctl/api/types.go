@@ -482,7 +482,7 @@ func (h *Hex) UnmarshalText(text []byte) error {
 // another base than 10 and 16.
 var ErrLeadingZero = errors.New("it has a leading zero; write it in decimal without one, or in hexadecimal with 0x")
 
-// LeadingZero says whether a number is refused with ErrLeadingZero.
+// LeadingZero reports whether a number is refused with ErrLeadingZero.
 func LeadingZero(text string) bool {
 	digits, zero := strings.CutPrefix(strings.TrimLeft(text, "+-"), "0")
 	return zero && digits != "" && digits[0] != 'x' && digits[0] != 'X'

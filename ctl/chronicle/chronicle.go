@@ -54,7 +54,7 @@ func (c *Chronicle) Confirm(id groupfile.ID) (changed bool) {
 	return true
 }
 
-// IsConfirmed says whether Confirm was called for the receiver.
+// IsConfirmed reports whether Confirm was called for the receiver.
 func (c *Chronicle) IsConfirmed(id groupfile.ID) bool {
 	_, is := c.confirmed[id]
 	return is
@@ -76,7 +76,7 @@ func (c *Chronicle) Ended(id groupfile.ID) *Record {
 	return nil
 }
 
-// IsApart says whether the published group lacks the receiver.
+// IsApart reports whether the published group lacks the receiver.
 func (c *Chronicle) IsApart(id groupfile.ID) bool {
 	r := c.records[id]
 	return r != nil && r.apart

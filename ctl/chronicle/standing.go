@@ -22,7 +22,7 @@ const (
 
 var standings = []Standing{Joining, Joined, Evicted, Behind, Lost}
 
-// IsOut says whether the receiver no longer takes part.
+// IsOut reports whether the receiver no longer takes part.
 func (s Standing) IsOut() bool { return s == Evicted || s == Behind || s == Lost }
 
 // Record is what is known of one receiver.

@@ -93,7 +93,7 @@ func (s *service) step(event Event) {
 	}
 }
 
-// asksReceiver says whether the action is a REQ, which only receivers are sent.
+// asksReceiver reports whether the action is a REQ, which only receivers are sent.
 func asksReceiver(action Action) bool {
 	send, ok := action.(Send)
 	return ok && send.MAD.Message.Attribute() == wire.AttrREQ

@@ -43,7 +43,7 @@ type Switch struct {
 	// OnTurn, if set, is called when a turn begins, or does not.
 	OnTurn func(granted bool)
 
-	// Engaged says whether Engage was called.
+	// Engaged reports whether Engage was called.
 	Engaged atomic.Bool
 
 	// OnCapture, if set, is called when a capture has begun.

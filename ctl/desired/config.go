@@ -21,7 +21,7 @@ type Settings struct {
 	Cert, Key, CA string // paths; "": none
 }
 
-// On says whether the groups of this box are kept in etcd.
+// On reports whether the groups of this box are kept in etcd.
 func (s *Settings) On() bool { return len(s.Endpoints) > 0 }
 
 const (

@@ -150,7 +150,7 @@ func (d *Desired) Remove(ctx context.Context, name string) error {
 }
 
 // Claim makes this box the root of a group with the given revision, unless another box is. Begun
-// says whether some box was its root before.
+// reports whether some box was its root before.
 func (d *Desired) Claim(ctx context.Context, name string, revision int64) (claimed, begun bool, err error) {
 	root := d.key(roots, name)
 	wanted := clientv3.Compare(clientv3.ModRevision(d.key(groups, name)), "=", revision)

@@ -167,7 +167,7 @@ func (d *Desired) keepLease(ctx context.Context, renewed chan<- struct{}) error 
 }
 
 // holdLease takes a lease and returns when it has ended, or when ctx is done: then it gives the
-// lease back. Held says whether there was a lease.
+// lease back. Held reports whether there was a lease.
 func (d *Desired) holdLease(ctx context.Context, renewed chan<- struct{}) (held bool, err error) {
 	asking, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()

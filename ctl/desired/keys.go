@@ -88,10 +88,10 @@ func (e *Entry) set(k kind, revision int64, pair *mvccpb.KeyValue) {
 	}
 }
 
-// empty says whether etcd has nothing of the group.
+// empty reports whether etcd has nothing of the group.
 func (e *Entry) empty() bool {
 	return e.Revision == 0 && !e.Begun && e.Members == nil && e.Root == "" && e.Report == ""
 }
 
-// Wanted says whether the group is to exist.
+// Wanted reports whether the group is to exist.
 func (e *Entry) Wanted() bool { return e.Revision > 0 }

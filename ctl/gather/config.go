@@ -16,7 +16,7 @@ type Config struct {
 	GroupIPs []netip.Addr
 }
 
-// On says whether hosts may make groups.
+// On reports whether hosts may make groups.
 func (c *Config) On() bool { return c.Listen.IsValid() }
 
 // GroupIP returns the IP of the groups of a host, or an invalid one.

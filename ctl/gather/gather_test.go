@@ -44,7 +44,7 @@ func come(t *testing.T, l *Hall, h *Host) bool {
 	return all
 }
 
-// isOver says whether a host waits no more.
+// isOver reports whether a host waits no more.
 func isOver(h *Host) bool {
 	select {
 	case <-h.Over():

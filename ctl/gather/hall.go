@@ -192,8 +192,8 @@ func (l *Hall) Forget(name string, h *Host) {
 	l.ended = slices.DeleteFunc(l.ended, func(e ending) bool { return e.name == name && e.host.Is(h) })
 }
 
-// Ended says whether the waiting of a host that asks again has ended, between its two questions or
-// before, and why. nil: its group was created, or it waits elsewhere.
+// Ended reports whether the waiting of a host that asks again has ended, between its two questions
+// or before, and why. nil: its group was created, or it waits elsewhere.
 func (l *Hall) Ended(now time.Time, name string, h *Host) (ended bool, why error) {
 	for _, e := range l.ended {
 		if e.name == name && e.host.Is(h) && now.Sub(e.at) <= keepEnding {
@@ -281,7 +281,7 @@ func (p *Party) at(ip netip.Addr) int {
 	return slices.IndexFunc(p.Hosts, func(h *Host) bool { return h.IP == ip })
 }
 
-// waits says whether a host is in the party, which it was when it came.
+// waits reports whether a host is in the party, which it was when it came.
 func (p *Party) waits(there *Host) bool { return slices.Contains(p.Hosts, there) }
 
 // Came returns the IPs of the hosts.

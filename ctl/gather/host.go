@@ -49,8 +49,8 @@ func (h *Host) Over() <-chan struct{} { return h.over }
 // came after that is an ending of the hall.
 func (h *Host) Refusal() error { return h.refusal }
 
-// Is says whether two hosts are the same program, with the same queue pair. A program that starts
-// again may get the number of the queue pair that was there before.
+// Is reports whether two hosts are the same program, with the same queue pair. A program that
+// starts again may get the number of the queue pair that was there before.
 func (h *Host) Is(o *Host) bool {
 	return h.IP == o.IP && reflect.DeepEqual(h.HostRequest, o.HostRequest)
 }

@@ -57,7 +57,7 @@ func (m *Meter) Rate() float64 { return m.rate }
 // Best returns the rate with which the present one is compared.
 func (m *Meter) Best() float64 { return m.best }
 
-// IsDegraded says whether the group is degraded.
+// IsDegraded reports whether the group is degraded.
 func (m *Meter) IsDegraded() bool { return m.degraded }
 
 // Step takes a sample. The window that it ends begins with the sample before.

@@ -35,5 +35,5 @@ func (s *Standstill) Step(now time.Time, sample Sample, after time.Duration) (be
 	return true, false, lasted
 }
 
-// Stands says whether Step has told that the group stands still, and not yet that it gets on.
+// Stands reports whether Step has told that the group stands still, and not yet that it gets on.
 func (s *Standstill) Stands() bool { return s.told }

@@ -132,7 +132,7 @@ func (p HostPolicy) whole(pathMTU int) (policy feedback.Policy, err error) {
 	return policy, err
 }
 
-// Same says whether two hosts say the same of a group, if both say something.
+// Same reports whether two hosts say the same of a group, if both say something.
 func (p HostPolicy) Same(o HostPolicy) bool {
 	const largest = 4096 // the path MTU is that of the group, which is not known yet
 	one, _ := p.whole(largest)
@@ -140,7 +140,7 @@ func (p HostPolicy) Same(o HostPolicy) bool {
 	return len(p) == 0 || len(o) == 0 || one == other
 }
 
-// IsOf says whether a group with this policy has what the host says.
+// IsOf reports whether a group with this policy has what the host says.
 func (p HostPolicy) IsOf(policy feedback.Policy) bool {
 	as := policy
 	_, err := p.on(&as)

@@ -123,8 +123,8 @@ func CheckPolicy(p *feedback.Policy, lines map[string]int, pathMTU int) error {
 	return checkRepair(p, lines, pathMTU)
 }
 
-// AsksForRepair says whether the file names repair or a bound of it. Without, its group has repair
-// where the box has memory for it; with, the box must have the memory.
+// AsksForRepair reports whether the file names repair or a bound of it. Without, its group has
+// repair where the box has memory for it; with, the box must have the memory.
 func (f *File) AsksForRepair() bool {
 	return f.Policy.Repair != feedback.RepairOff && f.RepairLine() != 0
 }

@@ -107,7 +107,7 @@ func (f *File) sameMemory(running *File) error {
 	return nil
 }
 
-// HasMemoryOf says whether the ranges of both files are the same, in whatever order.
+// HasMemoryOf reports whether the ranges of both files are the same, in whatever order.
 func (f *File) HasMemoryOf(other *File) bool {
 	if len(f.Memory) != len(other.Memory) {
 		return false
@@ -212,7 +212,7 @@ func (m *Member) remoteIP() string {
 	return "remoteIP " + m.RemoteIP.String()
 }
 
-// samePlaces says whether a receiver keeps the ranges that stay where it kept them. ranges are
+// samePlaces reports whether a receiver keeps the ranges that stay where it kept them. ranges are
 // those of the running group.
 func (f *File) samePlaces(m, old *Member, ranges map[mft.VirtualRegion]int) bool {
 	for i, v := range f.Memory {

@@ -127,7 +127,7 @@ func TestAProgramThatListensNowhere(t *testing.T) {
 	}
 }
 
-// A program that asks nothing for long may be busy: its host's kernel says whether it is there.
+// A program that asks nothing for long may be busy: its host's kernel reports whether it is there.
 func TestAProgramThatAsksNothing(t *testing.T) {
 	w := newWorld()
 	h := w.hosts()

@@ -80,9 +80,9 @@ func encoder(format string, out io.Writer) zapcore.Encoder {
 	return zapcore.NewConsoleEncoder(form)
 }
 
-// isJournal says whether out is the stream to the journal that systemd names in JOURNAL_STREAM, as
-// DEVICE:INODE. A program that was started from the daemon has the variable too, and maybe another
-// stream.
+// isJournal reports whether out is the stream to the journal that systemd names in JOURNAL_STREAM,
+// as DEVICE:INODE. A program that was started from the daemon has the variable too, and maybe
+// another stream.
 func isJournal(out io.Writer, stream string) bool {
 	file, ok := out.(*os.File)
 	if !ok || stream == "" {

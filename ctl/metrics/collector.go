@@ -1,4 +1,4 @@
-// Package metrics exports the daemon's counters to Prometheus, and says whether the box is alive
+// Package metrics exports the daemon's counters to Prometheus, and reports whether the box is alive
 // and ready, on a TCP listener of its own.
 //
 // The number of time series is bounded. Label values are reasons, ports and states, and groups and
@@ -67,7 +67,7 @@ const (
 )
 
 // Handler returns the handler that answers a scrape with the values of source, and with those of
-// the process and of the Go runtime. stale says whether the config file is not what runs.
+// the process and of the Go runtime. stale reports whether the config file is not what runs.
 func Handler(source Source, stale func() bool) http.Handler {
 	registry := prometheus.NewRegistry()
 	gauge := prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -33,7 +33,7 @@ func scrape(t *testing.T, s Source) (lines []string) {
 	return lines
 }
 
-// ofOneGroup says whether a line is about single groups and members.
+// ofOneGroup reports whether a line is about single groups and members.
 func ofOneGroup(line string) bool {
 	return slices.ContainsFunc([]string{"rocast_group_", "rocast_member_", "rocast_groups_left", "rocast_members_left"},
 		func(prefix string) bool { return strings.HasPrefix(line, prefix) })

@@ -36,7 +36,7 @@ type API struct {
 	Clients, ReadClients []string
 }
 
-// On says whether other boxes can reach this one.
+// On reports whether other boxes can reach this one.
 func (a *API) On() bool { return a.Listen.IsValid() }
 
 // Read reads one item of neighbours.

@@ -38,12 +38,12 @@ type Leg struct {
 	Unfit bool
 }
 
-// Waits says whether frames cannot reach the member at present. A leg whose port has no carrier
+// Waits reports whether frames cannot reach the member at present. A leg whose port has no carrier
 // stays published all the same: frames flow again as soon as the carrier is back, even before
 // control hears of it.
 func (l *Leg) Waits() bool { return !l.Resolved() || l.Hop.Down }
 
-// Lost says whether frames cannot reach the member at present, or its host does not answer the
+// Lost reports whether frames cannot reach the member at present, or its host does not answer the
 // kernel. To the latter frames are sent all the same.
 func (l *Leg) Lost() bool { return l.Waits() || l.Hop.Silent }
 
@@ -157,7 +157,7 @@ func headerBytes(ip netip.Addr) int {
 	return ipv6 + rest
 }
 
-// SameLegs says whether frames take the same ways with plan q of the same file.
+// SameLegs reports whether frames take the same ways with plan q of the same file.
 func (p *Plan) SameLegs(q *Plan) bool {
 	same := func(a, b Leg) bool { return a.Leg == b.Leg && a.Uplinks == b.Uplinks && a.Priority == b.Priority }
 	return same(p.Source, q.Source) && slices.EqualFunc(p.Receivers, q.Receivers, same)

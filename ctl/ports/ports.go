@@ -28,7 +28,7 @@ func New(list []dataplane.PortInfo) Set {
 	return s
 }
 
-// Equal says whether nothing has changed.
+// Equal reports whether nothing has changed.
 func (s Set) Equal(other Set) bool {
 	return maps.EqualFunc(s, other, func(a, b dataplane.PortInfo) bool { return reflect.DeepEqual(a, b) })
 }

@@ -79,7 +79,7 @@ func (r *Rising) Step(now time.Time, count uint64) {
 	r.last = now
 }
 
-// Trouble says whether the counter has risen lately; lasts: that it has for some time.
+// Trouble reports whether the counter has risen lately; lasts: that it has for some time.
 func (r *Rising) Trouble(now time.Time, lasts bool) bool {
 	return !r.last.IsZero() && now.Sub(r.last) < heldFor && (!lasts || r.last.Sub(r.since) >= lastsFor)
 }

@@ -169,7 +169,7 @@ func inFile(file string, err error) error {
 	return err
 }
 
-// State says whether the file is what runs. It reads the file.
+// State reports whether the file is what runs. It reads the file.
 func (r *Reloader) State() api.ConfigState {
 	next, err := r.read()
 	r.mu.Lock()
@@ -190,5 +190,5 @@ func (r *Reloader) State() api.ConfigState {
 	return s
 }
 
-// Stale says whether the file is not what runs.
+// Stale reports whether the file is not what runs.
 func (r *Reloader) Stale() bool { return r.State().Stale }

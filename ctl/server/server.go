@@ -367,8 +367,8 @@ func readBody(r *http.Request, most int64, what, mend string) ([]byte, error) {
 	return body, nil
 }
 
-// mistake says whether an error is about a group file, and in which line. The sentence of such an
-// error may quote the file, and the quoted text may be an R_Key in a wrong place, so it is not
+// mistake reports whether an error is about a group file, and in which line. The sentence of such
+// an error may quote the file, and the quoted text may be an R_Key in a wrong place, so it is not
 // logged.
 func mistake(err error) (line int, inFile bool) {
 	if e := (*api.Error)(nil); errors.As(err, &e) {

@@ -198,7 +198,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// The text of a group says whether it has links, from its first one on until its last one has gone.
+// The text of a group reports whether it has links, from its first one on until its last one has
+// gone.
 func TestLinksThatAreMissing(t *testing.T) {
 	links, other := []byte("links"), []byte("other links")
 	for name, c := range map[string]struct {

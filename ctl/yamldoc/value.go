@@ -140,7 +140,7 @@ func (v Value) Wrap(err error) error {
 	return Errorf(v.Line(), "%s: %v", v.parent, err)
 }
 
-// IsEmpty says whether the value is absent behind its key, or an empty text.
+// IsEmpty reports whether the value is absent behind its key, or an empty text.
 func (v Value) IsEmpty() bool {
 	return v.node.Kind == yaml.ScalarNode && (v.node.Tag == "!!null" || v.node.Value == "")
 }

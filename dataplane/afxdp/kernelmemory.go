@@ -55,7 +55,8 @@ func (k *kernelMemory) take(place, packets int) kernelPart {
 	return kernelPart{}
 }
 
-// wanted says whether the place has memory that another place has looked for since the last call.
+// wanted reports whether the place has memory that another place has looked for since the last
+// call.
 func (k *kernelMemory) wanted(place int) bool {
 	misses := k.misses.Load()
 	if k.parts[place].packets == 0 || misses == k.heard[place] {

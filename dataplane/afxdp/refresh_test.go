@@ -139,7 +139,7 @@ func TestAnInterfaceThatIsMissingAtTheStartIsTakenWhenItComes(t *testing.T) {
 	w.arrives(2)
 }
 
-// hasMultiBuffer says whether the kernel of this machine has the feature.
+// hasMultiBuffer reports whether the kernel of this machine has the feature.
 func hasMultiBuffer() bool { return xsk.MultiBuffer.Supported() == nil }
 
 func TestAllInterfacesMayBeMissing(t *testing.T) {

@@ -99,8 +99,8 @@ func (f *FanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 
 var errMemory = errors.New("other groups have the memory")
 
-// hasMemory says whether that many more packets can be retained. If not, all groups of which some
-// are retained hear that memory is wanted.
+// hasMemory reports whether that many more packets can be retained. If not, all groups of which
+// some are retained hear that memory is wanted.
 func (f *FanOut) hasMemory(packets int) bool {
 	for _, p := range f.places {
 		packets += len(p.retained)
@@ -237,7 +237,7 @@ func (f *FanOut) Ask(id mft.GroupID, psn roce.PSN) {
 	p.word.Asks, p.word.Asked = true, psn
 }
 
-// Merges says whether the answers of a group are merged.
+// Merges reports whether the answers of a group are merged.
 func (f *FanOut) Merges(id mft.GroupID) bool {
 	p := f.place(id)
 	return p != nil && p.id == id && p.merges

@@ -139,7 +139,7 @@ func (t *transfer) run(ctx context.Context) error {
 	return err
 }
 
-// same says whether a receiver has the source's data, and returns a copy of what it has.
+// same reports whether a receiver has the source's data, and returns a copy of what it has.
 func (t *transfer) same(r *receiver) (got []byte, same bool) {
 	r.RNIC.Freeze(func() { got = bytes.Clone(r.memory) })
 	return got, bytes.Equal(got, t.data)

@@ -77,7 +77,7 @@ func belongs(pkg string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(f string) bool { return within(pkg, f) })
 }
 
-// ships says whether a package ends in rocastd or rocast.
+// ships reports whether a package ends in rocastd or rocast.
 func ships(pkg string) bool {
 	return within(pkg, "cmd") || !belongs(pkg, tops) && !belongs(pkg, labs)
 }

@@ -12,7 +12,7 @@ const (
 	drawingColumns = 120 // a drawing or a table, which is indented behind the comment mark
 )
 
-// isComment says whether a line holds nothing but a comment or a part of one.
+// isComment reports whether a line holds nothing but a comment or a part of one.
 func isComment(line string) bool {
 	line = strings.TrimSpace(line)
 	for _, mark := range []string{"//", "/*", "*", "#"} {
@@ -23,8 +23,8 @@ func isComment(line string) bool {
 	return false
 }
 
-// isTooWide says whether a comment line is wider than it may be. Directives of the Go tools cannot
-// be broken.
+// isTooWide reports whether a comment line is wider than it may be. Directives of the Go tools
+// cannot be broken.
 func isTooWide(line string) bool {
 	limit, trimmed := proseColumns, strings.TrimSpace(line)
 	switch {

@@ -62,7 +62,7 @@ func (c *bondCable) hear(number int32, lower io.Reader) {
 	}
 }
 
-// Plug says whether the switch has a link to a lower device.
+// Plug reports whether the switch has a link to a lower device.
 func (c *bondCable) Plug(lower int, is bool) { c.unplugged[lower].Store(!is) }
 
 func (c *bondCable) Read(frame []byte) (int, error) {

@@ -315,7 +315,8 @@ func (g *group) attribute(guest *Guest, d wire.Direction, v *roce.View, frame []
 	return s, false
 }
 
-// between says whether a frame belongs to the connection between the QP of a member and the group.
+// between reports whether a frame belongs to the connection between the QP of a member and the
+// group.
 func (g *group) between(q *QP, peer netip.Addr, d wire.Direction, v *roce.View, frame []byte) bool {
 	if d == wire.ToBox {
 		return v.DstIP(frame) == peer && v.DestQPN(frame) == g.qpn
@@ -323,7 +324,7 @@ func (g *group) between(q *QP, peer netip.Addr, d wire.Direction, v *roce.View, 
 	return v.SrcIP(frame) == peer && v.DestQPN(frame) == q.QPN
 }
 
-// claims says whether a frame on its way to a guest looks like a frame of this group, although
+// claims reports whether a frame on its way to a guest looks like a frame of this group, although
 // attribute did not accept it: it is for the QP of a member, or it has an address that only the box
 // uses.
 func (g *group) claims(guest *Guest, v *roce.View, frame []byte) bool {

@@ -198,7 +198,7 @@ func storyHostLoss(t *testing.T, ctx context.Context, s *stage) string {
 	return fmt.Sprintf("%d messages, %d frames lost, %d times by single connections: each message once and in order", sent.Sent, lost, sent.Fallbacks)
 }
 
-// isSYN says whether a frame begins a TCP connection.
+// isSYN reports whether a frame begins a TCP connection.
 func isSYN(frame []byte) bool {
 	const etherType, protocol, flags, syn, ack = 12, 14 + 9, 14 + 20 + 13, 0x02, 0x10
 	return len(frame) > flags && frame[etherType] == 8 && frame[etherType+1] == 0 && frame[protocol] == 6 && frame[flags]&(syn|ack) == syn

@@ -147,13 +147,13 @@ func (w *witness) sends(p *passage) {
 	w.last, w.since = p.offset, p.at
 }
 
-// silent says whether the source has been silent behind its newest packet for so long that the box
-// may call it back, although it may send.
+// silent reports whether the source has been silent behind its newest packet for so long that the
+// box may call it back, although it may send.
 func (w *witness) silent(now time.Duration) bool {
 	return w.last == w.sent-1 && !w.asks && !w.full() && now-w.since >= silence
 }
 
-// full says whether the source has to wait for an ACK before its next packet.
+// full reports whether the source has to wait for an ACK before its next packet.
 func (w *witness) full() bool { return w.sent-w.heard >= window }
 
 // answers takes an ACK or NAK of a receiver.

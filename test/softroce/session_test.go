@@ -97,7 +97,7 @@ func (s step) prompt() string {
 	}
 }
 
-// isPrompt says whether a line of the page is that of a step.
+// isPrompt reports whether a line of the page is that of a step.
 func isPrompt(line string) bool {
 	for _, at := range []string{"box# ", "host1# ", "host2# ", "host3# ", "host4# ", "(the "} {
 		if strings.HasPrefix(line, at) {

@@ -38,12 +38,12 @@ func (e *engine) sendMoves(s *state, ms []move) []move {
 	return append(ms, move{kind: sends})
 }
 
-// mayCarry says whether the engine would carry the source's next packet.
+// mayCarry reports whether the engine would carry the source's next packet.
 func (e *engine) mayCarry(s *state) bool {
 	return s.fan.armed && s.src.canSend(e.World) && s.src.next == s.fan.next && s.src.next != e.read() && !e.beyond(s)
 }
 
-// beyond says whether the engine must not carry its next packet, because it would overwrite one
+// beyond reports whether the engine must not carry its next packet, because it would overwrite one
 // that a receiver may lack: it retains as many as the window has. While it merges, what the source
 // was told moves that on.
 func (e *engine) beyond(s *state) bool {

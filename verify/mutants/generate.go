@@ -130,7 +130,7 @@ var opposite = map[token.Token]string{
 	token.AND_NOT_ASSIGN: "&=", token.INC: "--", token.DEC: "++",
 }
 
-// visit adds the mutants of one node, and says whether those inside are wanted.
+// visit adds the mutants of one node, and reports whether those inside are wanted.
 func (g *generator) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.IfStmt:

@@ -71,8 +71,8 @@ func (p *place) at() int {
 // sendBack notes that the source is told to go back to packet n.
 func (p *place) sendBack(n int) { p.goBack = n }
 
-// sentBack says whether the source may be told again to go back to packet n. It may not while it is
-// below that: it went back further, and what is told acknowledges everything below n.
+// sentBack reports whether the source may be told again to go back to packet n. It may not while it
+// is below that: it went back further, and what is told acknowledges everything below n.
 func (p *place) sentBack(n int) bool { return n == p.goBack && n <= p.last }
 
 // arrive notes that packet n came. The source has gone back when the packet comes that it was told

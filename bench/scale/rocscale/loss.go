@@ -118,7 +118,7 @@ func (s *session) losses(t *lossy) (x section, err error) {
 	return x, nil
 }
 
-// impatient says whether a method differs from the first one only by its timeout.
+// impatient reports whether a method differs from the first one only by its timeout.
 func (m *lossMethod) impatient() bool { return m.relayed == nil && m.timeout != lossMethods[0].timeout }
 
 // lossResult is what one transfer cost.

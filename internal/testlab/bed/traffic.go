@@ -77,7 +77,7 @@ func Write(ctx context.Context, qp *endpoint.QP, to rnic.Remote, data []byte, ea
 	return outage, err
 }
 
-// Has says whether memory, which is registered with the host's NIC, is equal to data.
+// Has reports whether memory, which is registered with the host's NIC, is equal to data.
 func (h *Host) Has(memory, data []byte) (same bool) {
 	h.RNIC.Freeze(func() { same = bytes.Equal(memory, data) })
 	return same

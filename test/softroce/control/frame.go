@@ -48,7 +48,7 @@ type Exit struct {
 	Error  string `json:"error,omitempty"`  // why it was not started
 }
 
-// OK says whether the process ran and returned zero.
+// OK reports whether the process ran and returned zero.
 func (e Exit) OK() bool { return e == Exit{} }
 
 func (e Exit) String() string {
