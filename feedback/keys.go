@@ -1,8 +1,6 @@
 package feedback
 
 import (
-	"encoding"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -18,7 +16,8 @@ type Key struct {
 	// Default, Values and Meaning are for people: what a group file without the key has, what it
 	// may have, and half a sentence about what that does.
 	Default, Values, Meaning string
-	// Of returns the key's field: a *bool, a *int, a *time.Duration or an encoding.TextUnmarshaler.
+	// Of returns the key's field: a *bool, a *int, a *time.Duration or a pointer to a policy of its
+	// own type.
 	Of func(*Policy) any
 	// Least and Most bound a number, or a duration in nanoseconds.
 	Least, Most int
@@ -127,8 +126,8 @@ func (k *Key) Set(p *Policy, text string) (err error) {
 		if err != nil || !zero && (*field < time.Duration(k.Least) || *field > time.Duration(k.Most)) {
 			err = k.noDuration(text)
 		}
-	case encoding.TextUnmarshaler:
-		err = field.UnmarshalText([]byte(text))
+	case word:
+		err = field.read(text)
 	}
 	return err
 }
@@ -176,13 +175,15 @@ func (k *Key) Value(p Policy) any {
 	}
 }
 
-// UnmarshalText reads what String writes.
-func (p *AckPolicy) UnmarshalText(text []byte) error {
-	if string(text) == "all" {
+// word is a policy that has words for values. read takes what String returns.
+type word interface{ read(text string) error }
+
+func (p *AckPolicy) read(text string) error {
+	if text == "all" {
 		*p = AckAll
 		return nil
 	}
-	if text, ok := strings.CutPrefix(string(text), "quorum "); ok {
+	if text, ok := strings.CutPrefix(text, "quorum "); ok {
 		if f, err := strconv.ParseUint(text, 10, 16); err == nil && f > 0 {
 			*p = AckPolicy(f)
 			return nil
@@ -191,28 +192,17 @@ func (p *AckPolicy) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is neither all nor quorum N with N from 1", text)
 }
 
-// UnmarshalText reads what String writes.
-func (p *NakPolicy) UnmarshalText(text []byte) error { return oneOf(p, text, nakNames[:]) }
+func (p *NakPolicy) read(text string) error    { return oneOf(p, text, nakNames[:]) }
+func (p *FatalPolicy) read(text string) error  { return oneOf(p, text, fatalNames[:]) }
+func (p *CNPPolicy) read(text string) error    { return oneOf(p, text, cnpNames[:]) }
+func (p *SwitchPolicy) read(text string) error { return oneOf(p, text, switchNames[:]) }
+func (p *CreditPolicy) read(text string) error { return oneOf(p, text, creditNames[:]) }
+func (p *RepairPolicy) read(text string) error { return oneOf(p, text, repairNames[:]) }
 
-// UnmarshalText reads what String writes.
-func (p *FatalPolicy) UnmarshalText(text []byte) error { return oneOf(p, text, fatalNames[:]) }
-
-// UnmarshalText reads what String writes.
-func (p *CNPPolicy) UnmarshalText(text []byte) error { return oneOf(p, text, cnpNames[:]) }
-
-// UnmarshalText reads what String writes.
-func (p *SwitchPolicy) UnmarshalText(text []byte) error { return oneOf(p, text, switchNames[:]) }
-
-// UnmarshalText reads what String writes.
-func (p *CreditPolicy) UnmarshalText(text []byte) error { return oneOf(p, text, creditNames[:]) }
-
-// UnmarshalText reads what String writes.
-func (p *RepairPolicy) UnmarshalText(text []byte) error { return oneOf(p, text, repairNames[:]) }
-
-func oneOf[P ~uint8](p *P, text []byte, names []string) error {
-	i := slices.Index(names, string(text))
+func oneOf[P ~uint8](p *P, text string, names []string) error {
+	i := slices.Index(names, text)
 	if i < 0 {
-		return errors.New(strconv.Quote(string(text)) + " is not one of " + strings.Join(names, ", "))
+		return fmt.Errorf("%q is not one of %s", text, strings.Join(names, ", "))
 	}
 	*p = P(i)
 	return nil

@@ -20,7 +20,7 @@ var pure = []string{"roce", "mft", "feedback"}
 // allowed is what a pure package may import besides its own kind, and the names it may use of it;
 // nil means all.
 var allowed = map[string][]string{
-	"cmp": nil, "encoding": nil, "encoding/binary": nil, "errors": nil, "hash/crc32": nil, "maps": nil, "math": nil, "math/bits": nil, "net/netip": nil,
+	"cmp": nil, "encoding/binary": nil, "errors": nil, "hash/crc32": nil, "maps": nil, "math": nil, "math/bits": nil, "net/netip": nil,
 	"slices": nil, "sort": nil, "strconv": nil, "strings": nil,
 	"fmt":  {"Append", "Appendf", "Appendln", "Errorf", "Sprint", "Sprintf", "Sprintln", "Stringer"},
 	"time": {"Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour", "ParseDuration"},
