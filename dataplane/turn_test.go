@@ -854,9 +854,13 @@ func TestATurnIsRenewedFromTheSlowestReceiver(t *testing.T) {
 	k.Switch.BeginTurn(k.group.ID, true)
 	k.gets(ipB, 1)
 	k.crash()
-	say(t, k.Net, write(k.members[ipB].sends, nil))
+	k.posts(ipB, 1)
 	if turn, ok := k.Switch.RunningTurn(k.group.ID); ok {
 		t.Errorf("nobody has answered, and the turn is %+v", turn)
+	}
+	k.answer(ipC)
+	if turn, ok := k.Switch.RunningTurn(k.group.ID); ok {
+		t.Errorf("d has not answered, and the turn is %+v", turn)
 	}
 }
 

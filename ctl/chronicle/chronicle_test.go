@@ -2,6 +2,7 @@ package chronicle
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,6 +77,47 @@ func TestATurnStaysAsItIs(t *testing.T) {
 	if after := begins(second); len(before.Members) != 2 || before.Members[1].QP != mft.QP(first) || before.Members[1].Expects != 57 ||
 		after.Members[1].QP != mft.QP(second) || after.Members[1].Expects != 47 || len(c.Turn.Members) != 1 {
 		t.Errorf("%+v, %+v, %+v", before, after, c.Turn)
+	}
+}
+
+// Routes change while the first source sends: members come from behind another box, and links are
+// made anew. Who comes has had every packet, so its QP is as far as the source, and who has joined
+// is where it joined. A source that is a link with another QP begins with its first packet.
+func TestWhoComesInTheFirstTurn(t *testing.T) {
+	came, joined, out := id("10.0.0.2", 1), id("10.0.0.3", 1), id("10.0.0.4", 1)
+	f := &groupfile.File{Source: groupfile.Member{FirstPSN: 1000, Role: groupfile.Source}}
+	for _, id := range []groupfile.ID{came, joined, out} {
+		f.Receivers = append(f.Receivers, groupfile.Member{IP: id.IP, RemoteQPN: id.RemoteQPN, FirstPSN: 7, SendPSN: 9})
+	}
+	var c Chronicle
+	c.Came(joined, 1100)
+	c.Out(out, Evicted, 1050)
+	turn := mft.Turn{First: mft.Sender{NextPSN: 1200, Messages: 20}}
+	c.Renew(&turn)
+	want := []mft.Standing{
+		{QP: mft.QP(came), Expects: 207, Messages: 20, Sender: mft.Sender{NextPSN: 9}},
+		{QP: mft.QP(joined), Expects: 107, Sender: mft.Sender{NextPSN: 9}},
+	}
+	if got := c.Begins(f); !slices.Equal(got.Members, want) || got.First != turn.First {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	source := groupfile.Member{IP: came.IP, RemoteQPN: came.RemoteQPN, FirstPSN: 1000, Role: groupfile.Both}
+	f.Source = source
+	if got := c.Begins(f); got != nil {
+		t.Errorf("another source has the turn: %+v", got)
+	}
+	turn = mft.Turn{Source: mft.QP(came), Members: []mft.Standing{{QP: mft.QP(came), Sender: mft.Sender{NextPSN: 1200}}}}
+	if got := c.Begins(f); got == nil || got.Source != turn.Source || len(got.Members) != 2 {
+		t.Errorf("the link has its turn: %+v", got)
+	}
+	f.Source.RemoteQPN++
+	if got := c.Begins(f); got != nil {
+		t.Errorf("the link was made anew: %+v", got)
+	}
+	c.Take(&turn) // after a switch only what was stored counts
+	f.Source = source
+	if got := c.Begins(f); len(got.Members) != 2 || got.Members[1].QP != mft.QP(joined) {
+		t.Errorf("%+v", got)
 	}
 }
 

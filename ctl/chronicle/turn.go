@@ -28,9 +28,10 @@ func (c *Chronicle) From(f *groupfile.File) roce.PSN {
 // Forgotten reports whether it is not known where the members stand.
 func (c *Chronicle) Forgotten() bool { return c.Switched && c.Turn == nil }
 
-// Begins returns the turn with which a restored group begins; nil: the first source's.
+// Begins returns the turn with which a restored group begins; nil: the first source's, from its
+// first packet.
 func (c *Chronicle) Begins(f *groupfile.File) *mft.Turn {
-	if c.Turn == nil {
+	if c.Turn == nil || !c.Switched && !isOf(c.Turn, &f.Source) {
 		return nil
 	}
 	source := c.Turn.Sender()
@@ -41,16 +42,30 @@ func (c *Chronicle) Begins(f *groupfile.File) *mft.Turn {
 	t.Members = slices.Clone(t.Members)
 	for i := range f.Receivers {
 		m := &f.Receivers[i]
-		r := c.records[m.ID()]
-		if r == nil || r.since == nil || t.Member(mft.QP(m.ID())) != nil {
+		if t.Member(mft.QP(m.ID())) != nil {
 			continue
 		}
-		// It has joined in this turn: its QP expected its first PSN with the source's PSN since.
-		t.Members = append(t.Members, mft.Standing{
-			QP: mft.QP(m.ID()), Expects: m.FirstPSN.Add(source.NextPSN.Sub(*r.since)), Sender: mft.Sender{NextPSN: m.SendPSN},
-		})
+		is := mft.Standing{QP: mft.QP(m.ID()), Sender: mft.Sender{NextPSN: m.SendPSN}}
+		switch r := c.records[m.ID()]; {
+		case r != nil && r.since != nil:
+			// It has joined in this turn: its QP expected its first PSN with the source's PSN
+			// since.
+			is.Expects = m.FirstPSN.Add(source.NextPSN.Sub(*r.since))
+		case r == nil && !c.Switched:
+			// It has had every packet of the group, by another way until the routes changed.
+			is.Expects, is.Messages = m.FirstPSN.Add(source.NextPSN.Sub(f.Source.FirstPSN)), source.Messages
+		default:
+			continue
+		}
+		t.Members = append(t.Members, is)
 	}
 	return &t
+}
+
+// isOf reports whether it is the turn of a member of the file. A link has another QP when it was
+// made anew.
+func isOf(t *mft.Turn, m *groupfile.Member) bool {
+	return t.Source == mft.QP(m.ID()) || t.Source == (mft.QP{}) && m.Role == groupfile.Source
 }
 
 // without returns the turn without the members for which gone is true.
