@@ -14,9 +14,9 @@ import "github.com/rocast/rocast/roce"
 // again.
 //
 // That may take it as long as its timeout, and it may be inside a message. So it is asked as well
-// before its turn is over: by a NAK for the packet behind the last one that the receivers have. A
-// source that has sent that packet sends it again, and keeps its turn. One that has not, because it
-// has nothing more to send, ignores the NAK (docs/wire.md#requester).
+// before its turn is over: by a NAK for the packet behind the last one that enough of the receivers
+// have. A source that has sent that packet sends it again, and keeps its turn. One that has not,
+// because it has nothing more to send, ignores the NAK (docs/wire.md#requester).
 //
 // What comes first after a restart may be an old packet of a source that sends nothing any more. If
 // the receivers show that more was sent, and the source does not come to that, then what it has
@@ -81,7 +81,7 @@ func (g *Group) Ask(now Tick, s SourceSwitch, acts []Action) []Action {
 		}
 		if asks {
 			a.calls, a.at = a.calls+1, now
-			next := g.NextPSN()
+			next := g.floor.psn.Next() // some of a quorum may have more
 			call := g.reply(next, roce.NAKSequence)
 			g.merged = merged{known: true, psn: next.Prev(), highest: next.Prev(), msn: call.MSN}
 			g.back = goBack{psn: next, awaited: true, newest: true, by: roce.NAKSequence}

@@ -78,11 +78,15 @@ func (g *Group) learn(p *path, psn, acked roce.PSN) bool {
 	if d := psn.Sub(g.source.sent); d > Window || d < -Window {
 		return false
 	}
-	if psn.After(g.source.sent) {
+	more := psn.After(g.source.sent)
+	if more || g.source.told && psn.After(g.floor.psn) { // then a quorum may have more now
+		g.source.unsure, g.asking.calls = true, 0
+	}
+	if more {
 		g.source.sent = psn
 		// For all that is known, until the source sends that packet again. A source whose turn is
 		// over sends nothing again: then it is as in settleAt.
-		g.source.inside, g.source.unsure, g.asking.calls = !g.source.told, true, 0
+		g.source.inside = !g.source.told
 		g.raise(psn.Next()) // these packets were forwarded before the restart, and are not retained
 	}
 	p.part, p.acked = PartActive, acked
