@@ -670,3 +670,23 @@ func TestAGroupThatHasFailedMovesLater(t *testing.T) {
 	f.tendAll(time.Now())
 	f.nothingLeft()
 }
+
+// A queue pair has one peer, also where one group is an operator's and the other one a branch that
+// an upper box changes.
+func TestABranchDoesNotGetTheQPOfAnotherGroup(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	f.create(groupFile("10.1.0.2", "10.2.0.1"))
+	own := strings.NewReplacer("name: g1", "name: own", "10.1.0.100", "10.2.0.100", "{ip: 10.1.0.1, qpn: 17", "{ip: 10.2.0.9, qpn: 17").Replace(groupFile("10.2.0.2"))
+	if _, err := b2.Create(t.Context(), []byte(own)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b1.Update(t.Context(), "g1", []byte(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2")))
+	if err == nil || !strings.Contains(err.Error(), "QP 122 of 10.2.0.2 is already in group own") {
+		t.Errorf("updated: %v", err)
+	}
+	if g := b2.published("g1"); g.FindPath(addr("10.2.0.2"), 1) >= 0 {
+		t.Errorf("%+v", g.Paths)
+	}
+}

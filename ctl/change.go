@@ -97,6 +97,9 @@ func (c *Controller) beginKept(g *group, text []byte) error {
 	c.mu.Lock()
 	err := c.refuseNameTaken(g.wanted)
 	if err == nil {
+		err = refuseTakenIP(g.wanted, c.groups)
+	}
+	if err == nil {
 		err = c.index.reserve(g)
 	}
 	c.mu.Unlock()
@@ -104,6 +107,9 @@ func (c *Controller) beginKept(g *group, text []byte) error {
 		return err
 	}
 	stored := keepNew(c.Store, g, text)
+	if stored != nil && g.kept {
+		stored = errors.Join(stored, c.Store.Delete(g.name)) // its text may be in place
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.index.release(g)
@@ -117,6 +123,9 @@ func (c *Controller) beginKept(g *group, text []byte) error {
 		return err
 	}
 	c.enlist(g)
+	if c.hasMoved(g) { // while it was stored
+		c.moved[g] = struct{}{}
+	}
 	c.events.Begin(g.name)
 	e := api.Event{Kind: api.GroupCreated, Group: g.name}
 	if b := g.branch; b != nil {

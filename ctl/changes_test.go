@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -173,6 +175,41 @@ func TestTwoNewGroupsDoNotWaitForEachOther(t *testing.T) {
 			t.Error(err)
 		}
 		w.expect(t, nothing)
+	}
+}
+
+// A directory that cannot be synced may have the text already. A restart must not begin a group of
+// which its user was told that it is not there.
+func TestAGroupThatIsNotMadeIsNotStored(t *testing.T) {
+	w := newWorld(t)
+	sync, text := w.Store.SyncDir, filepath.Join(w.dir, "groups", "g1.yaml")
+	w.Store.SyncDir = func(dir string) error {
+		if _, err := os.Stat(text); err == nil {
+			return unix.EIO
+		}
+		return sync(dir)
+	}
+	if _, err := w.Create(t.Context(), []byte(g1)); err == nil {
+		t.Error("created")
+	}
+	w.Store.SyncDir = sync
+	w = w.restart(t, false)
+	w.expect(t, nothing)
+}
+
+// Nor is a group stored that has the numbers of one that runs: it might come first in a restart.
+func TestAGroupWithTheNumbersOfAnotherIsNotStored(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.Store.SyncDir = func(string) error {
+		t.Error("something is stored")
+		return nil
+	}
+	other := strings.NewReplacer("qpn: 17", "qpn: 217", "qpn: 18", "qpn: 218, remoteQPN: 1", "qpn: 19", "qpn: 219",
+		"name: g1", "name: a1", "qpn: 1\n", "qpn: 2\n").Replace(g1)
+	const want = "line 3: group a1: 10.77.0.100 with QPN 1 is taken by group g1; write another qpn (or remoteQPN of a member), or another ip"
+	if _, err := w.Create(t.Context(), []byte(other)); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

@@ -292,7 +292,7 @@ func TestAGroupThatCannotBeKeptIsNotMade(t *testing.T) {
 	if _, err := w.Create(t.Context(), []byte(g1)); err == nil {
 		t.Error("created")
 	}
-	if err := os.Remove(inTheWay); err != nil {
+	if err := os.RemoveAll(inTheWay); err != nil {
 		t.Fatal(err)
 	}
 	w.expect(t, nothing)
@@ -342,7 +342,7 @@ func TestANameAndAQPNAreTakenOnce(t *testing.T) {
 	}
 	second := strings.Replace(anotherGroup("g2", 2), "qpn: 2\n", "qpn: 1\n", 1)
 	_, err = w.Create(t.Context(), []byte(second))
-	if want := "line 3: group g2: 10.77.0.100 with QPN 1 is taken by another group; write another qpn (or remoteQPN of a member), or another ip"; err == nil || err.Error() != want {
+	if want := "line 3: group g2: 10.77.0.100 with QPN 1 is taken by group g1; write another qpn (or remoteQPN of a member), or another ip"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 	w.expect(t, withG1)

@@ -60,5 +60,8 @@ func keepNew(s *store.Store, g *group, text []byte) error {
 	} else {
 		err = s.DropRegions(g.name)
 	}
-	return errors.Join(err, s.Put(g.name, text))
+	if err != nil {
+		return err
+	}
+	return s.Put(g.name, text)
 }

@@ -73,6 +73,7 @@ func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 		c.packetEvent(api.SourceSwitched, g, id, n.PSN, "its packet %d was the first of its turn", n.PSN)
 	case feedback.NoteJoined:
 		if changed = g.past.Joined(id, n.PSN); changed {
+			c.lookAround(g)
 			g.renew(c) // which knows how many messages came before; else the record knows the PSN
 			c.packetEvent(api.MemberJoined, g, id, n.PSN, "it takes part since the source's packet %d", n.PSN)
 		}

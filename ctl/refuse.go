@@ -16,6 +16,7 @@ import (
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/yamldoc"
 	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
 )
 
 // The checks here need more than the file: they need the other groups, the box and the network. A
@@ -38,6 +39,37 @@ func (c *Controller) refuseNameTaken(f *groupfile.File) error {
 		return nil
 	}
 	return nameTaken(f)
+}
+
+// refuseTakenIP refuses a group with the IP and a remote QPN of another one, before it is stored: a
+// restart begins stored groups in the order of their names, and the one that runs must not lose.
+// With addressing virtual-qpn the members' addresses count as well, and the data path decides.
+func refuseTakenIP(f *groupfile.File, running map[string]*group) error {
+	for _, other := range running {
+		o := other.wanted
+		if o == nil || other.published == nil || o.IP != f.IP || o.Addressing == mft.ByVirtualQPN || f.Addressing == mft.ByVirtualQPN {
+			continue
+		}
+		taken := remoteQPNs(o)
+		for qpn := range remoteQPNs(f) {
+			if taken[qpn] {
+				return yamldoc.Errorf(f.Lines["qpn"], "group %s: %v with QPN %d is taken by group %s; write another qpn (or remoteQPN of a member), or another ip",
+					f.Name, f.IP, qpn, o.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// remoteQPNs are the remote QPNs of the members whose peer is the group's IP.
+func remoteQPNs(f *groupfile.File) map[roce.QPN]bool {
+	qpns := map[roce.QPN]bool{}
+	for _, m := range f.Members() {
+		if !m.RemoteIP.IsValid() {
+			qpns[m.RemoteQPN] = true
+		}
+	}
+	return qpns
 }
 
 func nameTaken(f *groupfile.File) error {

@@ -235,7 +235,8 @@ func TestALongTurnIsStoredAgain(t *testing.T) {
 	}
 	at := func(merged roce.PSN, next roce.PSN) {
 		turn := turnOfB
-		turn.Source, turn.First = mft.QP{}, mft.Sender{NextPSN: next}
+		turn.Source = mft.QP(w.groups["g1"].file.Source.ID())
+		turn.Members = []mft.Standing{{QP: turn.Source, Sender: mft.Sender{NextPSN: next}}}
 		w.sw.Runs(id, turn)
 		w.sw.Merge(id, merged)
 		w.lookAtProgress("g1", time.Now())
@@ -280,7 +281,7 @@ func TestALongTurnIsStoredAgain(t *testing.T) {
 	}
 
 	w = w.restart(t, false)
-	if g := w.sw.Table().Group(w.groups["g1"].id); g.Turn == nil || g.Turn.First.NextPSN != first.Add(5*renewAfter) || g.Turn.Source != (mft.QP{}) {
+	if g := w.sw.Table().Group(w.groups["g1"].id); g.Turn == nil || g.Turn.Sender().NextPSN != first.Add(5*renewAfter) || g.Turn.Source != mft.QP(w.groups["g1"].file.Source.ID()) {
 		t.Errorf("%+v", g.Turn)
 	}
 	if m := w.part(t, "10.77.0.2"); m.Part == api.PartSource {

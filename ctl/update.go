@@ -107,6 +107,9 @@ func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]
 	if err := g.refuseToLose(next.wanted); err != nil { // it may have become the source meanwhile
 		return err
 	}
+	if err := c.index.refuseSharedQP(next.wanted, g); err != nil { // another group may have come meanwhile
+		return err
+	}
 	putBack, err := c.putBack(g)
 	if err != nil {
 		return err
