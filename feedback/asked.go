@@ -90,11 +90,13 @@ func (g *Group) Ask(now Tick, s SourceSwitch, acts []Action) []Action {
 		return acts
 	case g.source.known:
 		if now-a.from < g.policy.settleWithin() {
+			a.at = now
 			return acts
 		}
 		next := g.NextPSN()
 		g.restart(*a)
-		g.raise(next) // what was retained is not sent again
+		a.at = now - AskPeriod // the first question is due
+		g.raise(next)          // what was retained is not sent again
 	case now-a.from >= onItsWay+g.policy.settleWithin() && g.sparesSilent(s):
 		for i := range g.paths {
 			if p := &g.paths[i]; p.part == PartUnknown && !p.told {
