@@ -95,8 +95,8 @@ func (g *Group) Ask(now Tick, s SourceSwitch, acts []Action) []Action {
 		}
 		next := g.NextPSN()
 		g.restart(*a)
-		a.at = now - AskPeriod // the first question is due
-		g.raise(next)          // what was retained is not sent again
+		g.raise(next) // what was retained is not sent again
+		a.at = now - AskPeriod
 	case now-a.from >= onItsWay+g.policy.settleWithin() && g.sparesSilent(s):
 		for i := range g.paths {
 			if p := &g.paths[i]; p.part == PartUnknown && !p.told {
