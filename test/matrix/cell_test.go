@@ -178,8 +178,15 @@ func (r *run) create() {
 	r.file = text(r.c, ip, r.members)
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
-	if _, err := r.boxes[0].client.CreateGroup(ctx, []byte(r.file)); err != nil {
-		r.t.Fatalf("%v\n%s", err, r.file)
+	for {
+		_, err := r.boxes[0].client.CreateGroup(ctx, []byte(r.file))
+		if err == nil {
+			break
+		}
+		// With etcd a box has four seconds to find the source, and the machine may be busy.
+		if ctx.Err() != nil || !strings.Contains(err.Error(), "is attached to it") {
+			r.t.Fatalf("%v\n%s", err, r.file)
+		}
 	}
 	if r.c.Is("regions", "table") {
 		_, err := r.boxes[0].client.AddRegions(ctx, groupName, table(r.c, r.receivers()))
