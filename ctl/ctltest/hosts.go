@@ -8,12 +8,24 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-// AnotherGroup returns the text of a group beside g1, whose QPNs are 1 and 17 to 19, with the same
-// hosts and other QPs.
-func AnotherGroup(g1, name string, qpn int) string {
+// G1 is the file of a group with a source, which ctl's world has on eth1, and two receivers on eth2
+// and eth3.
+const G1 = `name: g1
+ip: 10.77.0.100
+qpn: 1
+mtu: 1024
+memory: {va: 0x10000, rkey: 0xfeedbea7}
+members:
+  - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}
+  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 4096, rkey: 0xfeedbea8}]}
+  - {ip: 10.77.0.3, qpn: 19, psn: 7, regions: [{va: 0x7f1000000000, length: 4096, rkey: 0xfeedbea9}]}
+`
+
+// AnotherGroup returns the text of a group beside G1 with the same hosts and other QPs.
+func AnotherGroup(name string, qpn int) string {
 	return strings.NewReplacer("name: g1", "name: "+name, "qpn: 1\n", fmt.Sprintf("qpn: %d\n", qpn),
 		"qpn: 17", fmt.Sprintf("qpn: %d", 100*qpn+17), "qpn: 18", fmt.Sprintf("qpn: %d", 100*qpn+18),
-		"qpn: 19", fmt.Sprintf("qpn: %d", 100*qpn+19)).Replace(g1)
+		"qpn: 19", fmt.Sprintf("qpn: %d", 100*qpn+19)).Replace(G1)
 }
 
 // HostAsks returns what a host says that joins: its QPN is 100 times the last number of its

@@ -25,19 +25,10 @@ import (
 )
 
 // g1 is the file of an operator's group: a source and two receivers.
-const g1 = `name: g1
-ip: 10.77.0.100
-qpn: 1
-mtu: 1024
-memory: {va: 0x10000, rkey: 0xfeedbea7}
-members:
-  - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}
-  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 4096, rkey: 0xfeedbea8}]}
-  - {ip: 10.77.0.3, qpn: 19, psn: 7, regions: [{va: 0x7f1000000000, length: 4096, rkey: 0xfeedbea9}]}
-`
+const g1 = ctltest.G1
 
 // anotherGroup is a group beside g1 with the same hosts and other QPs.
-func anotherGroup(name string, qpn int) string { return ctltest.AnotherGroup(g1, name, qpn) }
+func anotherGroup(name string, qpn int) string { return ctltest.AnotherGroup(name, qpn) }
 
 func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 
