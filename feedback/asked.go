@@ -89,6 +89,7 @@ func (g *Group) Ask(now Tick, s SourceSwitch, acts []Action) []Action {
 		}
 		return acts
 	case g.source.known:
+		// Each question counts as the newest, or a long silent-after would begin anew for ever.
 		if now-a.from < g.policy.settleWithin() {
 			a.at = now
 			return acts
