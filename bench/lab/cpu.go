@@ -68,6 +68,20 @@ func Pin(tid int, cpus ...int) error {
 	return nil
 }
 
+// pinLiving binds those of the threads that still live, and returns them. The threads of an earlier
+// lab of this process have the same names, and the kernel ends them some time after its ports.
+func pinLiving(tids []int, cpu int) (living []int, err error) {
+	for _, tid := range tids {
+		switch err := Pin(tid, cpu); {
+		case err == nil:
+			living = append(living, tid)
+		case !errors.Is(err, unix.ESRCH):
+			return nil, err
+		}
+	}
+	return living, nil
+}
+
 // PinProcess binds all present threads of this process. Threads that they start later inherit this.
 func PinProcess(cpu int) error {
 	entries, err := os.ReadDir("/proc/self/task")

@@ -183,12 +183,7 @@ func (l *Lab) ThreadNAPI(cpu int) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, pid := range pids {
-		if err := Pin(pid, cpu); err != nil {
-			return nil, err
-		}
-	}
-	return pids, nil
+	return pinLiving(pids, cpu)
 }
 
 // NAPIWithoutXDP gives the ports NAPI although no XDP program is attached. A veth port has NAPI if

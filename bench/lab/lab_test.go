@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -89,6 +90,33 @@ func TestNamesOfNAPIThreads(t *testing.T) {
 	}
 	if n := len(portName(64)); n > unix.IFNAMSIZ-1 {
 		t.Errorf("port name %s is too long", portName(64))
+	}
+}
+
+// A thread of an earlier lab may end between the moment it is found and the moment it is bound.
+func TestAThreadThatHasEndedIsNotBound(t *testing.T) {
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	living := exec.Command("sleep", "60")
+	if err := living.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = living.Process.Kill()
+		_ = living.Wait()
+	}()
+	cpus, err := allowed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids := []int{ended.Process.Pid, living.Process.Pid}
+	if bound, err := pinLiving(pids, cpus[0]); err != nil || !slices.Equal(bound, pids[1:]) {
+		t.Errorf("of processes %v, the first of which has ended, %v are bound: %v", pids, bound, err)
+	}
+	if _, err := pinLiving(pids, len(unix.CPUSet{})*64-1); err == nil {
+		t.Error("threads are bound to a CPU that no machine has")
 	}
 }
 
