@@ -3,12 +3,27 @@
 // group with ack: quorum 2, and the entry is decided when the leader's write completes. Replicas do
 // nothing for it.
 //
-// Two hosts lead in turn. A replica lets only one leader write: it has its log registered under a
-// key of that leader, so that what an earlier one writes is refused with NAK remote access. When
-// too few replicas are left that take its writes, its queue pair ends.
+// Two hosts lead in turn. Each leader has a group of its own, with a queue pair at each replica and
+// a key (R_Key) for its writes. A replica has its log registered under the key of one leader. When
+// another leader asks for permission, the replica registers the log under that leader's key. What
+// the old leader still writes is refused with NAK remote access: the replica is evicted from the
+// old leader's group (on-fatal: evict). The second such NAK ends the old leader's queue pair,
+// because two of three replicas refuse. A program over libibverbs calls ibv_reg_mr and
+// ibv_dereg_mr, or takes away the access flags of the queue pair.
+//
+// A new leader takes the permission of at least two replicas, and goes on with the newest of their
+// logs. It writes again, to all of them, what the logs do not have in common. Each entry has a
+// checksum over all entries before, so what an earlier leader left behind is never taken for an
+// entry that follows. A replica that has lost its memory gives no permission before it has
+// everything again.
 //
 // The command makes its own lab. It changes the leader, kills a replica, lets it come back, and
-// says what each of these takes; at the end it looks for entries that were lost or reordered.
+// says what each of these takes. It also plays crashes: a seed draws whether the leader, a replica
+// with its memory, the box, or two of these crash while up to 126 entries are under way. With every
+// other seed the links lose 0.5 % of the packets. One replica at a time loses its memory: more than
+// that no quorum of three survives. Without the box, a leader that has waited for the group for
+// 20 ms writes to each replica by a connection of its own, and counts by itself. At the end a
+// checker looks for entries that were lost, changed or reordered.
 package main
 
 import (

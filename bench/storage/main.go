@@ -4,6 +4,13 @@
 // stored when two of three replicas have said so. What NICs and the box acknowledge says only that
 // a block has arrived.
 //
+// A replica makes durable at once whatever has come while its disk was busy. It has memory for a
+// few blocks, and the leader reuses the memory of a block when all replicas have stored it. A
+// replica that stores nothing for 2 s, while the others have stored everything, is not waited for
+// any more. Each record on the disk has the SHA-256 of the block and of the hash before it: the
+// last hash stands for the whole log, and a half-written record is found and cut off at the next
+// start.
+//
 // The command makes its own lab. It kills the box and starts it again, lets the power of a replica
 // fail in the middle of a write, and brings that replica back: another one sends it what it lacks.
 // At the end all logs are read from the disks, and their hashes compared.

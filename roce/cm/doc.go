@@ -6,7 +6,8 @@
 //
 // [Decode] reads a received frame, and [MAD.Append] writes what is behind the UDP header. Each
 // message is a struct of its own, and all of them have a fixed length, so no field of a message can
-// lie outside it. docs/wire.md#rdma-cm has the layouts, and what a peer of the kernel's CM needs.
+// lie outside it: decode of a message shows its layout. docs/wire.md#rdma-cm has what a peer of the
+// kernel's CM needs.
 //
 // The package does no I/O, reads no clock and holds no state.
 package cm
