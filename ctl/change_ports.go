@@ -59,7 +59,7 @@ func (c *Controller) needs(names []string) error {
 	for _, g := range c.allSeen() {
 		for l := range g.plan.Members() {
 			for _, port := range names {
-				if p, is := ports[port]; is && g.isBehind(l, &p) {
+				if p, is := ports[port]; is && isBehind(g, l, &p) {
 					return api.Errorf(api.BadFile, "ports: %s cannot be removed while %s of group %s is behind it; keep %s in the config, "+
 						"or remove the group first", port, g.nameOf(l.Member), g.name, port)
 				}
@@ -72,7 +72,7 @@ func (c *Controller) needs(names []string) error {
 // isBehind reports whether a member is behind a port: by the plan, or by what is published, which
 // has the port under its number when the interface has another index and nothing newer could be
 // published.
-func (g *version) isBehind(l *plan.Leg, p *dataplane.PortInfo) bool {
+func isBehind(g *version, l *plan.Leg, p *dataplane.PortInfo) bool {
 	if l.Hop.Known() && p.IfIndex != 0 && l.Hop.Port == p.IfIndex {
 		return true
 	}

@@ -45,7 +45,7 @@ func (c *Controller) confirm(name string, ready *api.Confirmation) (*group, erro
 	case g.wanted == nil:
 		return nil, api.Errorf(api.BadRequest, "group %s does not run (%s)", name, g.problem)
 	}
-	m, err := g.confirming(*ready)
+	m, err := receiverToConfirm(&g.version, *ready)
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +103,8 @@ func (c *Controller) confirmed(g *group, m *groupfile.Member, cause string) {
 	c.memberEvent(api.MemberConfirmed, g, m.ID(), "%s", cause)
 }
 
-// confirming finds the receiver that a confirmation is about.
-func (g *version) confirming(ready api.Confirmation) (*groupfile.Member, error) {
+// receiverToConfirm finds the receiver that a confirmation is about.
+func receiverToConfirm(g *version, ready api.Confirmation) (*groupfile.Member, error) {
 	ip, err := netip.ParseAddr(ready.IP)
 	if err != nil {
 		return nil, api.Errorf(api.BadRequest, "ip is %q; write the address of the member, such as 10.77.0.2", ready.IP)

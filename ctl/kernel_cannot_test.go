@@ -139,7 +139,7 @@ func TestWhatIsShownOfAReceiversProgress(t *testing.T) {
 			state.Group = g.published
 			state.Paths[path], state.Receivers[path].NAKs = p, 5
 		}
-		g.addProgress(&r, m, state)
+		addProgress(&g.version, &r, m, state)
 		return r
 	}
 	for _, part := range []feedback.Part{feedback.PartUnknown, feedback.PartJoining, feedback.PartActive} {

@@ -50,15 +50,15 @@ func (c *Controller) dueGroups(now time.Time) (due []*group) {
 
 func (c *Controller) linksDue(g *group, now time.Time) bool {
 	for _, l := range g.links {
-		if now.After(l.due(c.lease())) {
+		if now.After(dueAt(l, c.lease())) {
 			return true
 		}
 	}
 	return false
 }
 
-// due returns when a link is to be renewed.
-func (l *link) due(lease time.Duration) time.Time {
+// dueAt returns when a link is to be renewed.
+func dueAt(l *link, lease time.Duration) time.Time {
 	every := lease / renewals
 	if l.problem != "" || len(l.absent) > 0 || slices.ContainsFunc(l.Later, later.isUnknown) {
 		every = min(every, askAgainEvery)
@@ -138,7 +138,7 @@ func (c *Controller) renewLinks(ctx context.Context, g *group) {
 	c.mu.Lock()
 	var due []*link
 	for _, l := range g.links {
-		if now.After(l.due(c.lease())) {
+		if now.After(dueAt(l, c.lease())) {
 			copied := *l
 			due = append(due, &copied)
 		}

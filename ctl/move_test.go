@@ -474,7 +474,7 @@ func TestTheWholeGroupIsDescribedToOthers(t *testing.T) {
 	f.create(groupFile("10.1.0.2", "10.2.0.1"))
 	b1.sw.Carry("g1", 1005)
 	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2", "10.2.0.3"))
-	every := func() time.Duration { l := b1.groups["g1"].links[0]; return l.due(DefaultLease).Sub(l.asked) }
+	every := func() time.Duration { l := b1.groups["g1"].links[0]; return dueAt(l, DefaultLease).Sub(l.asked) }
 	if got := every(); got != askAgainEvery {
 		t.Errorf("the box where receivers are joining is asked after %v", got)
 	}

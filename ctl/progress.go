@@ -133,7 +133,7 @@ func (c *Controller) measure(g *group, now time.Time, state dataplane.GroupState
 	stood := p.still.Stands()
 	g.lookAtFloor(state)
 	c.lookAtStandstill(g, now, sample, state)
-	g.found.lookAtRepair(now, g.published.Paths, state.Paths, after)
+	lookAtRepair(&g.found, now, g.published.Paths, state.Paths, after)
 	change := p.meter.Step(now, sample, goodput.Limits{Below: float64(g.file.DegradedBelow) / 100, After: after})
 	g.found.degraded, g.found.goodput = p.meter.IsDegraded(), goodputOf(&p.meter)
 	stalls := after
@@ -189,7 +189,7 @@ func (g *group) sourceStops(state dataplane.GroupState) bool {
 		}
 	}
 	for l := range g.plan.Members() {
-		if kind, _ := g.troubleOf(l); isCause(kind) && g.isSource(l.Member) {
+		if kind, _ := troubleOf(&g.version, l); isCause(kind) && g.isSource(l.Member) {
 			return true
 		}
 	}
@@ -227,7 +227,7 @@ func (c *Controller) degraded(g *group, state dataplane.GroupState) {
 	if p.meter.Rate() == 0 {
 		f.seen = "packets wait, and none gets on"
 	}
-	who, known := g.heldUpBy()
+	who, known := heldUpBy(&g.version)
 	switch last, ok := slowest(g, state); {
 	case ok:
 		f.last = fmt.Sprintf("the last is %v, which lacks the source's packet %d", last.ID.IP, last.Acked.Next())
@@ -240,7 +240,7 @@ func (c *Controller) degraded(g *group, state dataplane.GroupState) {
 	if who.IP.IsValid() {
 		e.Member, e.RemoteQPN = who.IP.String(), uint32(who.RemoteQPN)
 	}
-	e.Cause = g.slowBecause()
+	e.Cause = slowBecause(&g.version)
 	if p.quiet = p.still.Stands(); !p.quiet {
 		c.Log.Warn("a group is degraded", zap.String("group", g.name), zap.String("reason", e.Cause))
 	}
@@ -248,8 +248,8 @@ func (c *Controller) degraded(g *group, state dataplane.GroupState) {
 }
 
 // slowBecause says why a group hardly gets on: the cause, if it is known, and else who is the last.
-func (g *version) slowBecause() string {
-	switch _, known := g.heldUpBy(); {
+func slowBecause(g *version) string {
+	switch _, known := heldUpBy(g); {
 	case known != "":
 		return known + "; " + g.found.seen
 	case g.found.last != "":
@@ -283,11 +283,11 @@ func (c *Controller) lookAtStandstill(g *group, now time.Time, sample goodput.Sa
 		c.Log.Info("a group gets on again", zap.String("group", g.name), zap.Duration("after", lasted))
 	case begun:
 		fields := []zap.Field{zap.String("group", g.name)}
-		who, why := g.heldUpBy()
+		who, why := heldUpBy(&g.version)
 		if why != "" {
 			fields = g.fieldsOf(who)
 		} else {
-			why = g.trouble() // the receiver that is furthest behind may be another one
+			why = trouble(&g.version) // the receiver that is furthest behind may be another one
 			if last, ok := slowest(g, state); ok {
 				fields = append(g.fieldsOf(last.ID), zap.Uint32("lacksPSN", uint32(last.Acked.Next())))
 			}

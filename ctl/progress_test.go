@@ -311,7 +311,7 @@ func TestAnEndedQPIsNotTheReasonOfAGroupThatGoesOn(t *testing.T) {
 	if g.Reason != want {
 		t.Errorf("%+v", g.GroupSummary)
 	}
-	if kind, _ := r.groups["g1"].troubleOf(&r.groups["g1"].plan.Receivers[0]); kind != api.TroubleStalled {
+	if kind, _ := troubleOf(&r.groups["g1"].version, &r.groups["g1"].plan.Receivers[0]); kind != api.TroubleStalled {
 		t.Errorf("10.77.0.2 is %q", kind)
 	}
 }

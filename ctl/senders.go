@@ -53,7 +53,7 @@ func (c *Controller) lookAtSenders(now time.Time, g *group, state dataplane.Grou
 	}
 	for i := range state.Receivers {
 		path := &g.published.Paths[i]
-		who, r := sender{groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}, true}, &state.Receivers[i]
+		who, r := sender{ID: groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}, answers: true}, &state.Receivers[i]
 		if before := s.watches[who]; r.Refused > 0 && (before == nil || r.Refused > before.answers) {
 			rose[who] = &dataplane.Refused{Reason: r.RefusedFor, Port: r.RefusedAt, From: path.Dst, QPN: r.RefusedQPN}
 		}
@@ -99,15 +99,15 @@ func (g *group) getsOn(who sender, w *watched, rose *dataplane.Refused, state da
 
 // framesRefused says why the box refuses a member's frames, if the member does not get on because
 // of that; else "". A source and a receiver may have the same ID.
-func (g *version) framesRefused(m *groupfile.Member) string {
+func framesRefused(g *version, m *groupfile.Member) string {
 	says, id := g.found.says, m.ID()
-	if why := says[sender{id, true}]; why != "" && m.Role != groupfile.Source {
+	if why := says[sender{ID: id, answers: true}]; why != "" && m.Role != groupfile.Source {
 		return why
 	}
 	if m.Role == groupfile.Receiver && id == g.file.Source.ID() {
 		return ""
 	}
-	return says[sender{id, false}]
+	return says[sender{ID: id}]
 }
 
 // memberAt returns the leg of a member of this box's part at an address: the source's, or else that

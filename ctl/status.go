@@ -139,7 +139,7 @@ func addProblem(s *api.Status, p api.Problem) {
 }
 
 // waitsBecause names the first member that the group waits for, and says why.
-func (g *version) waitsBecause() string {
+func waitsBecause(g *version) string {
 	var l blamed
 	for leg := range g.plan.Members() {
 		if waits, why := g.waitsFor(leg); waits {

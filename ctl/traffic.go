@@ -57,7 +57,7 @@ func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, 
 	}
 	s := summary(g)
 	if s.Reason == "" {
-		s.Reason = g.waitsBecause()
+		s.Reason = waitsBecause(g)
 	}
 	t = api.GroupTraffic{Name: name, State: s.State, Reason: s.Reason, By: s.By, Unconfirmed: s.Unconfirmed, Events: c.events.Counts(name), Receivers: []api.ReceiverTraffic{}}
 	if g.file == nil {
@@ -81,8 +81,8 @@ func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, 
 			t.Drops[n.Name] = n.Value
 		}
 	}
-	t.Source = g.sourceTraffic()
-	t.Receivers = append(t.Receivers, g.receiverTraffic(now, state)...)
+	t.Source = sourceTraffic(g)
+	t.Receivers = append(t.Receivers, receiverTraffic(g, now, state)...)
 	return t, true
 }
 
@@ -93,9 +93,9 @@ func isDropped(r dataplane.Reason) bool {
 
 // sourceTraffic says why a source that is no receiver does not get on; nil: it does, as far as is
 // known.
-func (g *version) sourceTraffic() *api.SourceTraffic {
+func sourceTraffic(g *version) *api.SourceTraffic {
 	for l := range g.legs().Members() {
-		if kind, why := g.troubleOf(l); kind != "" && l.Member.Role == groupfile.Source {
+		if kind, why := troubleOf(g, l); kind != "" && l.Member.Role == groupfile.Source {
 			return &api.SourceTraffic{IP: l.Member.IP.String(), RemoteQPN: uint32(l.Member.RemoteQPN), Trouble: kind, Reason: why}
 		}
 	}
@@ -103,22 +103,22 @@ func (g *version) sourceTraffic() *api.SourceTraffic {
 }
 
 // receiverTraffic describes the receivers, in the order of the group file.
-func (g *version) receiverTraffic(now time.Time, state dataplane.GroupState) (list []api.ReceiverTraffic) {
+func receiverTraffic(g *version, now time.Time, state dataplane.GroupState) (list []api.ReceiverTraffic) {
 	for l := range g.legs().Members() {
 		m := l.Member
 		if m.Role == groupfile.Source {
 			continue
 		}
-		reach := g.reach(l)
+		reach := reachOf(g, l)
 		r := api.ReceiverTraffic{
 			IP: m.IP.String(), RemoteQPN: uint32(m.RemoteQPN), Box: g.boxBehind(m.ID()), Port: reach.Port,
 			State: reach.State, Reason: reach.Reason,
 		}
-		if kind, why := g.troubleOf(l); kind != "" {
+		if kind, why := troubleOf(g, l); kind != "" {
 			r.Trouble, r.Reason = kind, why
 		}
 		if g.published != nil {
-			g.addTraffic(now, &r, m, state)
+			addTraffic(g, now, &r, m, state)
 		}
 		list = append(list, r)
 	}
@@ -126,7 +126,7 @@ func (g *version) receiverTraffic(now time.Time, state dataplane.GroupState) (li
 }
 
 // addTraffic adds what a receiver has answered, and how far it is behind.
-func (g *version) addTraffic(now time.Time, r *api.ReceiverTraffic, m *groupfile.Member, state dataplane.GroupState) {
+func addTraffic(g *version, now time.Time, r *api.ReceiverTraffic, m *groupfile.Member, state dataplane.GroupState) {
 	path := pathOf(m, state)
 	if path < 0 {
 		return

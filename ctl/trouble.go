@@ -31,13 +31,13 @@ func (r *refusals) add(in mft.GroupID, id groupfile.ID, cause string) {
 
 // trouble names a member that no longer gets all data or gets it late, that acknowledges nothing or
 // does not answer, and says why; "": there is none.
-func (g *version) trouble() string {
+func trouble(g *version) string {
 	if g.file == nil {
 		return ""
 	}
 	var known, seen blamed
 	for leg := range g.plan.Members() {
-		switch kind, why := g.troubleOf(leg); {
+		switch kind, why := troubleOf(g, leg); {
 		case why == "":
 		case isCause(kind):
 			known.add(g.nameOf(leg.Member), why)
@@ -58,10 +58,10 @@ func (g *version) trouble() string {
 
 // heldUpBy names the members that keep a published group from getting on for a reason that is
 // known, and says which one is the first of them. Without such a member the text is "".
-func (g *version) heldUpBy() (first groupfile.ID, text string) {
+func heldUpBy(g *version) (first groupfile.ID, text string) {
 	var l blamed
 	for leg := range g.plan.Members() {
-		if kind, why := g.troubleOf(leg); isCause(kind) && g.holdsUp(leg.Member) {
+		if kind, why := troubleOf(g, leg); isCause(kind) && holdsUp(g, leg.Member) {
 			if l.first == "" {
 				first = leg.Member.ID()
 			}
@@ -70,7 +70,7 @@ func (g *version) heldUpBy() (first groupfile.ID, text string) {
 	}
 	for _, link := range g.links {
 		end := link.member(g.wanted)
-		if !g.holdsUp(&end) {
+		if !holdsUp(g, &end) {
 			continue
 		}
 		for _, a := range link.absent {
@@ -85,7 +85,7 @@ func (g *version) heldUpBy() (first groupfile.ID, text string) {
 
 // holdsUp reports whether nothing gets on as long as the member acknowledges nothing, or sends
 // nothing.
-func (g *version) holdsUp(m *groupfile.Member) bool {
+func holdsUp(g *version, m *groupfile.Member) bool {
 	return g.isSource(m) || g.found.atFloor[m.ID()]
 }
 
@@ -133,9 +133,9 @@ func (l *blamed) String() string {
 
 // sourceIsRefused reports whether the source does not get on because its frames are refused. Then
 // nobody gets anything.
-func (g *version) sourceIsRefused() bool {
+func sourceIsRefused(g *version) bool {
 	for l := range g.plan.Members() {
-		if g.isSource(l.Member) && g.framesRefused(l.Member) != "" {
+		if g.isSource(l.Member) && framesRefused(g, l.Member) != "" {
 			return true
 		}
 	}
@@ -144,7 +144,7 @@ func (g *version) sourceIsRefused() bool {
 
 // troubleOf says why a member gets no data, gets it late, acknowledges nothing or does not answer,
 // in a word and in a sentence; "": it is in no trouble. A cause comes before what is only seen.
-func (g *version) troubleOf(l *plan.Leg) (kind, why string) {
+func troubleOf(g *version, l *plan.Leg) (kind, why string) {
 	id := l.Member.ID()
 	if r := g.ended(l.Member); r != nil {
 		return string(r.Standing), r.Why()
@@ -157,7 +157,7 @@ func (g *version) troubleOf(l *plan.Leg) (kind, why string) {
 	} else if waits {
 		return api.TroubleUnconfirmed, why
 	}
-	if why := g.framesRefused(l.Member); why != "" {
+	if why := framesRefused(g, l.Member); why != "" {
 		return api.TroubleFrames, why
 	}
 	if l.Hop.Silent {
@@ -200,7 +200,7 @@ type mending struct {
 
 // lookAtRepair records which receivers need repair, or what repair cannot give them, for longer
 // than the time after.
-func (f *findings) lookAtRepair(now time.Time, paths []mft.Path, state []feedback.PathSnapshot, after time.Duration) {
+func lookAtRepair(f *findings, now time.Time, paths []mft.Path, state []feedback.PathSnapshot, after time.Duration) {
 	was := f.mending
 	f.mending = nil
 	for i := range paths {
@@ -240,20 +240,20 @@ func lasts(since *time.Time, is bool, now time.Time) time.Duration {
 // is for a graver reason.
 func (c *Controller) lookAtTrouble(g *group) {
 	s := summary(&g.version)
-	is := g.isTroubled(&s)
+	is := isTroubled(&g.version, &s)
 	if changed := is != g.pace.troubled || is && s.GoesOn != g.pace.goesOn; changed && (is || s.State == api.Ready) {
 		c.tellTrouble(g, &s, "no member is in trouble any more")
 	}
 }
 
 // isTroubled reports whether a group is degraded because of a member, and for no graver reason.
-func (g *version) isTroubled(s *api.GroupSummary) bool {
-	return s.GoesOn || s.State == api.Degraded && s.Reason == g.trouble()
+func isTroubled(g *version, s *api.GroupSummary) bool {
+	return s.GoesOn || s.State == api.Degraded && s.Reason == trouble(g)
 }
 
 // tellTrouble tells that a group is degraded because of a member, or that it no longer is.
 func (c *Controller) tellTrouble(g *group, s *api.GroupSummary, over string) {
-	g.pace.troubled, g.pace.goesOn = g.isTroubled(s), s.GoesOn
+	g.pace.troubled, g.pace.goesOn = isTroubled(&g.version, s), s.GoesOn
 	e := api.Event{Kind: api.GroupRestored, Group: g.name, Cause: over, Goodput: g.found.goodput}
 	switch fields := []zap.Field{zap.String("group", g.name), zap.String("reason", s.Reason)}; {
 	case s.GoesOn:
@@ -267,11 +267,11 @@ func (c *Controller) tellTrouble(g *group, s *api.GroupSummary, over string) {
 }
 
 // addTrouble makes a group degraded of which a member is in trouble.
-func (g *version) addTrouble(s *api.GroupSummary) {
+func addTrouble(g *version, s *api.GroupSummary) {
 	if s.State != api.Ready {
 		return
 	}
-	if why := g.trouble(); why != "" {
-		s.State, s.Reason, s.GoesOn = api.Degraded, why, !g.sourceIsRefused()
+	if why := trouble(g); why != "" {
+		s.State, s.Reason, s.GoesOn = api.Degraded, why, !sourceIsRefused(g)
 	}
 }

@@ -99,11 +99,11 @@ func TestARefusalEndsWithTheGroup(t *testing.T) {
 	g := r.groups["g1"]
 	r.note(dataplane.Note{Group: g.id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501})
 	g.id++
-	if why := g.trouble(); why != "" {
+	if why := trouble(&g.version); why != "" {
 		t.Error(why)
 	}
 	g.found.refusals.add(g.id, g.file.Receivers[1].ID(), "x")
-	if why := g.trouble(); why != "10.77.0.3: x" {
+	if why := trouble(&g.version); why != "10.77.0.3: x" {
 		t.Error(why)
 	}
 	g.id--
@@ -226,7 +226,7 @@ func TestACauseIsNamedFirst(t *testing.T) {
 	for ip, what := range map[string]feedback.Note{"10.77.0.2": feedback.NoteSilent, "10.77.0.3": feedback.NoteEvicted} {
 		r.note(dataplane.Note{Group: g.id, Receiver: addr(ip), RemoteQPN: 1, What: what, PSN: 1501})
 	}
-	if why := g.trouble(); why != "10.77.0.3: evicted: it lacks the source's PSN 1501 and what follows; and 1 more" {
+	if why := trouble(&g.version); why != "10.77.0.3: evicted: it lacks the source's PSN 1501 and what follows; and 1 more" {
 		t.Error(why)
 	}
 }
@@ -237,11 +237,11 @@ func TestABoxBehindNamesTheCauseOfAStandstill(t *testing.T) {
 	g := b1.groups["g1"]
 	end := g.links[0].member(g.wanted)
 	g.links[0].absent = []api.Absent{{Box: "b2", Member: "10.2.0.1", Reason: "eth1 has no carrier"}, {Box: "b2", Reason: "x"}}
-	if who, why := g.heldUpBy(); why != "" {
+	if who, why := heldUpBy(&g.version); why != "" {
 		t.Errorf("nothing waits for %v: %s", who, why)
 	}
 	g.found.atFloor = map[groupfile.ID]bool{end.ID(): true}
-	if who, why := g.heldUpBy(); who != end.ID() || why != "10.2.0.1 at box b2: eth1 has no carrier; and 1 more" {
+	if who, why := heldUpBy(&g.version); who != end.ID() || why != "10.2.0.1 at box b2: eth1 has no carrier; and 1 more" {
 		t.Errorf("%v: %s", who, why)
 	}
 }

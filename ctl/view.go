@@ -58,7 +58,7 @@ func (c *Controller) Group(name string) (api.Group, error) {
 }
 
 // madeBy says who made a group: "" for an operator.
-func (g *version) madeBy() string {
+func madeBy(g *version) string {
 	switch {
 	case !g.kept && g.branch == nil:
 		return api.ByService
@@ -82,17 +82,17 @@ func rankOf(s *api.GroupSummary) int {
 
 // neverConfirmed reports whether a receiver with which the group began has not confirmed. One that
 // has joined later does not count: the others have confirmed.
-func (g *version) neverConfirmed() bool {
+func neverConfirmed(g *version) bool {
 	return slices.ContainsFunc(g.unconfirmed(), func(id groupfile.ID) bool { return g.past.Standing(id) == "" })
 }
 
 func summary(g *version) api.GroupSummary {
-	s := api.GroupSummary{Name: g.name, State: api.Ready, WaitingCount: g.waiting(), By: g.madeBy()}
+	s := api.GroupSummary{Name: g.name, State: api.Ready, WaitingCount: g.waiting(), By: madeBy(g)}
 	switch {
 	case g.problem != "":
 		s.State, s.Reason = api.Failed, g.problem
 	case s.WaitingCount > 0:
-		s.State, s.Reason = api.Waiting, g.waitsBecause()
+		s.State, s.Reason = api.Waiting, waitsBecause(g)
 	}
 	for _, l := range g.links {
 		if state, reason := l.state(); g.problem == "" && state != api.Ready && s.State != api.Degraded {
@@ -107,13 +107,13 @@ func summary(g *version) api.GroupSummary {
 	}
 	s.ClearToSend = s.State == api.Ready
 	if s.State != api.Failed && s.State != api.Degraded && g.found.degraded {
-		s.State, s.Reason = api.Degraded, g.slowBecause()
+		s.State, s.Reason = api.Degraded, slowBecause(g)
 	}
-	g.addTrouble(&s)
+	addTrouble(g, &s)
 	if f := g.wanted; f != nil {
 		s.IP, s.QPN, s.Addressing = f.IP.String(), uint32(f.QPN), f.Addressing.String()
 		s.MemberCount = len(f.Members())
-		s.Unconfirmed = s.By == api.ByHosts && g.neverConfirmed()
+		s.Unconfirmed = s.By == api.ByHosts && neverConfirmed(g)
 	}
 	return s
 }
@@ -149,22 +149,22 @@ func (c *Controller) view(g *version) api.Group {
 	}
 	v.Goodput = g.found.goodput
 	for l := range g.legs().Members() {
-		reach := g.reach(l)
+		reach := reachOf(g, l)
 		if l.Member.Role != groupfile.Source && g.published != nil && reach.State != api.LeftOut {
-			g.addProgress(&reach, l.Member, state)
+			addProgress(g, &reach, l.Member, state)
 		}
-		if kind, why := g.troubleOf(l); kind == api.TroubleFrames && reach.State == api.Ready {
+		if kind, why := troubleOf(g, l); kind == api.TroubleFrames && reach.State == api.Ready {
 			reach.Reason = why
 		}
 		v.Members = append(v.Members, member(l.Member, reach))
 	}
 	v.Notes = append(v.Notes, tagsTaken(g, *c.seenPorts.Load())...)
-	g.addTree(&v)
+	addTree(g, &v)
 	return v
 }
 
 // addTree adds the boxes above and below this one.
-func (g *version) addTree(v *api.Group) {
+func addTree(g *version, v *api.Group) {
 	if b := g.branch; b != nil {
 		v.Upper = &api.Upper{Box: b.Upper, Root: b.Root, Visited: b.Visited}
 	}
@@ -241,7 +241,7 @@ func region(r mft.Region) api.Region {
 	return api.Region{VA: api.Hex(r.VA), Length: r.Length, RKey: &rkey}
 }
 
-func (g *version) reach(l *plan.Leg) api.Reach {
+func reachOf(g *version, l *plan.Leg) api.Reach {
 	if r := g.ended(l.Member); r != nil {
 		reach := api.Reach{State: api.LeftOut, Reason: r.Mend(), Part: string(r.Standing)}
 		if r.Standing != chronicle.Lost {
@@ -276,7 +276,7 @@ func pathOf(m *groupfile.Member, state dataplane.GroupState) int {
 }
 
 // addProgress adds the progress of a receiver.
-func (g *version) addProgress(r *api.Reach, m *groupfile.Member, state dataplane.GroupState) {
+func addProgress(g *version, r *api.Reach, m *groupfile.Member, state dataplane.GroupState) {
 	if path := pathOf(m, state); path >= 0 {
 		p := state.Paths[path]
 		r.Part = p.Part.String()
