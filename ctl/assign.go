@@ -8,6 +8,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/tree"
 	"github.com/rocast/rocast/ctl/yamldoc"
 	"github.com/rocast/rocast/feedback"
@@ -16,7 +17,7 @@ import (
 
 // assign returns the neighbours that the members of a file are behind; it leaves out those that
 // this box reaches by itself. now are the group's present links, visited the boxes on the way here.
-func (c *Controller) assign(f *groupfile.File, now []*link, visited []string) (map[groupfile.ID]string, error) {
+func (c *Controller) assign(f *groupfile.File, now []*groups.Link, visited []string) (map[groupfile.ID]string, error) {
 	if len(c.Neighbours) == 0 && !slices.ContainsFunc(f.Receivers, func(m groupfile.Member) bool { return m.Via != "" }) {
 		return nil, nil
 	}
@@ -31,7 +32,7 @@ func (c *Controller) assign(f *groupfile.File, now []*link, visited []string) (m
 			return nil, err
 		}
 		members[i].Through = through
-		if l := linkOf(now, m.ID()); l != nil {
+		if l := groups.LinkOf(now, m.ID()); l != nil {
 			members[i].Now = l.Box
 			// While no route leads to a member, it is not known behind which box it is: it stays.
 			if len(through) == 0 && c.NextHops.Hop(m.IP).Interface == 0 {
@@ -141,7 +142,7 @@ func (c *Controller) linkAddress(box string) (netip.Addr, error) {
 
 // linksFor returns the links that a file needs, each with its members. A link to a neighbour that
 // the group already has keeps its ends. The caller holds c.mu.
-func (c *Controller) linksFor(f *groupfile.File, now []*link, visited []string) (next []*link, err error) {
+func (c *Controller) linksFor(f *groupfile.File, now []*groups.Link, visited []string) (next []*groups.Link, err error) {
 	behind, err := c.assign(f, now, visited)
 	if err != nil {
 		return nil, err
@@ -151,7 +152,7 @@ func (c *Controller) linksFor(f *groupfile.File, now []*link, visited []string) 
 		if box == "" {
 			continue
 		}
-		l := linkTo(next, box)
+		l := groups.LinkTo(next, box)
 		if l == nil {
 			if l, err = c.linkFor(box, f, now); err != nil {
 				return nil, err
@@ -171,8 +172,8 @@ func (c *Controller) linksFor(f *groupfile.File, now []*link, visited []string) 
 }
 
 // linkFor returns a copy of the present link to a box without members, or a new link.
-func (c *Controller) linkFor(box string, f *groupfile.File, now []*link) (*link, error) {
-	if was := linkTo(now, box); was != nil {
+func (c *Controller) linkFor(box string, f *groupfile.File, now []*groups.Link) (*groups.Link, error) {
+	if was := groups.LinkTo(now, box); was != nil {
 		next := *was
 		next.Members = nil
 		return &next, nil
@@ -186,7 +187,7 @@ func (c *Controller) linkFor(box string, f *groupfile.File, now []*link) (*link,
 		return nil, yamldoc.Errorf(f.Lines["ip"], "ip is %v and members are behind neighbour %s, whose address is %v; the links of a group are "+
 			"of its family, so write such an address in neighbours: of both boxes, or write a group of the other family", f.IP, box, remote)
 	}
-	return &link{
+	return &groups.Link{
 		Box: box, Local: newEnd(local, f.Source.FirstPSN),
 		Remote: api.LinkEnd{IP: remote.String()}, // its QPN comes with the box's answer
 	}, nil
@@ -198,16 +199,16 @@ func (c *Controller) hasMoved(g *group) bool {
 		return false
 	}
 	var visited []string
-	if g.branch != nil {
-		visited = g.branch.Visited
+	if g.Branch != nil {
+		visited = g.Branch.Visited
 	}
-	behind, err := c.assign(g.wanted, g.links, visited)
+	behind, err := c.assign(g.Wanted, g.Links, visited)
 	if err != nil {
 		return true // rethink says why
 	}
-	for i := range g.wanted.Receivers {
-		id, box := g.wanted.Receivers[i].ID(), ""
-		if l := linkOf(g.links, id); l != nil {
+	for i := range g.Wanted.Receivers {
+		id, box := g.Wanted.Receivers[i].ID(), ""
+		if l := groups.LinkOf(g.Links, id); l != nil {
 			box = l.Box
 		}
 		if behind[id] != box {

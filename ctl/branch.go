@@ -12,6 +12,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -78,12 +79,12 @@ func (c *Controller) renew(upper, name string, b *api.Branch) (answer api.Branch
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.groups[name]
-	if g == nil || g.branch == nil || g.branch.Upper != upper || g.branch.Root != b.Root || g.branch.Version != b.Version {
+	if g == nil || g.Branch == nil || g.Branch.Upper != upper || g.Branch.Root != b.Root || g.Branch.Version != b.Version {
 		return answer, false
 	}
 	c.changed(g)
-	g.branch.Lease = time.Duration(b.Lease) * time.Second
-	g.branch.expires = time.Now().Add(g.branch.Lease)
+	g.Branch.Lease = time.Duration(b.Lease) * time.Second
+	g.Branch.Expires = time.Now().Add(g.Branch.Lease)
 	c.confirmedAbove(g, b.Confirmed)
 	c.hearAbove(g, b.Problem)
 	return c.branchAnswer(g), true
@@ -108,7 +109,7 @@ func (c *Controller) refuseBranch(upper, name string, b *api.Branch) error {
 			name, c.Box, strings.Join(b.Visited, ", "))
 	case len(b.Visited) == 0 || b.Visited[0] != b.Root || b.Visited[len(b.Visited)-1] != upper:
 		return api.Errorf(api.BadRequest, "the boxes on the way are %q, which do not lead from %s to %s", b.Visited, b.Root, upper)
-	case addrOf(b.Link.IP) != n.Address:
+	case groups.AddrOf(b.Link.IP) != n.Address:
 		return api.Errorf(api.BadRequest, "box %s says that its link address is %s, and neighbours: of box %s says %v; correct one "+
 			"of them (local: sets the address that a box uses)", upper, b.Link.IP, c.Box, n.Address)
 	case b.Link.QPN < 2 || b.Link.QPN >= 1<<24-1 || b.Link.PSN >= 1<<24:
@@ -130,7 +131,7 @@ func (c *Controller) branchFor(upper, name string, b *api.Branch) (*group, error
 		}
 		return nil, nil
 	}
-	switch was := g.branch; {
+	switch was := g.Branch; {
 	case was == nil:
 		return nil, api.Errorf(api.Exists, "group %s was created at box %s itself, and box %s is the root of another group with that "+
 			"name; write another name", name, c.Box, b.Root)
@@ -154,11 +155,11 @@ func stale(name string, version, known uint64) error {
 // parseBranch returns the part of the group that the request asks for. own is this box's end.
 func parseBranch(name string, b *api.Branch, own api.LinkEnd) (*groupfile.File, error) {
 	link := groupfile.Member{
-		IP: addrOf(b.Link.IP), QPN: roce.QPN(b.Link.QPN), FirstPSN: roce.PSN(b.Link.PSN), Role: groupfile.Source,
-		RemoteIP: addrOf(own.IP), RemoteQPN: roce.QPN(own.QPN),
+		IP: groups.AddrOf(b.Link.IP), QPN: roce.QPN(b.Link.QPN), FirstPSN: roce.PSN(b.Link.PSN), Role: groupfile.Source,
+		RemoteIP: groups.AddrOf(own.IP), RemoteQPN: roce.QPN(own.QPN),
 	}
 	f, err := groupfile.ParseBranch([]byte(b.File), link)
-	if err != nil || slices.ContainsFunc(f.Receivers, isBoth) {
+	if err != nil || slices.ContainsFunc(f.Receivers, groups.IsBoth) {
 		// A member here may become the source. Then the upper box is one of its receivers, and may
 		// be the only one.
 		link.Role, link.SendPSN, link.FirstPSN = groupfile.Both, roce.PSN(b.Link.PSN), roce.PSN(own.PSN)
@@ -184,11 +185,11 @@ func (c *Controller) newBranch(ctx context.Context, upper, name string, b *api.B
 		return nil, err
 	}
 	g := newGroup(file, true)
-	g.restored, g.epoch = b.Begun, b.Epoch
-	g.branch = newBranchOf(upper, b, own)
-	for id, at := range placesIn(b.Later) {
-		if g.wanted.Receiver(id) >= 0 {
-			at.enter(&g.past, id)
+	g.Restored, g.epoch = b.Begun, b.Epoch
+	g.Branch = newBranchOf(upper, b, own)
+	for id, at := range groups.PlacesIn(b.Later) {
+		if g.Wanted.Receiver(id) >= 0 {
+			at.Enter(&g.Past, id)
 		}
 	}
 	defer c.settle(ctx, file.Members())()
@@ -200,11 +201,11 @@ func (c *Controller) newBranch(ctx context.Context, upper, name string, b *api.B
 	return g, nil
 }
 
-func newBranchOf(upper string, b *api.Branch, own api.LinkEnd) *branch {
+func newBranchOf(upper string, b *api.Branch, own api.LinkEnd) *groups.Branch {
 	lease := time.Duration(b.Lease) * time.Second
-	return &branch{
+	return &groups.Branch{
 		Upper: upper, Root: b.Root, Epoch: b.Epoch, Claim: b.Claim, Visited: b.Visited, Version: b.Version, Lease: lease,
-		Link: b.Link, Own: own, expires: time.Now().Add(lease), sent: roce.PSN(b.Link.PSN).Prev(),
+		Link: b.Link, Own: own, Expires: time.Now().Add(lease), Sent: roce.PSN(b.Link.PSN).Prev(),
 	}
 }
 
@@ -215,7 +216,7 @@ func (c *Controller) ownEnd(upper string, b *api.Branch) (api.LinkEnd, error) {
 	if err != nil {
 		return api.LinkEnd{}, err
 	}
-	if y := b.Yours; y != nil && addrOf(y.IP) == local && y.QPN >= 2 && y.QPN < 1<<24-1 && y.PSN < 1<<24 {
+	if y := b.Yours; y != nil && groups.AddrOf(y.IP) == local && y.QPN >= 2 && y.QPN < 1<<24-1 && y.PSN < 1<<24 {
 		return *y, nil
 	}
 	return newEnd(local, roce.PSN(b.Link.PSN)), nil
@@ -224,7 +225,7 @@ func (c *Controller) ownEnd(upper string, b *api.Branch) (api.LinkEnd, error) {
 // nextBranch changes a branch. If more than its receivers is another one, such as the link, which
 // is its source, the branch is replaced.
 func (c *Controller) nextBranch(ctx context.Context, g *group, upper string, b *api.Branch) (*group, error) {
-	if g.branch.Upper == upper {
+	if g.Branch.Upper == upper {
 		if changed, err := c.changeBranch(ctx, g, upper, b); changed || err != nil {
 			return g, err
 		}
@@ -235,21 +236,21 @@ func (c *Controller) nextBranch(ctx context.Context, g *group, upper string, b *
 	if err := c.dropBranch(g, b.Version-1); err != nil {
 		return nil, err
 	}
-	return c.newBranch(ctx, upper, g.name, b)
+	return c.newBranch(ctx, upper, g.Name, b)
 }
 
 // changeBranch changes the members of a branch, or takes another queue pair of the upper box for
 // the link: then receivers that run already have come here, and the branch begins again as after a
 // restart. It reports whether it could: it cannot if anything else of the group is another one.
 func (c *Controller) changeBranch(ctx context.Context, g *group, upper string, b *api.Branch) (changed bool, err error) {
-	was, own := *g.wanted, g.branch.Own
-	relinked := b.Link.QPN != g.branch.Link.QPN
+	was, own := *g.Wanted, g.Branch.Own
+	relinked := b.Link.QPN != g.Branch.Link.QPN
 	if relinked {
 		if own, err = c.ownEnd(upper, b); err != nil {
 			return false, err
 		}
 	}
-	file, err := parseBranch(g.name, b, own)
+	file, err := parseBranch(g.Name, b, own)
 	if err != nil {
 		return false, err
 	}
@@ -257,7 +258,7 @@ func (c *Controller) changeBranch(ctx context.Context, g *group, upper string, b
 		was.Source = file.Source
 	}
 	came, possible := g.whoCame(file, b.Later, relinked)
-	if g.published == nil || file.CheckUpdate(&was) != nil || !possible {
+	if g.Published == nil || file.CheckUpdate(&was) != nil || !possible {
 		return false, nil
 	}
 	next := newBranchOf(upper, b, own)
@@ -271,18 +272,18 @@ func (c *Controller) changeBranch(ctx context.Context, g *group, upper string, b
 // whoCame returns the receivers of a file that are new here and do not join: those that run
 // already, and those that take no part any more. A receiver that runs can come only if the branch
 // begins again.
-func (g *group) whoCame(file *groupfile.File, stated []api.Later, again bool) (came map[groupfile.ID]place, possible bool) {
-	came, places := map[groupfile.ID]place{}, placesIn(stated)
+func (g *group) whoCame(file *groupfile.File, stated []api.Later, again bool) (came map[groupfile.ID]groups.Place, possible bool) {
+	came, places := map[groupfile.ID]groups.Place{}, groups.PlacesIn(stated)
 	for i := range file.Receivers {
 		m := &file.Receivers[i]
-		if g.wanted.Receiver(m.ID()) >= 0 || m.RemoteIP.IsValid() {
+		if g.Wanted.Receiver(m.ID()) >= 0 || m.RemoteIP.IsValid() {
 			continue
 		}
 		at := places[m.ID()]
-		if at.known && !again {
+		if at.Known && !again {
 			return nil, false
 		}
-		if again || at.out {
+		if again || at.Out {
 			came[m.ID()] = at
 		}
 	}
@@ -295,11 +296,11 @@ func (c *Controller) dropBranch(g *group, version uint64) error {
 	c.mu.Lock()
 	err := c.forget(g)
 	if err == nil {
-		c.bury(g.name, grave{upper: g.branch.Upper, version: version, until: time.Now().Add(g.branch.Lease)})
+		c.bury(g.Name, grave{upper: g.Branch.Upper, version: version, until: time.Now().Add(g.Branch.Lease)})
 	}
 	c.mu.Unlock()
 	if err == nil {
-		c.withdraw(g.name, g.links)
+		c.withdraw(g.Name, g.Links)
 	}
 	return err
 }
@@ -337,10 +338,10 @@ func (c *Controller) DeleteBranch(ctx context.Context, upper, name string, versi
 	}
 	c.mu.Unlock()
 	switch {
-	case g.branch == nil || g.branch.Upper != upper:
+	case g.Branch == nil || g.Branch.Upper != upper:
 		return api.Errorf(api.Forbidden, "box %s does not carry group %s for box %s", c.Box, name, upper)
-	case version < g.branch.Version:
-		return stale(name, version, g.branch.Version)
+	case version < g.Branch.Version:
+		return stale(name, version, g.Branch.Version)
 	}
 	if err := c.dropBranch(g, version); err != nil {
 		return apiError(err)
@@ -351,7 +352,7 @@ func (c *Controller) DeleteBranch(ctx context.Context, upper, name string, versi
 
 // branchAnswer says how a branch stands. The caller holds c.mu.
 func (c *Controller) branchAnswer(g *group) api.BranchAnswer {
-	return api.BranchAnswer{Version: g.branch.Version, Link: g.branch.Own, Waiting: c.absent(g), Later: g.answerLater()}
+	return api.BranchAnswer{Version: g.Branch.Version, Link: g.Branch.Own, Waiting: c.absent(g), Later: g.AnswerLater()}
 }
 
 // maxAbsent bounds the list in an answer: one missing member is enough to say why a group waits.
@@ -359,19 +360,19 @@ const maxAbsent = 16
 
 // absent lists the members and boxes that a group waits for, here and behind this box.
 func (c *Controller) absent(g *group) (list []api.Absent) {
-	if g.problem != "" {
-		return []api.Absent{{Box: c.Box, Reason: g.problem}}
+	if g.Problem != "" {
+		return []api.Absent{{Box: c.Box, Reason: g.Problem}}
 	}
-	for l := range g.plan.Members() {
-		if waits, reason := g.waitsFor(l); waits {
+	for l := range g.Plan.Members() {
+		if waits, reason := g.WaitsFor(l); waits {
 			list = append(list, api.Absent{Box: c.Box, Member: l.Member.IP.String(), Reason: reason})
 		}
 	}
-	for _, l := range g.links {
-		if l.problem != "" {
-			list = append(list, api.Absent{Box: c.Box, Reason: l.problem})
+	for _, l := range g.Links {
+		if l.Problem != "" {
+			list = append(list, api.Absent{Box: c.Box, Reason: l.Problem})
 		}
-		list = append(list, l.absent...)
+		list = append(list, l.Absent...)
 	}
 	return list[:min(len(list), maxAbsent)]
 }

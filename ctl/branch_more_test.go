@@ -15,6 +15,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/feedback"
@@ -33,7 +34,7 @@ func TestNobodyLeavesBeforeAllHaveJoined(t *testing.T) {
 		t.Fatal("updated")
 	}
 	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1 10.3.0.2")
-	if s := f.box("b3").groups["g1"].past.Standing(idOf("10.3.0.2")); s != "" {
+	if s := f.box("b3").groups["g1"].Past.Standing(idOf("10.3.0.2")); s != "" {
 		t.Errorf("the receiver that stays is %q", s)
 	}
 	f.box("b1").update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.3", "10.4.0.1"))
@@ -78,7 +79,7 @@ func TestTheRootRestartsAfterAnUpdate(t *testing.T) {
 		f.tendAll(time.Now())
 		f.check(want)
 	}
-	if later := f.box("b1").groups["g1"].links[0].Later; len(later) != 1 || later[0].ID != idOf("10.4.0.1") {
+	if later := f.box("b1").groups["g1"].Links[0].Later; len(later) != 1 || later[0].ID != idOf("10.4.0.1") {
 		t.Errorf("joined later: %v", later)
 	}
 }
@@ -89,16 +90,16 @@ func TestACrashWithinAnUpdateLosesNoLink(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.2"))
 	b1 := f.box("b1")
-	was := b1.groups["g1"].links
-	next := []*link{{Box: "b7", Members: []groupfile.ID{idOf("10.7.0.1")}}, {Box: "b2", Members: was[0].Members[:1]}}
+	was := b1.groups["g1"].Links
+	next := []*groups.Link{{Box: "b7", Members: []groupfile.ID{idOf("10.7.0.1")}}, {Box: "b2", Members: was[0].Members[:1]}}
 	both := linksOfBoth(was, next)
-	if linkOf(both, idOf("10.7.0.1")).Box != "b7" || linkOf(both, idOf("10.2.0.1")).Box != "b2" || linkOf(both, idOf("10.3.0.2")).Box != "b2" || len(both) != 2 {
+	if groups.LinkOf(both, idOf("10.7.0.1")).Box != "b7" || groups.LinkOf(both, idOf("10.2.0.1")).Box != "b2" || groups.LinkOf(both, idOf("10.3.0.2")).Box != "b2" || len(both) != 2 {
 		t.Errorf("%+v", both)
 	}
 	if len(next[1].Members) != 1 {
 		t.Error("the next links have changed")
 	}
-	if both = linksOfBoth(was, next[:1]); linkOf(both, idOf("10.3.0.2")).Box != "b2" || len(both) != 2 {
+	if both = linksOfBoth(was, next[:1]); groups.LinkOf(both, idOf("10.3.0.2")).Box != "b2" || len(both) != 2 {
 		t.Errorf("%+v", both)
 	}
 }
@@ -115,10 +116,10 @@ func TestAnUpdateFollowsTheRoutesFirst(t *testing.T) {
 	b1.route(4, "b3")
 	b1.update(t, groupFile("10.1.0.2", "10.4.0.1", "10.4.0.2"))
 	f.check("b1: 10.1.0.2 b3 | b3: b4 | b4: 10.4.0.1 10.4.0.2")
-	if s := f.box("b4").groups["g1"].past.Standing(idOf("10.4.0.2")); s != chronicle.Joining {
+	if s := f.box("b4").groups["g1"].Past.Standing(idOf("10.4.0.2")); s != chronicle.Joining {
 		t.Errorf("the new receiver is %q", s)
 	}
-	if s := f.box("b4").groups["g1"].past.Standing(idOf("10.4.0.1")); s != "" {
+	if s := f.box("b4").groups["g1"].Past.Standing(idOf("10.4.0.1")); s != "" {
 		t.Errorf("the old receiver is %q", s)
 	}
 	// One that is still joining and moves together with others takes no part any more: whether its
@@ -179,7 +180,7 @@ func TestAGroupWhoseSourceHasSwitchedDoesNotMove(t *testing.T) {
 	b1 := f.box("b1")
 	b1.route(8, "b2")
 	f.create(groupFile("10.1.0.2", "10.8.0.1"))
-	b1.edit("g1", func(g *group) { g.past.Switched = true })
+	b1.edit("g1", func(g *group) { g.Past.Switched = true })
 	b1.route(8, "b3")
 	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
 	f.tendAll(time.Now())
@@ -215,7 +216,7 @@ func TestARenewalDoesNotWaitForAChange(t *testing.T) {
 	}
 	f.box("b1").due("g1")
 	f.box("b1").tend(t.Context(), f.box("b1").groups["g1"])
-	if l := f.box("b1").groups["g1"].links[0]; l.problem != "" || l.asked.IsZero() {
+	if l := f.box("b1").groups["g1"].Links[0]; l.Problem != "" || l.Asked.IsZero() {
 		t.Errorf("%+v", l)
 	}
 	unlock()
@@ -226,7 +227,7 @@ func TestALinkThatIsEvicted(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.3.0.1"))
 	b1 := f.box("b1")
-	l := b1.groups["g1"].links[0]
+	l := b1.groups["g1"].Links[0]
 	b1.news(feedback.NoteEvicted, l.Remote.IP, mftQPN(l.Local.QPN), 1007)
 	g, err := b1.Group("g1")
 	if err != nil || g.Links[0].State != api.LeftOut || !strings.HasPrefix(g.Links[0].Reason, "evicted: it lacks the source's PSN 1007") {
@@ -246,7 +247,7 @@ func TestAnAnswerIsChecked(t *testing.T) {
 	f := newFabric(t, 2, "b1 b2")
 	b1 := f.box("b1")
 	good := api.BranchAnswer{Version: 7, Link: api.LinkEnd{IP: "10.9.0.2", QPN: 2, PSN: 1<<24 - 1}}
-	if err := b1.checkAnswer(&link{Box: "b2", Version: 7}, good); err != nil {
+	if err := b1.checkAnswer(&groups.Link{Box: "b2", Version: 7}, good); err != nil {
 		t.Error(err)
 	}
 	for want, change := range map[string]func(*api.BranchAnswer){
@@ -258,7 +259,7 @@ func TestAnAnswerIsChecked(t *testing.T) {
 	} {
 		answer := good
 		change(&answer)
-		if err := b1.checkAnswer(&link{Box: "b2", Version: 7}, answer); err == nil || err.Error() != want {
+		if err := b1.checkAnswer(&groups.Link{Box: "b2", Version: 7}, answer); err == nil || err.Error() != want {
 			t.Errorf("\ngot  %v\nwant %s", err, want)
 		}
 	}
@@ -398,7 +399,7 @@ func TestTheRootSaysThatABranchFailed(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.4.0.1"))
 	b4 := f.box("b4")
-	b4.edit("g1", func(g *group) { g.problem = "the classifier is full" })
+	b4.edit("g1", func(g *group) { g.Problem = "the classifier is full" })
 	for _, name := range []string{"b2", "b1"} {
 		b := f.box(name)
 		b.due("g1")
@@ -489,14 +490,14 @@ func TestABranchThatFailedIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b3.groups["g1"].problem = "the classifier is full"
+	b3.groups["g1"].Problem = "the classifier is full"
 	b3.changed(b3.groups["g1"])
 	b3.trackFailed(b3.groups["g1"])
 	f.box("b1").update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
 	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1")
 	g := f.box("b3").groups["g1"]
-	if !g.restored || g.past.Standing(idOf("10.3.0.2")) != chronicle.Lost {
-		t.Errorf("restored %v, %+v", g.restored, g.past)
+	if !g.Restored || g.Past.Standing(idOf("10.3.0.2")) != chronicle.Lost {
+		t.Errorf("restored %v, %+v", g.Restored, g.Past)
 	}
 }
 
@@ -564,7 +565,7 @@ func TestTheRootSaysWhichBoxIsMissing(t *testing.T) {
 	}
 	g := f.box("b2").groups["g1"]
 	for range 20 {
-		g.links[0].absent = append(g.links[0].absent, api.Absent{Box: "b3"})
+		g.Links[0].Absent = append(g.Links[0].Absent, api.Absent{Box: "b3"})
 	}
 	if got := len(f.box("b2").absent(g)); got != maxAbsent {
 		t.Errorf("it lists %d", got)
@@ -578,8 +579,8 @@ func TestAnUpdatePassesOnWhatTheRootSays(t *testing.T) {
 	f.box("b1").update(t, groupFile("10.1.0.2", "10.3.0.1", "10.4.0.1"))
 	epoch := f.box("b1").groups["g1"].epoch
 	for _, name := range []string{"b2", "b4"} {
-		if g := f.box(name).groups["g1"]; g.epoch != epoch || g.branch.Epoch != epoch {
-			t.Errorf("%s has epoch %d and %d, the root %d", name, g.epoch, g.branch.Epoch, epoch)
+		if g := f.box(name).groups["g1"]; g.epoch != epoch || g.Branch.Epoch != epoch {
+			t.Errorf("%s has epoch %d and %d, the root %d", name, g.epoch, g.Branch.Epoch, epoch)
 		}
 	}
 	f.box("b1").route(8, "b2")

@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
-	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -29,20 +29,20 @@ func (c *Controller) stand(ctx context.Context, g *group, text []byte) error {
 	if ctx.Err() != nil {
 		return givenUp(ctx)
 	}
-	if len(g.links) > 0 {
-		links, err := c.askAll(ctx, c.errandOf(g, g.wanted), g.links)
+	if len(g.Links) > 0 {
+		links, err := c.askAll(ctx, c.errandOf(g, g.Wanted), g.Links)
 		if err == nil && ctx.Err() != nil {
 			err = givenUp(ctx)
 		}
 		if err != nil {
-			c.registrationFailed(g.name, err)
-			c.withdraw(g.name, g.links)
-			return notStanding(g.name, err)
+			c.registrationFailed(g.Name, err)
+			c.withdraw(g.Name, g.Links)
+			return notStanding(g.Name, err)
 		}
-		g.setLinks(links)
+		g.SetLinks(links)
 	}
 	if err := c.beginKept(g, text); err != nil {
-		c.withdraw(g.name, g.links)
+		c.withdraw(g.Name, g.Links)
 		return err
 	}
 	return nil
@@ -52,17 +52,17 @@ func (c *Controller) stand(ctx context.Context, g *group, text []byte) error {
 func (c *Controller) branchOff(g *group) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.refuseNameTaken(g.wanted); err != nil {
+	if err := c.refuseNameTaken(g.Wanted); err != nil {
 		return err
 	}
 	var visited []string
 	now := time.Now()
-	if g.branch != nil {
-		visited = g.branch.Visited
+	if g.Branch != nil {
+		visited = g.Branch.Visited
 	} else {
-		g.epoch = nextVersion(0, now)
+		g.epoch = groups.NextVersion(0, now)
 	}
-	links, err := c.linksFor(g.wanted, nil, visited)
+	links, err := c.linksFor(g.Wanted, nil, visited)
 	if err != nil {
 		return err
 	}
@@ -70,22 +70,22 @@ func (c *Controller) branchOff(g *group) error {
 		return err
 	}
 	for _, l := range links {
-		l.Version = max(g.epoch, nextVersion(0, now))
-		l.Begun = g.restored
-		if g.restored {
+		l.Version = max(g.epoch, groups.NextVersion(0, now))
+		l.Begun = g.Restored
+		if g.Restored {
 			l.Later = laterOf(g, l)
 		}
 	}
-	g.setLinks(links)
+	g.SetLinks(links)
 	return nil
 }
 
 // laterOf returns the members behind a new link that do not take part since the source's first
 // packet, as far as this box knows.
-func laterOf(g *group, l *link) (later []later) {
+func laterOf(g *group, l *groups.Link) (later []groups.Later) {
 	for _, id := range l.Members {
-		if p := g.ownPlace(id); p != g.origin() {
-			later = append(later, l.laterAt(id, p, g.origin()))
+		if p := g.OwnPlace(id); p != g.Origin() {
+			later = append(later, l.LaterAt(id, p, g.Origin()))
 		}
 	}
 	return later
@@ -95,9 +95,9 @@ func laterOf(g *group, l *link) (later []later) {
 // group does not wait for the disk.
 func (c *Controller) beginKept(g *group, text []byte) error {
 	c.mu.Lock()
-	err := c.refuseNameTaken(g.wanted)
+	err := c.refuseNameTaken(g.Wanted)
 	if err == nil {
-		err = refuseTakenIP(g.wanted, c.groups)
+		err = refuseTakenIP(g.Wanted, c.groups)
 	}
 	if err == nil {
 		err = c.index.reserve(g)
@@ -107,8 +107,8 @@ func (c *Controller) beginKept(g *group, text []byte) error {
 		return err
 	}
 	stored := keepNew(c.Store, g, text)
-	if stored != nil && g.kept {
-		stored = errors.Join(stored, c.Store.Delete(g.name)) // its text may be in place
+	if stored != nil && g.Kept {
+		stored = errors.Join(stored, c.Store.Delete(g.Name)) // its text may be in place
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,8 +117,8 @@ func (c *Controller) beginKept(g *group, text []byte) error {
 		return stored
 	}
 	if err := c.begin(g); err != nil {
-		if g.kept {
-			err = errors.Join(err, c.Store.Delete(g.name))
+		if g.Kept {
+			err = errors.Join(err, c.Store.Delete(g.Name))
 		}
 		return err
 	}
@@ -126,37 +126,37 @@ func (c *Controller) beginKept(g *group, text []byte) error {
 	if c.hasMoved(g) { // while it was stored
 		c.moved[g] = struct{}{}
 	}
-	c.events.Begin(g.name)
-	e := api.Event{Kind: api.GroupCreated, Group: g.name}
-	if b := g.branch; b != nil {
+	c.events.Begin(g.Name)
+	e := api.Event{Kind: api.GroupCreated, Group: g.Name}
+	if b := g.Branch; b != nil {
 		e.Neighbour, e.Cause = b.Upper, fmt.Sprintf("box %s asks for it; it was created on box %s", b.Upper, b.Root)
 	}
 	c.tell(e)
-	if g.kept && c.Desired != nil && g.branch == nil {
-		c.keepMembers(g.name)
+	if g.Kept && c.Desired != nil && g.Branch == nil {
+		c.keepMembers(g.Name)
 	}
 	return nil
 }
 
 // forget ends a group and removes it from the state directory.
 func (c *Controller) forget(g *group) error {
-	if g.kept {
-		if err := c.Store.Delete(g.name); err != nil {
+	if g.Kept {
+		if err := c.Store.Delete(g.Name); err != nil {
 			return apiError(err)
 		}
 	}
 	c.delist(g)
-	c.tell(api.Event{Kind: api.GroupRemoved, Group: g.name})
+	c.tell(api.Event{Kind: api.GroupRemoved, Group: g.Name})
 	c.show()
-	c.events.End(g.name)
+	c.events.End(g.Name)
 	if err := c.end(g); err != nil {
 		// The group has left the table and will not come back. An address that could not be removed
 		// is visible only in the kernel.
 		c.Log.Error("could not remove all addresses of the removed group from the box",
-			zap.String("group", g.name), zap.Error(err))
+			zap.String("group", g.Name), zap.Error(err))
 		return nil
 	}
-	c.Log.Info("group removed", zap.String("group", g.name))
+	c.Log.Info("group removed", zap.String("group", g.Name))
 	return nil
 }
 
@@ -168,11 +168,11 @@ func (c *Controller) forget(g *group) error {
 // next renewals.
 //
 // came are the receivers that are new here and take no part any more.
-func (c *Controller) change(ctx context.Context, g *group, file *groupfile.File, text []byte, next *branch, came map[groupfile.ID]place) error {
+func (c *Controller) change(ctx context.Context, g *group, file *groupfile.File, text []byte, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
 	p, err := c.prepare(g, file, next, came)
 	if err == nil && p.moved {
 		// First those that move, as after a restart; only then is it known who joins.
-		if err = c.move(ctx, g, g.wanted, g.branch, nil); err == nil {
+		if err = c.move(ctx, g, g.Wanted, g.Branch, nil); err == nil {
 			p, err = c.prepare(g, file, next, came)
 		}
 	}
@@ -180,7 +180,7 @@ func (c *Controller) change(ctx context.Context, g *group, file *groupfile.File,
 		return err
 	}
 	e := c.errandOf(&p.next, file)
-	e.file = below(withMembers(file, g.wanted))
+	e.file = below(withMembers(file, g.Wanted))
 	if p.remembers { // members that leave have no place for new memory; CheckOneChange has refused both at the root
 		e.file = below(file)
 	}
@@ -190,12 +190,12 @@ func (c *Controller) change(ctx context.Context, g *group, file *groupfile.File,
 	}
 	if err != nil {
 		c.takeBack(g, p)
-		return notStanding(g.name, err)
+		return notStanding(g.Name, err)
 	}
 	p.join(joined)
 	c.mu.Lock()
 	p.onto(g)
-	p.next.setLinks(p.links)
+	p.next.SetLinks(p.links)
 	if err = c.regroup(g, &p.next, text, came); err == nil {
 		c.mu.Unlock()
 		c.leave(ctx, g, p)
@@ -209,38 +209,38 @@ func (c *Controller) change(ctx context.Context, g *group, file *groupfile.File,
 // preparation is a change that was not made yet.
 type preparation struct {
 	next    group
-	links   []*link // after the change
-	joining []*link // those that members join, as they are asked first: nobody has left yet
+	links   []*groups.Link // after the change
+	joining []*groups.Link // those that members join, as they are asked first: nobody has left yet
 	leaving []string
-	gone    []*link
+	gone    []*groups.Link
 	// remembers: the memory changes. All boxes behind are told before this one changes.
 	remembers bool
 
 	// What follows is about running members that go from one box to another.
 
 	moved   bool
-	places  map[groupfile.ID]place // of all members that run, or ran
-	here    map[groupfile.ID]place // the members that come to this box itself
-	sharing []groupfile.ID         // the members that come behind a link where others are, or come from elsewhere
+	places  map[groupfile.ID]groups.Place // of all members that run, or ran
+	here    map[groupfile.ID]groups.Place // the members that come to this box itself
+	sharing []groupfile.ID                // the members that come behind a link where others are, or come from elsewhere
 	renamed map[groupfile.ID]groupfile.ID
 }
 
 // prepare plans a change. came are receivers that are new here and do not join.
-func (c *Controller) prepare(g *group, file *groupfile.File, next *branch, came map[groupfile.ID]place) (*preparation, error) {
+func (c *Controller) prepare(g *group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) (*preparation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := &preparation{remembers: !file.HasMemoryOf(g.wanted), places: maps.Clone(came), here: map[groupfile.ID]place{}, renamed: map[groupfile.ID]groupfile.ID{}}
-	p.next.wanted = file
+	p := &preparation{remembers: !file.HasMemoryOf(g.Wanted), places: maps.Clone(came), here: map[groupfile.ID]groups.Place{}, renamed: map[groupfile.ID]groupfile.ID{}}
+	p.next.Wanted = file
 	var visited []string
 	now := time.Now()
-	if p.next.branch = next; next != nil {
+	if p.next.Branch = next; next != nil {
 		visited, p.next.epoch = next.Visited, next.Epoch
 	} else {
-		p.next.epoch = nextVersion(g.epoch, now)
+		p.next.epoch = groups.NextVersion(g.epoch, now)
 	}
 	p.onto(g)
 	var err error
-	if p.links, err = c.linksFor(file, g.links, visited); err != nil {
+	if p.links, err = c.linksFor(file, g.Links, visited); err != nil {
 		return nil, err
 	}
 	if err := c.refuseStandbyTree(g, p.links); err != nil {
@@ -254,8 +254,8 @@ func (c *Controller) prepare(g *group, file *groupfile.File, next *branch, came 
 			return nil, err
 		}
 	}
-	for _, was := range g.links {
-		if linkTo(p.links, was.Box) == nil {
+	for _, was := range g.Links {
+		if groups.LinkTo(p.links, was.Box) == nil {
 			p.gone = append(p.gone, was)
 		}
 	}
@@ -266,9 +266,9 @@ func (c *Controller) prepare(g *group, file *groupfile.File, next *branch, came 
 // asked, another member may become the source, a port may change, or etcd may be told something.
 func (p *preparation) onto(g *group) {
 	next := *g
-	next.wanted, next.branch, next.epoch = p.next.wanted, p.next.branch, p.next.epoch
-	if s := &next.wanted.Source; s.Role == groupfile.Both && s.ID() != g.wanted.Source.ID() {
-		next.source = s.ID() // another queue pair of the upper box
+	next.Wanted, next.Branch, next.epoch = p.next.Wanted, p.next.Branch, p.next.epoch
+	if s := &next.Wanted.Source; s.Role == groupfile.Both && s.ID() != g.Wanted.Source.ID() {
+		next.Source = s.ID() // another queue pair of the upper box
 	}
 	p.next = next
 }
@@ -278,29 +278,29 @@ func (p *preparation) onto(g *group) {
 // cut off do not wait for it.
 func (p *preparation) findMoves(g *group, file *groupfile.File) error {
 	if p.places == nil {
-		p.places = map[groupfile.ID]place{}
+		p.places = map[groupfile.ID]groups.Place{}
 	}
 	var joining []groupfile.ID
 	running := false
 	for i := range file.Receivers {
 		id := file.Receivers[i].ID()
-		to := linkOf(p.links, id)
+		to := groups.LinkOf(p.links, id)
 		at, came := p.places[id]
 		if !came {
-			from := linkOf(g.links, id)
-			if g.wanted.Receiver(id) < 0 || from == nil && to == nil || from != nil && to != nil && from.Box == to.Box {
+			from := groups.LinkOf(g.Links, id)
+			if g.Wanted.Receiver(id) < 0 || from == nil && to == nil || from != nil && to != nil && from.Box == to.Box {
 				continue
 			}
-			at = g.placeOf(id)
-			if !at.known && !at.out && (from == nil || from.problem == "") {
+			at = g.PlaceOf(id)
+			if !at.Known && !at.Out && (from == nil || from.Problem == "") {
 				joining = append(joining, id)
 			}
 			p.places[id] = at
 			p.moved = true
 		}
-		running = running || at.known
-		p.moved = p.moved || at.known
-		if to == nil && at != g.origin() {
+		running = running || at.Known
+		p.moved = p.moved || at.Known
+		if to == nil && at != g.Origin() {
 			p.here[id] = at
 		}
 	}
@@ -312,9 +312,9 @@ func (p *preparation) findMoves(g *group, file *groupfile.File) error {
 }
 
 // prepareLink finds out who joins, comes and leaves behind a link.
-func (c *Controller) prepareLink(g *group, p *preparation, l *link, now time.Time) error {
-	was := linkTo(g.links, l.Box)
-	l.Later = slices.DeleteFunc(slices.Clone(l.Later), func(m later) bool { return !slices.Contains(l.Members, m.ID) })
+func (c *Controller) prepareLink(g *group, p *preparation, l *groups.Link, now time.Time) error {
+	was := groups.LinkTo(g.Links, l.Box)
+	l.Later = slices.DeleteFunc(slices.Clone(l.Later), func(m groups.Later) bool { return !slices.Contains(l.Members, m.ID) })
 	joins, err := p.come(g, l, was)
 	if err != nil {
 		return err
@@ -332,7 +332,7 @@ func (c *Controller) prepareLink(g *group, p *preparation, l *link, now time.Tim
 		}
 	}
 	if joins || was == nil || p.remembers {
-		first.Version = max(p.next.epoch, nextVersion(l.Version, now))
+		first.Version = max(p.next.epoch, groups.NextVersion(l.Version, now))
 		p.joining = append(p.joining, &first)
 	}
 	return nil
@@ -340,10 +340,10 @@ func (c *Controller) prepareLink(g *group, p *preparation, l *link, now time.Tim
 
 // come finds out which members join behind a link, or come there from another box. was is the link
 // as it is now, or nil. Nobody can join or come behind a link that takes no part any more.
-func (p *preparation) come(g *group, l, was *link) (joins bool, err error) {
-	begins := g.origin() // the place of the link's first packet
+func (p *preparation) come(g *group, l, was *groups.Link) (joins bool, err error) {
+	begins := g.Origin() // the place of the link's first packet
 	if was != nil {
-		begins = g.linkPlace(was)
+		begins = g.LinkPlace(was)
 	}
 	running := 0
 	for _, id := range l.Members {
@@ -352,24 +352,24 @@ func (p *preparation) come(g *group, l, was *link) (joins bool, err error) {
 		}
 		joins = true
 		at, runs := p.places[id]
-		if at.known {
+		if at.Known {
 			running++
-			if was != nil || !g.shareLink(l.Members) {
+			if was != nil || !g.ShareLink(l.Members) {
 				p.sharing = append(p.sharing, id)
 			}
 		}
 		if was != nil && !runs || runs && (was != nil || at != begins) {
-			m := l.laterAt(id, at, begins)
-			m.Out = runs && !at.known
+			m := l.LaterAt(id, at, begins)
+			m.Out = runs && !at.Known
 			l.Later = append(l.Later, m)
 		}
 	}
 	switch {
 	case was == nil || !joins:
-	case begins.out:
+	case begins.Out:
 		return false, api.Errorf(api.BadRequest, "box %s takes no part in the group any more (%s), so nobody can join behind it; update the group "+
-			"without the members behind that box, and then with them", l.Box, g.linkEnded(was).Standing)
-	case running > 0 && !begins.known:
+			"without the members behind that box, and then with them", l.Box, g.LinkEnded(was).Standing)
+	case running > 0 && !begins.Known:
 		return false, api.Errorf(api.BadRequest, "the routes have changed, and box %s, behind which members are now, takes part only from the "+
 			"source's next message on; rocastd tries again", l.Box)
 	case running > 0:
@@ -378,31 +378,13 @@ func (p *preparation) come(g *group, l, was *link) (joins bool, err error) {
 	return joins, nil
 }
 
-// shareLink reports whether members have one way out of this box: then they have acknowledged the
-// same packets, as far as this box knows.
-func (g *version) shareLink(members []groupfile.ID) bool {
-	first := linkOf(g.links, members[0])
-	for _, id := range members[1:] {
-		if first == nil || linkOf(g.links, id) != first {
-			return false
-		}
-	}
-	return true
-}
-
 // relink takes another queue pair for a link, and forgets that of the other box.
-func (p *preparation) relink(g *group, l *link) {
-	was := l.member(g.wanted)
-	l.Local = newEnd(addrOf(l.Local.IP), roce.PSN(l.Local.PSN))
-	is := l.member(g.wanted)
+func (p *preparation) relink(g *group, l *groups.Link) {
+	was := l.Member(g.Wanted)
+	l.Local = newEnd(groups.AddrOf(l.Local.IP), roce.PSN(l.Local.PSN))
+	is := l.Member(g.Wanted)
 	p.renamed[was.ID()] = is.ID()
 	l.Remote, l.Weight = api.LinkEnd{IP: l.Remote.IP}, len(l.Members)
-}
-
-// linkEnded returns the record of a link that no longer takes part, or nil.
-func (g *version) linkEnded(l *link) *chronicle.Record {
-	m := l.member(g.wanted)
-	return g.ended(&m)
 }
 
 // withMembers returns a file with the receivers of both.
@@ -419,19 +401,19 @@ func withMembers(f, more *groupfile.File) *groupfile.File {
 
 // takeBack undoes the first part of a change: the receivers that joined leave again.
 func (c *Controller) takeBack(g *group, p *preparation) {
-	var fresh []*link
+	var fresh []*groups.Link
 	c.mu.Lock()
 	c.changed(g)
 	for _, l := range p.joining {
-		if was := linkTo(g.links, l.Box); was != nil {
-			was.Version = nextVersion(l.Version, time.Now())
-			was.asked = time.Time{} // the next renewal tells the box, and it is due
+		if was := groups.LinkTo(g.Links, l.Box); was != nil {
+			was.Version = groups.NextVersion(l.Version, time.Now())
+			was.Asked = time.Time{} // the next renewal tells the box, and it is due
 		} else {
 			fresh = append(fresh, l)
 		}
 	}
 	c.mu.Unlock()
-	c.withdraw(g.name, fresh)
+	c.withdraw(g.Name, fresh)
 	c.renewLinks(context.Background(), g)
 }
 
@@ -440,24 +422,24 @@ func (c *Controller) leave(ctx context.Context, g *group, p *preparation) {
 	c.mu.Lock()
 	c.changed(g)
 	for _, box := range p.leaving {
-		if l := linkTo(g.links, box); l != nil {
-			l.Version = nextVersion(l.Version, time.Now())
-			l.asked = time.Time{}
+		if l := groups.LinkTo(g.Links, box); l != nil {
+			l.Version = groups.NextVersion(l.Version, time.Now())
+			l.Asked = time.Time{}
 		}
 	}
 	c.mu.Unlock()
-	c.withdraw(g.name, p.gone)
+	c.withdraw(g.Name, p.gone)
 	c.renewLinks(ctx, g)
 }
 
 // saveTree stores the links of a group. The caller has locked c.mu.
 func (c *Controller) saveTree(g *group) error {
-	if !g.kept {
+	if !g.Kept {
 		return nil
 	}
 	text, err := g.treeText()
 	if err != nil {
 		return err
 	}
-	return c.Store.PutTree(g.name, text)
+	return c.Store.PutTree(g.Name, text)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/dataplane"
 )
@@ -57,11 +58,11 @@ func (c *Controller) forgetPorts(names []string) error {
 func (c *Controller) needs(names []string) error {
 	ports := *c.seenPorts.Load()
 	for _, g := range c.allSeen() {
-		for l := range g.plan.Members() {
+		for l := range g.Plan.Members() {
 			for _, port := range names {
 				if p, is := ports[port]; is && isBehind(g, l, &p) {
 					return api.Errorf(api.BadFile, "ports: %s cannot be removed while %s of group %s is behind it; keep %s in the config, "+
-						"or remove the group first", port, g.nameOf(l.Member), g.name, port)
+						"or remove the group first", port, g.NameOf(l.Member), g.Name, port)
 				}
 			}
 		}
@@ -72,18 +73,18 @@ func (c *Controller) needs(names []string) error {
 // isBehind reports whether a member is behind a port: by the plan, or by what is published, which
 // has the port under its number when the interface has another index and nothing newer could be
 // published.
-func isBehind(g *version, l *plan.Leg, p *dataplane.PortInfo) bool {
+func isBehind(g *groups.Version, l *plan.Leg, p *dataplane.PortInfo) bool {
 	if l.Hop.Known() && p.IfIndex != 0 && l.Hop.Port == p.IfIndex {
 		return true
 	}
-	if g.published == nil {
+	if g.Published == nil {
 		return false
 	}
 	if l.Member.Role == groupfile.Source {
-		return g.published.Source.Port == p.ID
+		return g.Published.Source.Port == p.ID
 	}
-	i := g.published.FindPath(l.Member.IP, l.Member.RemoteQPN)
-	return i >= 0 && g.published.Paths[i].Port == p.ID
+	i := g.Published.FindPath(l.Member.IP, l.Member.RemoteQPN)
+	return i >= 0 && g.Published.Paths[i].Port == p.ID
 }
 
 // ConfigEvent records that the config was reloaded, or why it was not.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/events"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/mft"
 )
@@ -42,7 +43,7 @@ type book struct {
 		events []api.Event
 	}
 
-	seenGroups atomic.Pointer[map[string]*atomic.Pointer[version]] // by name
+	seenGroups atomic.Pointer[map[string]*atomic.Pointer[groups.Version]] // by name
 	seenPorts  atomic.Pointer[ports.Set]
 	seenStrays atomic.Pointer[[]seenStray]
 }
@@ -50,7 +51,7 @@ type book struct {
 func newBook(now func() time.Time, set ports.Set) *book {
 	b := &book{groups: map[string]*group{}, events: events.New(now)}
 	b.changes.of = map[*group]struct{}{}
-	b.seenGroups.Store(&map[string]*atomic.Pointer[version]{})
+	b.seenGroups.Store(&map[string]*atomic.Pointer[groups.Version]{})
 	b.seenStrays.Store(new([]seenStray))
 	b.setPorts(set)
 	return b
@@ -65,12 +66,12 @@ func (b *book) tell(e api.Event) { b.changes.events = append(b.changes.events, e
 
 // enlist makes a group one of this box's, and delist ends that.
 func (b *book) enlist(g *group) {
-	b.groups[g.name], b.changes.list = g, true
+	b.groups[g.Name], b.changes.list = g, true
 	b.changed(g)
 }
 
 func (b *book) delist(g *group) {
-	delete(b.groups, g.name)
+	delete(b.groups, g.Name)
 	b.changes.list = true
 }
 
@@ -88,7 +89,7 @@ func (b *book) show() {
 	}
 	clear(b.changes.of)
 	if b.changes.list {
-		list := make(map[string]*atomic.Pointer[version], len(b.groups))
+		list := make(map[string]*atomic.Pointer[groups.Version], len(b.groups))
 		for name, g := range b.groups {
 			list[name] = g.shown
 		}
@@ -102,7 +103,7 @@ func (b *book) show() {
 }
 
 // seen returns the version of a group that readers see, or nil.
-func (b *book) seen(name string) *version {
+func (b *book) seen(name string) *groups.Version {
 	if g := (*b.seenGroups.Load())[name]; g != nil {
 		return g.Load()
 	}
@@ -114,10 +115,10 @@ func (b *book) carried(name string) (mft.GroupID, error) {
 	switch v := b.seen(name); {
 	case v == nil:
 		return 0, noGroup(name)
-	case v.published == nil:
+	case v.Published == nil:
 		return 0, api.Errorf(api.Unavailable, "this box does not carry group %s; rocast group show %s says why", name, name)
 	default:
-		return v.id, nil
+		return v.ID, nil
 	}
 }
 
@@ -125,7 +126,7 @@ func (b *book) carried(name string) (mft.GroupID, error) {
 func (b *book) seenNames() []string { return slices.Sorted(maps.Keys(*b.seenGroups.Load())) }
 
 // allSeen returns the versions of all groups that readers see, in the order of their names.
-func (b *book) allSeen() (list []*version) {
+func (b *book) allSeen() (list []*groups.Version) {
 	groups := *b.seenGroups.Load()
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		list = append(list, groups[name].Load())
@@ -134,4 +135,4 @@ func (b *book) allSeen() (list []*version) {
 }
 
 // show lets readers see the group as it is now. The caller holds Controller.mu.
-func (g *group) show() { g.shown.Store(g.share()) }
+func (g *group) show() { g.shown.Store(g.Share()) }

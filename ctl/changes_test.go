@@ -18,6 +18,7 @@ import (
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/mft"
@@ -26,11 +27,11 @@ import (
 // showsAll lets a test fail where a change ends and readers do not see what it has changed, and
 // where it has changed what readers have.
 func showsAll(t *testing.T, c *Controller) {
-	seen := map[*version]string{}
+	seen := map[*groups.Version]string{}
 	c.mu.show = func() {
 		for v, was := range seen {
 			if is := inside(v); is != was {
-				t.Errorf("what readers have of group %s was\n%s\nand is\n%s", v.name, was, is)
+				t.Errorf("what readers have of group %s was\n%s\nand is\n%s", v.Name, was, is)
 			}
 		}
 		clear(seen)
@@ -44,8 +45,8 @@ func showsAll(t *testing.T, c *Controller) {
 				t.Errorf("readers do not see group %s", name)
 				continue
 			}
-			if !reflect.DeepEqual(*v, g.version) {
-				t.Errorf("group %s has changed, and readers do not see it: %s", name, cmp.Diff(*v, g.version, cmp.Exporter(func(reflect.Type) bool { return true })))
+			if !reflect.DeepEqual(*v, g.Version) {
+				t.Errorf("group %s has changed, and readers do not see it: %s", name, cmp.Diff(*v, g.Version, cmp.Exporter(func(reflect.Type) bool { return true })))
 			}
 			seen[v] = inside(v)
 		}
@@ -53,16 +54,16 @@ func showsAll(t *testing.T, c *Controller) {
 }
 
 // inside is what a version has behind pointers and in maps, and groups change.
-func inside(v *version) string {
+func inside(v *groups.Version) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%+v", v.found)
-	for _, l := range v.links {
+	fmt.Fprintf(&b, "%+v", v.Found)
+	for _, l := range v.Links {
 		fmt.Fprintf(&b, "%+v", *l)
 	}
-	if v.branch != nil {
-		fmt.Fprintf(&b, "%+v", *v.branch)
+	if v.Branch != nil {
+		fmt.Fprintf(&b, "%+v", *v.Branch)
 	}
-	text, err := v.past.Text()
+	text, err := v.Past.Text()
 	fmt.Fprintf(&b, "%s %v", text, err)
 	return b.String()
 }
@@ -99,7 +100,7 @@ func TestNoReaderWaitsForTheDisk(t *testing.T) {
 			_, _ = w.Confirm("g1", []byte(`{"ip": "10.77.0.2", "qpn": 18, "state": "rts"}`))
 		},
 		"a source switch": func(w *world) {
-			w.sw.Wait(w.groups["g1"].id, turnOfB)
+			w.sw.Wait(w.groups["g1"].ID, turnOfB)
 			w.news(feedback.NoteWaits, "10.77.0.2", 1, 2000)
 		},
 		"a receiver that is out": func(w *world) { w.news(feedback.NoteEvicted, third, 1, 1000) },
@@ -265,8 +266,8 @@ func TestASwitchDuringAChangeStays(t *testing.T) {
 		f.create(both.Replace(groupFile("10.1.0.2", "10.2.0.1")))
 		b1, second := f.box("b1"), mft.QP{IP: addr("10.1.0.2"), RemoteQPN: 1}
 		f.cuts(func(_, to, method string) (bool, bool) {
-			if to == "b2" && method == "PUT" && b1.groups["g1"].source.IP != second.IP {
-				b1.sw.Wait(b1.groups["g1"].id, mft.Turn{Source: second})
+			if to == "b2" && method == "PUT" && b1.groups["g1"].Source.IP != second.IP {
+				b1.sw.Wait(b1.groups["g1"].ID, mft.Turn{Source: second})
 				b1.newsOf("g1", feedback.NoteWaits, "10.1.0.2", 1, 300)
 				b1.newsOf("g1", feedback.NoteSource, "10.1.0.2", 1, 300)
 			}
@@ -278,18 +279,18 @@ func TestASwitchDuringAChangeStays(t *testing.T) {
 		}
 		_, err := b1.Update(t.Context(), "g1", []byte(both.Replace(groupFile(after...))))
 		g := b1.groups["g1"]
-		if g.source != groupfile.ID(second) || !g.past.Switched {
-			t.Errorf("the source is %+v, switched %v", g.source, g.past.Switched)
+		if g.Source != groupfile.ID(second) || !g.Past.Switched {
+			t.Errorf("the source is %+v, switched %v", g.Source, g.Past.Switched)
 		}
 		if stays != (err == nil) || !stays && !strings.Contains(err.Error(), "10.1.0.2, which is the source now") {
 			t.Errorf("stays %v: %v", stays, err)
 		}
-		b1.sw.Part(g.id, "10.1.0.2", feedback.PartGone) // as of each member while it sends
+		b1.sw.Part(g.ID, "10.1.0.2", feedback.PartGone) // as of each member while it sends
 		b1.lookAtProgress("g1", time.Now())
 		b1.mu.Lock()
 		b1.lookAround(g)
 		b1.mu.Unlock()
-		if s := g.past.Standing(groupfile.ID(second)); s.IsOut() {
+		if s := g.Past.Standing(groupfile.ID(second)); s.IsOut() {
 			t.Errorf("the source is %v", s)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -42,23 +43,23 @@ func (c *Controller) confirm(name string, ready *api.Confirmation) (*group, erro
 			return nil, api.Errorf(api.BadRequest, "group %s is carried by box %s; confirm there", name, s.Root)
 		}
 		return nil, noGroup(name)
-	case g.wanted == nil:
-		return nil, api.Errorf(api.BadRequest, "group %s does not run (%s)", name, g.problem)
+	case g.Wanted == nil:
+		return nil, api.Errorf(api.BadRequest, "group %s does not run (%s)", name, g.Problem)
 	}
-	m, err := receiverToConfirm(&g.version, *ready)
+	m, err := receiverToConfirm(&g.Version, *ready)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkQP(g.wanted, m, *ready); err != nil {
+	if err := checkQP(g.Wanted, m, *ready); err != nil {
 		return nil, err
 	}
-	before := g.past.Share()
-	if !g.past.Confirm(m.ID()) {
+	before := g.Past.Share()
+	if !g.Past.Confirm(m.ID()) {
 		return g, nil
 	}
 	// Who sees the confirmation sends: after a crash it must be there.
 	if err := c.saveChronicle(g); err != nil {
-		g.past = before
+		g.Past = before
 		return nil, fmt.Errorf("the confirmation of QP %d of %v cannot be stored, so it does not count (%w); repair the cause and confirm again", m.QPN, m.IP, err)
 	}
 	c.confirmed(g, m, fmt.Sprintf("its QP %d is in state %s", m.QPN, strings.ToUpper(ready.State)))
@@ -67,28 +68,28 @@ func (c *Controller) confirm(name string, ready *api.Confirmation) (*group, erro
 
 // confirmedAbove records the confirmations of receivers that came at a box above.
 func (c *Controller) confirmedAbove(g *group, ids []api.MemberID) {
-	if g.wanted == nil { // what was stored of it cannot be read
+	if g.Wanted == nil { // what was stored of it cannot be read
 		return
 	}
-	before := g.past.Share()
+	before := g.Past.Share()
 	var news []*groupfile.Member
 	for _, named := range ids {
-		i := g.wanted.Receiver(groupfile.ID{IP: addrOf(named.IP), RemoteQPN: roce.QPN(named.RemoteQPN)})
-		if i < 0 || !g.past.Confirm(g.wanted.Receivers[i].ID()) {
+		i := g.Wanted.Receiver(groupfile.ID{IP: groups.AddrOf(named.IP), RemoteQPN: roce.QPN(named.RemoteQPN)})
+		if i < 0 || !g.Past.Confirm(g.Wanted.Receivers[i].ID()) {
 			continue
 		}
-		news = append(news, &g.wanted.Receivers[i])
+		news = append(news, &g.Wanted.Receivers[i])
 	}
 	if len(news) == 0 {
 		return
 	}
 	if err := c.saveChronicle(g); err != nil {
-		g.past = before
-		c.Log.Error("could not store that members have confirmed; the box above says so again", zap.String("group", g.name), zap.Error(err))
+		g.Past = before
+		c.Log.Error("could not store that members have confirmed; the box above says so again", zap.String("group", g.Name), zap.Error(err))
 		return
 	}
 	for _, m := range news {
-		c.confirmed(g, m, fmt.Sprintf("box %s says so", g.branch.Upper))
+		c.confirmed(g, m, fmt.Sprintf("box %s says so", g.Branch.Upper))
 	}
 }
 
@@ -96,23 +97,23 @@ func (c *Controller) confirmedAbove(g *group, ids []api.MemberID) {
 // with its next renewal, which is due at once.
 func (c *Controller) confirmed(g *group, m *groupfile.Member, cause string) {
 	c.changed(g)
-	if l := linkOf(g.links, m.ID()); l != nil {
-		l.asked = time.Time{}
+	if l := groups.LinkOf(g.Links, m.ID()); l != nil {
+		l.Asked = time.Time{}
 	}
-	c.Log.Info("member confirmed", zap.String("group", g.name), zap.Stringer("member", m.IP))
+	c.Log.Info("member confirmed", zap.String("group", g.Name), zap.Stringer("member", m.IP))
 	c.memberEvent(api.MemberConfirmed, g, m.ID(), "%s", cause)
 }
 
 // receiverToConfirm finds the receiver that a confirmation is about.
-func receiverToConfirm(g *version, ready api.Confirmation) (*groupfile.Member, error) {
+func receiverToConfirm(g *groups.Version, ready api.Confirmation) (*groupfile.Member, error) {
 	ip, err := netip.ParseAddr(ready.IP)
 	if err != nil {
 		return nil, api.Errorf(api.BadRequest, "ip is %q; write the address of the member, such as 10.77.0.2", ready.IP)
 	}
-	list := g.wanted.Receivers
+	list := g.Wanted.Receivers
 	i := slices.IndexFunc(list, func(m groupfile.Member) bool { return m.IP == ip && m.QPN == roce.QPN(ready.QPN) })
 	if i < 0 {
-		return nil, api.Errorf(api.NotFound, "QP %d of %v is no receiver of group %s; rocast group show %s lists them", ready.QPN, ip, g.name, g.name)
+		return nil, api.Errorf(api.NotFound, "QP %d of %v is no receiver of group %s; rocast group show %s lists them", ready.QPN, ip, g.Name, g.Name)
 	}
 	return &list[i], nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/store"
 	"github.com/rocast/rocast/feedback"
@@ -78,10 +79,10 @@ func openWorldOn(t *testing.T, dir string, sw *ctltest.Switch, addresses *ctltes
 }
 
 // put adds a group that the data path does not have, and drop removes it.
-func (w *world) put(v version) *group {
+func (w *world) put(v groups.Version) *group {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	g := &group{version: v, shown: new(atomic.Pointer[version])}
+	g := &group{Version: v, shown: new(atomic.Pointer[groups.Version])}
 	w.enlist(g)
 	return g
 }
@@ -151,7 +152,7 @@ func TestCreatePublishesOwnsAndKeeps(t *testing.T) {
 	if g.State != api.Ready || g.Members[0].Port != "eth1" || g.Members[2].Port != "eth3" || g.Members[2].MAC != "02:00:00:00:00:03" {
 		t.Errorf("%+v", g)
 	}
-	published := w.sw.Table().Group(w.groups["g1"].id)
+	published := w.sw.Table().Group(w.groups["g1"].ID)
 	if published.Source.Port != 0 || published.Paths[1].Port != 2 || published.Paths[1].Src != published.IP || published.Restored {
 		t.Errorf("published %+v", published)
 	}
@@ -358,7 +359,7 @@ func TestEveryPolicyKeyIsPublishedAndShown(t *testing.T) {
 	if *g.Policy != want {
 		t.Errorf("\nshown %+v\nwant  %+v", *g.Policy, want)
 	}
-	if published := w.groups["g1"].published.Policy; !published.NeedsTimer() || *policy(published) != want {
+	if published := w.groups["g1"].Published.Policy; !published.NeedsTimer() || *policy(published) != want {
 		t.Errorf("published %+v", published)
 	}
 }
@@ -408,7 +409,7 @@ func TestAddressingDecidesWhatIsOwnedAndWhatCopiesComeFrom(t *testing.T) {
 			if got := w.addresses.String(); got != c.owned {
 				t.Errorf("owns %q, want %q", got, c.owned)
 			}
-			g := w.groups["g1"].published
+			g := w.groups["g1"].Published
 			if g.Source.Src.String() != c.ip || g.Paths[0].Src.String() != c.copiesFrom {
 				t.Errorf("answers come from %v and copies from %v, want %s and %s", g.Source.Src, g.Paths[0].Src, c.ip, c.copiesFrom)
 			}
@@ -427,7 +428,7 @@ members:
   - {ip: 10.77.0.1, qpn: 17, psn: 5, sendPSN: 1000, role: both}
   - {ip: 10.77.0.2, qpn: 18, psn: 6, sendPSN: 2000, role: both}
 `)
-	g := w.groups["g1"].published
+	g := w.groups["g1"].Published
 	if g.Source.Path != 0 || g.Source.FirstPSN != 1000 || g.Source.Dst.String() != "10.77.0.1" {
 		t.Errorf("source %+v", g.Source)
 	}

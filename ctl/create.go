@@ -8,6 +8,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
@@ -60,8 +61,8 @@ func (c *Controller) setUp(ctx context.Context, file *groupfile.File, text []byt
 		return nil, apiError(err)
 	}
 	v := g.shown.Load()
-	c.Log.Info("group created", zap.String("group", v.name), zap.Int("members", len(file.Members())),
-		zap.Int("neighbours", len(v.links)), zap.Int("waiting", v.waiting()))
+	c.Log.Info("group created", zap.String("group", v.Name), zap.Int("members", len(file.Members())),
+		zap.Int("neighbours", len(v.Links)), zap.Int("waiting", v.Waiting()))
 	return g, nil
 }
 
@@ -129,7 +130,7 @@ func (c *Controller) Remove(name string) error {
 // box knows such a group.
 func (c *Controller) isHelpers(name string) bool {
 	v := c.seen(name)
-	return v != nil && !v.kept
+	return v != nil && !v.Kept
 }
 
 func (c *Controller) remove(name string) error {
@@ -143,8 +144,8 @@ func (c *Controller) remove(name string) error {
 	switch {
 	case g == nil:
 		err = noGroup(name)
-	case g.branch != nil:
-		err = belongsTo(&g.version)
+	case g.Branch != nil:
+		err = belongsTo(&g.Version)
 	default:
 		err = c.forget(g)
 	}
@@ -152,12 +153,12 @@ func (c *Controller) remove(name string) error {
 	if err != nil {
 		return err
 	}
-	c.withdraw(name, g.links)
+	c.withdraw(name, g.Links)
 	return nil
 }
 
 // belongsTo refuses a change on this box of a group that was created on another one.
-func belongsTo(g *version) error {
+func belongsTo(g *groups.Version) error {
 	return api.Errorf(api.BadRequest, "group %s was created on box %s, which asks this box for a part of it; change or remove it there",
-		g.name, g.branch.Root)
+		g.Name, g.Branch.Root)
 }

@@ -16,8 +16,7 @@
 //
 //	switch.go        the interfaces to the data path, the next hops and the addresses
 //	controller.go    what a Controller has; run.go, its start, run and end
-//	version.go       what readers see of a group; changes.go, the book of the groups: one change at a
-//	                 time, and what it shows readers
+//	changes.go       the book of the groups: one change at a time, and what it shows readers
 //	group.go         one desired group; index.go finds groups by their members
 //	publish.go       plan, publish, own and track a group; keep.go stores what a restart needs
 //	refuse.go        the checks of a new group or member; errors.go
@@ -31,11 +30,11 @@
 //	                 tags a port takes out; status.go, the box; stats.go; events.go
 //	serving.go       what the services at group IPs (ctl/services) know of control
 //	hosting.go       what groups that hosts make (ctl/hosts) know of control
-//	boxes.go         other boxes, and who changes a group at present; link.go, a group's links
+//	boxes.go         other boxes, and who changes a group at present; link.go, what is stored of links
 //	assign.go        which members are behind which neighbour; register.go, the requests to them
 //	branch.go        what upper boxes ask of this one; change.go changes the whole subtree
 //	lease.go         renews and ends branches; tell.go, what a neighbour must hear at once
-//	move.go          members whose routes have changed; place.go, the PSNs that they expect
+//	move.go          members whose routes have changed
 //	tree_view.go     the tree of a group over all boxes
 //	shared.go        groups that all boxes share, in etcd; standby.go, those that go with an address
 //
@@ -43,12 +42,13 @@
 // it are receivers, and an upper box is the source: a member that is behind a neighbour is replaced
 // in the group's file by the link to the neighbour, and nothing below plan knows of trees.
 //
-// Each of the packages below can be read alone: plan, tree, neighbour, chronicle, ports, groupfile
-// (the files users write), nexthop (how hosts are reached), address (the groups' IPs on the box),
-// store (the state directory), api (the messages on the socket), server (the socket), metrics,
-// config, desired (groups that several boxes share), hosts (groups that programs on hosts make),
-// services (groups for programs that know nothing of groups), perftest and cm (two such services),
-// groupip (what both share).
+// Each of the packages below can be read alone: groups (what control has of a group: versions,
+// links and places, without the requests that change them), plan, tree, neighbour, chronicle,
+// ports, groupfile (the files users write), nexthop (how hosts are reached), address (the groups'
+// IPs on the box), store (the state directory), api (the messages on the socket), server (the
+// socket), metrics, config, desired (groups that several boxes share), hosts (groups that programs
+// on hosts make), services (groups for programs that know nothing of groups), perftest and cm (two
+// such services), groupip (what both share).
 //
 // # Events and goodput
 //
@@ -66,5 +66,5 @@
 //
 // The package never touches a frame, and never writes an R_Key to a log.
 //
-// Read first: group.go, then publish.go and create.go.
+// Read first: groups/version.go and group.go, then publish.go and create.go.
 package ctl

@@ -35,7 +35,7 @@ func (c *Controller) packetEvent(kind api.EventKind, g *group, id groupfile.ID, 
 }
 
 func memberEvent(kind api.EventKind, g *group, id groupfile.ID, cause string) api.Event {
-	return api.Event{Kind: kind, Group: g.name, Member: id.IP.String(), RemoteQPN: uint32(id.RemoteQPN), Cause: cause}
+	return api.Event{Kind: kind, Group: g.Name, Member: id.IP.String(), RemoteQPN: uint32(id.RemoteQPN), Cause: cause}
 }
 
 // number is a PSN as the API has it.
@@ -44,10 +44,10 @@ func number(psn roce.PSN) *uint32 { return new(uint32(psn)) }
 // updateEvents records that a group is about to get the members of the file next. Those that are
 // new join later.
 func (c *Controller) updateEvents(g *group, next *groupfile.File) {
-	c.tell(api.Event{Kind: api.GroupUpdated, Group: g.name, Cause: fmt.Sprintf("it has %d members, and had %d",
-		len(next.Members()), len(g.wanted.Members()))})
-	for i := range g.wanted.Receivers {
-		if id := g.wanted.Receivers[i].ID(); next.Receiver(id) < 0 {
+	c.tell(api.Event{Kind: api.GroupUpdated, Group: g.Name, Cause: fmt.Sprintf("it has %d members, and had %d",
+		len(next.Members()), len(g.Wanted.Members()))})
+	for i := range g.Wanted.Receivers {
+		if id := g.Wanted.Receivers[i].ID(); next.Receiver(id) < 0 {
 			c.memberEvent(api.MemberLeft, g, id, "the group was updated without it")
 		}
 	}
@@ -60,7 +60,7 @@ func (c *Controller) addressTaken(ip netip.Addr, claim address.Claim) {
 	found := false
 	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
 		g := c.groups[name]
-		if g.file == nil || g.file.IP != ip || slices.Contains(g.plan.Boxes(), claim.MAC) {
+		if g.File == nil || g.File.IP != ip || slices.Contains(g.Plan.Boxes(), claim.MAC) {
 			continue
 		}
 		found = true

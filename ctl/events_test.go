@@ -59,7 +59,7 @@ func TestAGroupsLifeIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.expectEvents(t, "group-updated g1: it has 3 members, and had 2")
-	w.note(dataplane.Note{Group: w.groups["g1"].id, Receiver: netip.MustParseAddr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteJoined, PSN: 1009})
+	w.note(dataplane.Note{Group: w.groups["g1"].ID, Receiver: netip.MustParseAddr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteJoined, PSN: 1009})
 	w.expectEvents(t, "member-joined g1 10.77.0.3: it takes part since the source's packet 1009 (PSN 1009)")
 	if err := w.Remove("g1"); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestWhatHappensToMembersIsTold(t *testing.T) {
 	w.create(t, strings.Replace(strings.Replace(g1, "mtu:", "silent-after: 200ms\nmtu:", 1),
 		"{ip: 10.77.0.3", "{role: both, sendPSN: 7, ip: 10.77.0.3", 1))
 	w.happened()
-	id := w.groups["g1"].id
+	id := w.groups["g1"].ID
 	tell := func(ip string, what feedback.Note, syndrome roce.Syndrome) {
 		w.note(dataplane.Note{Group: id, Receiver: netip.MustParseAddr(ip), RemoteQPN: 1, What: what, PSN: 1007, Syndrome: syndrome})
 	}
@@ -126,13 +126,13 @@ func TestTheOtherBoxesOfAGroupMayHaveItsIP(t *testing.T) {
 	_, b1 := newFork(t)
 	b1.happened()
 	g := b1.groups["g1"]
-	boxes := g.plan.Boxes()
+	boxes := g.Plan.Boxes()
 	if len(boxes) == 0 {
 		t.Fatal("there is no other box")
 	}
-	b1.addressTaken(g.file.IP, address.Claim{MAC: boxes[0], Interface: "eth1"})
+	b1.addressTaken(g.File.IP, address.Claim{MAC: boxes[0], Interface: "eth1"})
 	b1.expectEvents(t)
-	b1.addressTaken(g.file.IP, address.Claim{MAC: [6]byte{2, 9}, Interface: "eth1"})
+	b1.addressTaken(g.File.IP, address.Claim{MAC: [6]byte{2, 9}, Interface: "eth1"})
 	b1.expectEvents(t, "address-taken g1: another host uses its IP: 02:09:00:00:00:00 answers for it on eth1; give that host another address")
 }
 

@@ -56,8 +56,8 @@ type box struct {
 // the same, at any time.
 func (b *box) due(name string) {
 	b.edit(name, func(g *group) {
-		for _, l := range g.links {
-			l.asked = time.Time{}
+		for _, l := range g.Links {
+			l.Asked = time.Time{}
 		}
 	})
 }
@@ -288,13 +288,13 @@ func (f *fabric) check(want string) {
 		if g == nil {
 			continue
 		}
-		for _, l := range g.links {
+		for _, l := range g.Links {
 			below := f.box(l.Box).groups["g1"]
-			if below == nil || below.branch == nil {
+			if below == nil || below.Branch == nil {
 				f.t.Fatalf("%s has a link to %s, which has no branch", b.name, l.Box)
 			}
-			if below.branch.Link != l.Local || below.branch.Own != l.Remote || below.branch.Version != l.Version || below.branch.Epoch > g.epoch {
-				f.t.Errorf("%s: link %+v\n%s: branch %+v", b.name, l, l.Box, below.branch)
+			if below.Branch.Link != l.Local || below.Branch.Own != l.Remote || below.Branch.Version != l.Version || below.Branch.Epoch > g.epoch {
+				f.t.Errorf("%s: link %+v\n%s: branch %+v", b.name, l, l.Box, below.Branch)
 			}
 			// What the upper box sends is what the lower box expects, and the reverse.
 			up, down := b.published("g1"), f.box(l.Box).published("g1")

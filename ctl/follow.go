@@ -73,7 +73,7 @@ func (c *Controller) reachedThrough(ifIndexes []int) (addrs []netip.Addr) {
 		return nil
 	}
 	for _, g := range c.groups {
-		for l := range g.plan.Members() {
+		for l := range g.Plan.Members() {
 			if slices.ContainsFunc(ifIndexes, func(i int) bool { return l.Hop.Port == i || l.Hop.Uplinks.Has(i) }) {
 				addrs = append(addrs, l.Member.IP)
 			}
@@ -102,7 +102,7 @@ func (c *Controller) hopsChanged(addrs []netip.Addr) {
 
 func (c *Controller) replanFor(addrs []netip.Addr) {
 	for g := range c.index.reachedBy(addrs) {
-		if g.published != nil {
+		if g.Published != nil {
 			c.replan(g)
 		} else {
 			c.retry(g)
@@ -114,10 +114,10 @@ func (c *Controller) replan(g *group) {
 	if c.hasMoved(g) {
 		c.moved[g] = struct{}{}
 	}
-	was := g.plan
-	if err := c.replace(g, c.plan(g.file)); err != nil {
+	was := g.Plan
+	if err := c.replace(g, c.plan(g.File)); err != nil {
 		c.Log.Error("could not publish new next hops; the group keeps its old ones",
-			zap.String("group", g.name), zap.Error(err))
+			zap.String("group", g.Name), zap.Error(err))
 		return
 	}
 	c.logLegs(g, &was)
@@ -130,8 +130,8 @@ func (c *Controller) logLegs(g *group, was *plan.Plan) {
 	for l := range was.Members() {
 		before[l.Member] = l
 	}
-	for l := range g.plan.Members() {
-		member := []zap.Field{zap.String("group", g.name), zap.Stringer("member", l.Dst)}
+	for l := range g.Plan.Members() {
+		member := []zap.Field{zap.String("group", g.Name), zap.Stringer("member", l.Dst)}
 		switch b := before[l.Member]; {
 		case !l.Lost() && (b.Leg != l.Leg || b.Lost()):
 			c.Log.Info("member reachable", append(member, zap.String("port", l.Hop.PortName))...)

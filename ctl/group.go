@@ -5,13 +5,14 @@ import (
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/regions"
 )
 
 // group is a desired group with its runtime state.
 type group struct {
-	version // as it is now; readers have the one that was shown last
-	shown   *atomic.Pointer[version]
+	groups.Version // as it is now; readers have the one that was shown last
+	shown          *atomic.Pointer[groups.Version]
 
 	epoch       uint64 // see api.Branch
 	claim       int64  // when this box claimed the group, if boxes share their groups; see api.Branch
@@ -29,12 +30,12 @@ type group struct {
 }
 
 func newGroup(file *groupfile.File, kept bool) *group {
-	g := &group{version: version{name: file.Name, wanted: file, file: file, kept: kept}, shown: new(atomic.Pointer[version]), pace: &pace{}}
+	g := &group{Version: groups.Version{Name: file.Name, Wanted: file, File: file, Kept: kept}, shown: new(atomic.Pointer[groups.Version]), pace: &pace{}}
 	if file.Source.Role == groupfile.Both {
-		g.source = file.Source.ID()
+		g.Source = file.Source.ID()
 	}
 	if file.Table {
-		g.table = new(regions.Table)
+		g.Table = new(regions.Table)
 	}
 	return g
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/gather"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/hosts"
 	"github.com/rocast/rocast/roce"
 )
@@ -59,10 +60,10 @@ func (h hosting) whole(described api.Group, err error) (hosts.Group, error) {
 		return g, err
 	}
 	there := h.c.seen(g.Name)
-	if there == nil || there.wanted == nil {
+	if there == nil || there.Wanted == nil {
 		return g, nil
 	}
-	g.Secret, g.Unconfirmed = there.wanted.HostsSecret, there.unconfirmed()
+	g.Secret, g.Unconfirmed = there.Wanted.HostsSecret, there.Unconfirmed()
 	if len(g.Links) == 0 {
 		return g, nil
 	}
@@ -75,8 +76,8 @@ func (h hosting) whole(described api.Group, err error) (hosts.Group, error) {
 			ends[m.IP] = m.Part
 		}
 	}
-	for _, m := range there.wanted.Members() {
-		l := linkOf(there.links, m.ID())
+	for _, m := range there.Wanted.Members() {
+		l := groups.LinkOf(there.Links, m.ID())
 		if l == nil || slices.ContainsFunc(all, func(known api.Member) bool { return known.IP == m.IP.String() }) {
 			continue
 		}
@@ -94,9 +95,9 @@ func (h hosting) Known() []hosts.Known {
 	all := h.c.allSeen()
 	known := make([]hosts.Known, 0, len(all))
 	for _, g := range all {
-		k := hosts.Known{Name: g.name, File: g.wanted, IsBranch: g.branch != nil}
-		if g.wanted != nil {
-			k.Unconfirmed = g.unconfirmed()
+		k := hosts.Known{Name: g.Name, File: g.Wanted, IsBranch: g.Branch != nil}
+		if g.Wanted != nil {
+			k.Unconfirmed = g.Unconfirmed()
 		}
 		known = append(known, k)
 	}

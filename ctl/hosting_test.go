@@ -101,8 +101,8 @@ func TestGroupsOfOperatorsComeFirst(t *testing.T) {
 	w.create(t, g1)
 	w.create(t, anotherGroup("g2", 101))
 	w.edit("a1", func(g *group) {
-		g.past.Confirm(g.wanted.Receivers[0].ID())
-		g.treeProblem = "a box is missing"
+		g.Past.Confirm(g.Wanted.Receivers[0].ID())
+		g.TreeProblem = "a box is missing"
 	})
 	if s := w.Status(); !s.Ready || s.Healthy || len(s.Problems) != 1 || s.Problems[0].Blocks || s.Problems[0].Name != "a1" {
 		t.Errorf("%+v", s)
@@ -148,14 +148,14 @@ func TestGroupsThatNobodyHasConfirmedAreNoProblem(t *testing.T) {
 		}
 	}
 	expect(true, true, 2, "")
-	w.edit("a1", func(g *group) { g.problem = "a cause" })
+	w.edit("a1", func(g *group) { g.Problem = "a cause" })
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Reason: "no route"}})
 	w.hopsChanged([]netip.Addr{addr("10.77.0.3")})
 	expect(true, true, 2, "")
 	if s := w.Status(); fmt.Sprint(s.Groups) != "map[degraded:0 failed:0 ready:0 waiting:0]" {
 		t.Errorf("%v", s.Groups)
 	}
-	w.edit("a1", func(g *group) { g.problem = "" })
+	w.edit("a1", func(g *group) { g.Problem = "" })
 	if _, err := h.ready(t, "g1", "10.77.0.2", "receiver"); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestGroupsThatNobodyHasConfirmedAreNoProblem(t *testing.T) {
 	if got := fmt.Sprint(order); got != "[g1false a1true]" {
 		t.Error(got)
 	}
-	w.edit("a1", func(g *group) { g.past.Confirm(g.wanted.Receivers[0].ID()) })
+	w.edit("a1", func(g *group) { g.Past.Confirm(g.Wanted.Receivers[0].ID()) })
 	expect(false, true, 0, "g1")
 	outcome(t, h.join(t, "a1", "10.77.0.9", ctltest.HostAsks("10.77.0.9", "receiver", 2))) // it has not confirmed
 	expect(false, true, 0, "a1 g1")
@@ -426,7 +426,7 @@ func TestThePolicyOfAGroup(t *testing.T) {
 		}
 	}
 	for range 2 {
-		p := w.groups["g1"].file.Policy
+		p := w.groups["g1"].File.Policy
 		if p.Ack != 1 || p.Nak != feedback.NakLower || !p.Evict || p.SilentAfter != 200*time.Millisecond || p.RepairWindow != 64 {
 			t.Errorf("%+v", p)
 		}

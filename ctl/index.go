@@ -33,7 +33,7 @@ func (x *index) refuseSharedQP(f *groupfile.File, except *group) error {
 		if g := x.byQP[m.IP][m.QPN]; g != nil && g != except {
 			return yamldoc.Errorf(m.Line, "QP %d of %v is already in group %s, and a queue pair has only one peer; "+
 				"write another qpn, or remove group %s",
-				m.QPN, m.IP, g.name, g.name)
+				m.QPN, m.IP, g.Name, g.Name)
 		}
 	}
 	return nil
@@ -46,7 +46,7 @@ func (x *index) add(g *group) {
 
 // reserve lets no other group have the QPs of a group that is about to begin, until release.
 func (x *index) reserve(g *group) error {
-	if err := x.refuseSharedQP(g.wanted, nil); err != nil {
+	if err := x.refuseSharedQP(g.Wanted, nil); err != nil {
 		return err
 	}
 	x.coming[g] = struct{}{}
@@ -60,7 +60,7 @@ func (x *index) release(g *group) {
 }
 
 func (x *index) addQPs(g *group) {
-	for _, m := range g.allMembers() {
+	for _, m := range g.AllMembers() {
 		if x.byQP[m.IP] == nil {
 			x.byQP[m.IP] = map[roce.QPN]*group{}
 		}
@@ -74,17 +74,17 @@ func (x *index) addFailed(g *group) {
 }
 
 func (x *index) addTree(g *group) {
-	if g.branch != nil || len(g.links) > 0 {
+	if g.Branch != nil || len(g.Links) > 0 {
 		x.trees[g] = struct{}{}
 	}
-	for _, l := range g.links {
+	for _, l := range g.Links {
 		x.load[l.Box]++
 	}
 }
 
 func (x *index) removeTree(g *group) {
 	delete(x.trees, g)
-	for _, l := range g.links {
+	for _, l := range g.Links {
 		if x.load[l.Box]--; x.load[l.Box] == 0 {
 			delete(x.load, l.Box)
 		}
@@ -111,7 +111,7 @@ func (x *index) remove(g *group) (had bool) {
 
 // removeQPs reports whether QPs were those of the group.
 func (x *index) removeQPs(g *group) (had bool) {
-	for _, m := range g.allMembers() {
+	for _, m := range g.AllMembers() {
 		if x.byQP[m.IP][m.QPN] != g {
 			continue
 		}
@@ -134,7 +134,7 @@ func (x *index) reachedBy(addrs []netip.Addr) map[*group]struct{} {
 		}
 	}
 	for g := range x.failed {
-		if slices.ContainsFunc(g.allMembers(), func(m groupfile.Member) bool { return slices.Contains(addrs, m.IP) }) {
+		if slices.ContainsFunc(g.AllMembers(), func(m groupfile.Member) bool { return slices.Contains(addrs, m.IP) }) {
 			found[g] = struct{}{}
 		}
 	}

@@ -11,17 +11,17 @@ import (
 
 // saveChronicle stores the member state that a restart needs. The caller has locked c.mu.
 func (c *Controller) saveChronicle(g *group) error {
-	if !g.kept {
+	if !g.Kept {
 		return nil
 	}
-	text, err := g.past.Text()
+	text, err := g.Past.Text()
 	if err != nil {
-		return fmt.Errorf("keep the state of group %s: %w", g.name, err)
+		return fmt.Errorf("keep the state of group %s: %w", g.Name, err)
 	}
-	if c.Desired != nil && g.branch == nil {
-		c.keepMembers(g.name)
+	if c.Desired != nil && g.Branch == nil {
+		c.keepMembers(g.Name)
 	}
-	return c.Store.PutState(g.name, text)
+	return c.Store.PutState(g.Name, text)
 }
 
 // keepChronicle calls saveChronicle for a running group. It logs an error and continues: a disk
@@ -29,7 +29,7 @@ func (c *Controller) saveChronicle(g *group) error {
 func (c *Controller) keepChronicle(g *group) {
 	if err := c.saveChronicle(g); err != nil {
 		c.Log.Error("could not store the state of members; a crash would lose it",
-			zap.String("group", g.name), zap.Error(err))
+			zap.String("group", g.Name), zap.Error(err))
 	}
 }
 
@@ -40,28 +40,28 @@ func (c *Controller) putText(name string, text []byte) error {
 
 // keepNew stores a group that nobody knows yet: no lock but that of its name is held.
 func keepNew(s *store.Store, g *group, text []byte) error {
-	if !g.kept {
+	if !g.Kept {
 		return nil
 	}
-	state, err := g.past.Text()
+	state, err := g.Past.Text()
 	if err != nil {
-		return fmt.Errorf("keep the state of group %s: %w", g.name, err)
+		return fmt.Errorf("keep the state of group %s: %w", g.Name, err)
 	}
 	tree, err := g.treeText()
 	if err == nil {
-		err = errors.Join(s.PutTree(g.name, tree), s.PutState(g.name, state))
+		err = errors.Join(s.PutTree(g.Name, tree), s.PutState(g.Name, state))
 	}
 	if err != nil {
 		return err
 	}
 	// Another group of that name may have left its regions, if it could not be removed as a whole.
-	if g.file.Table {
-		g.tableEnd, err = s.PutRegions(g.name, g.table.Parts(receiverIDs(g.file)))
+	if g.File.Table {
+		g.tableEnd, err = s.PutRegions(g.Name, g.Table.Parts(receiverIDs(g.File)))
 	} else {
-		err = s.DropRegions(g.name)
+		err = s.DropRegions(g.Name)
 	}
 	if err != nil {
 		return err
 	}
-	return s.Put(g.name, text)
+	return s.Put(g.Name, text)
 }

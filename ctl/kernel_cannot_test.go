@@ -111,7 +111,7 @@ func TestRunFollowsEverything(t *testing.T) {
 	w.Addresses = cannot{w.addresses, ""}
 	w.Services.Perftest = []perftest.Config{{GroupIP: addr("127.0.0.203"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 18598}}
 	w.sw.SetPort(1, dataplane.PortDown, 2)
-	w.sw.Tell(dataplane.Note{Group: w.groups["g1"].id, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
+	w.sw.Tell(dataplane.Note{Group: w.groups["g1"].ID, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
 	w.run(t)
 	for _, message := range []string{
 		"another program removed a group's IP; rocastd has added it again", "link down", "member event", "a service of the config is up",
@@ -127,19 +127,19 @@ func TestWhatIsShownOfAReceiversProgress(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
 	g := w.groups["g1"]
-	first := g.file.Source.FirstPSN
-	m := &g.file.Receivers[0]
+	first := g.File.Source.FirstPSN
+	m := &g.File.Receivers[0]
 	show := func(p feedback.PathSnapshot, paths int) api.Reach {
 		var r api.Reach
 		state := dataplane.GroupState{}
 		state.Paths, state.Receivers = make([]feedback.PathSnapshot, paths), make([]dataplane.Receiver, paths)
 		state.Repaired = make([]uint64, paths)
 		if paths > 0 {
-			path := g.published.FindPath(m.IP, m.RemoteQPN)
-			state.Group = g.published
+			path := g.Published.FindPath(m.IP, m.RemoteQPN)
+			state.Group = g.Published
 			state.Paths[path], state.Receivers[path].NAKs = p, 5
 		}
-		addProgress(&g.version, &r, m, state)
+		addProgress(&g.Version, &r, m, state)
 		return r
 	}
 	for _, part := range []feedback.Part{feedback.PartUnknown, feedback.PartJoining, feedback.PartActive} {

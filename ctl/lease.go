@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groups"
 )
 
 // lookAtLeasesEvery is the period for looking which leases are due.
@@ -40,7 +41,7 @@ func (c *Controller) dueGroups(now time.Time) (due []*group) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for g := range c.index.trees {
-		if _, moved := c.moved[g]; !moved && (g.branch != nil && now.After(g.branch.expires) || c.linksDue(g, now)) {
+		if _, moved := c.moved[g]; !moved && (g.Branch != nil && now.After(g.Branch.Expires) || c.linksDue(g, now)) {
 			due = append(due, g)
 		}
 	}
@@ -49,7 +50,7 @@ func (c *Controller) dueGroups(now time.Time) (due []*group) {
 }
 
 func (c *Controller) linksDue(g *group, now time.Time) bool {
-	for _, l := range g.links {
+	for _, l := range g.Links {
 		if now.After(dueAt(l, c.lease())) {
 			return true
 		}
@@ -58,12 +59,12 @@ func (c *Controller) linksDue(g *group, now time.Time) bool {
 }
 
 // dueAt returns when a link is to be renewed.
-func dueAt(l *link, lease time.Duration) time.Time {
+func dueAt(l *groups.Link, lease time.Duration) time.Time {
 	every := lease / renewals
-	if l.problem != "" || len(l.absent) > 0 || slices.ContainsFunc(l.Later, later.isUnknown) {
+	if l.Problem != "" || len(l.Absent) > 0 || slices.ContainsFunc(l.Later, groups.Later.IsUnknown) {
 		every = min(every, askAgainEvery)
 	}
-	return l.asked.Add(every)
+	return l.Asked.Add(every)
 }
 
 // tend does what is due for a group, unless the group is being changed.
@@ -72,20 +73,20 @@ func (c *Controller) tend(ctx context.Context, g *group) {
 	defer cancel()
 	c.mu.Lock()
 	upper := ""
-	if g.branch != nil {
-		upper = g.branch.Upper
+	if g.Branch != nil {
+		upper = g.Branch.Upper
 	}
 	c.mu.Unlock()
-	unlock, ok := c.names.tryLock(g.name, upper)
+	unlock, ok := c.names.tryLock(g.Name, upper)
 	if !ok {
 		return
 	}
 	defer unlock()
 	c.mu.Lock()
-	there := c.groups[g.name] == g
-	expired := there && g.branch != nil && c.expire(g, time.Now())
+	there := c.groups[g.Name] == g
+	expired := there && g.Branch != nil && c.expire(g, time.Now())
 	_, moved := c.moved[g]
-	moved = moved && there && g.published != nil
+	moved = moved && there && g.Published != nil
 	_, failing := c.failing[g]
 	if !there {
 		delete(c.failing, g)
@@ -97,10 +98,10 @@ func (c *Controller) tend(ctx context.Context, g *group) {
 	switch {
 	case !there:
 	case expired:
-		c.Log.Warn("the lease of a branch was not renewed; the branch ends", zap.String("group", g.name),
-			zap.String("upper", g.branch.Upper), zap.String("root", g.branch.Root))
-		if err := c.dropBranch(g, g.branch.Version); err != nil {
-			c.Log.Error("could not end a branch", zap.String("group", g.name), zap.Error(err))
+		c.Log.Warn("the lease of a branch was not renewed; the branch ends", zap.String("group", g.Name),
+			zap.String("upper", g.Branch.Upper), zap.String("root", g.Branch.Root))
+		if err := c.dropBranch(g, g.Branch.Version); err != nil {
+			c.Log.Error("could not end a branch", zap.String("group", g.Name), zap.Error(err))
 		}
 	case failing:
 		c.tellFailure(ctx, g)
@@ -116,18 +117,18 @@ func (c *Controller) tend(ctx context.Context, g *group) {
 // was last extended. A branch that carries data stays, because then the upper box lives and only
 // its requests do not arrive.
 func (c *Controller) expire(g *group, now time.Time) bool {
-	b := g.branch
-	if !now.After(b.expires) {
+	b := g.Branch
+	if !now.After(b.Expires) {
 		return false
 	}
-	if g.published == nil {
+	if g.Published == nil {
 		return true
 	}
-	state, ok := c.Switch.GroupState(g.id)
-	if !ok || !state.Started || state.Sent == b.sent {
+	state, ok := c.Switch.GroupState(g.ID)
+	if !ok || !state.Started || state.Sent == b.Sent {
 		return true
 	}
-	b.sent, b.expires = state.Sent, now.Add(b.Lease)
+	b.Sent, b.Expires = state.Sent, now.Add(b.Lease)
 	c.changed(g)
 	return false
 }
@@ -136,14 +137,14 @@ func (c *Controller) expire(g *group, now time.Time) bool {
 func (c *Controller) renewLinks(ctx context.Context, g *group) {
 	now := time.Now()
 	c.mu.Lock()
-	var due []*link
-	for _, l := range g.links {
+	var due []*groups.Link
+	for _, l := range g.Links {
 		if now.After(dueAt(l, c.lease())) {
 			copied := *l
 			due = append(due, &copied)
 		}
 	}
-	e := c.errandOf(g, g.wanted)
+	e := c.errandOf(g, g.Wanted)
 	c.mu.Unlock()
 	if len(due) == 0 {
 		return
@@ -160,30 +161,30 @@ func (c *Controller) renewLinks(ctx context.Context, g *group) {
 }
 
 // noteRenewal records the answer to a renewal.
-func (c *Controller) noteRenewal(g *group, next *link) {
-	at := linkTo(g.links, next.Box)
+func (c *Controller) noteRenewal(g *group, next *groups.Link) {
+	at := groups.LinkTo(g.Links, next.Box)
 	if at == nil {
 		return
 	}
-	fields := []zap.Field{zap.String("group", g.name), zap.String("neighbour", next.Box)}
+	fields := []zap.Field{zap.String("group", g.Name), zap.String("neighbour", next.Box)}
 	switch {
-	case next.problem != "" && at.problem != next.problem:
-		c.Log.Warn("a branch does not stand; data flows if the neighbour still carries it", append(fields, zap.String("reason", next.problem))...)
-		c.tell(api.Event{Kind: api.NeighbourDown, Group: g.name, Neighbour: next.Box, Cause: next.problem})
-	case next.problem == "" && at.problem != "":
+	case next.Problem != "" && at.Problem != next.Problem:
+		c.Log.Warn("a branch does not stand; data flows if the neighbour still carries it", append(fields, zap.String("reason", next.Problem))...)
+		c.tell(api.Event{Kind: api.NeighbourDown, Group: g.Name, Neighbour: next.Box, Cause: next.Problem})
+	case next.Problem == "" && at.Problem != "":
 		c.Log.Info("a branch stands again", fields...)
-		c.tell(api.Event{Kind: api.NeighbourUp, Group: g.name, Neighbour: next.Box, Cause: "its part of the group stands again"})
+		c.tell(api.Event{Kind: api.NeighbourUp, Group: g.Name, Neighbour: next.Box, Cause: "its part of the group stands again"})
 	}
-	if b := g.branch; b != nil && (at.problem != next.problem || !slices.Equal(at.absent, next.absent)) {
+	if b := g.Branch; b != nil && (at.Problem != next.Problem || !slices.Equal(at.Absent, next.Absent)) {
 		go func() { // the box above hears it with its next renewal if not now
 			ctx, cancel := context.WithTimeout(context.Background(), withdrawWithin)
 			defer cancel()
-			_ = c.Boxes.TellUpper(ctx, b.Upper, g.name)
+			_ = c.Boxes.TellUpper(ctx, b.Upper, g.Name)
 		}()
 	}
-	otherEnd, sameLater := at.Remote != next.Remote, slices.EqualFunc(at.Later, next.Later, later.equal)
+	otherEnd, sameLater := at.Remote != next.Remote, slices.EqualFunc(at.Later, next.Later, groups.Later.Equal)
 	c.changed(g)
-	at.Remote, at.absent, at.problem, at.asked, at.Begun, at.Later = next.Remote, next.absent, next.problem, next.asked, next.Begun, next.Later
+	at.Remote, at.Absent, at.Problem, at.Asked, at.Begun, at.Later = next.Remote, next.Absent, next.Problem, next.Asked, next.Begun, next.Later
 	if !sameLater {
 		if err := errors.Join(c.saveTree(g), c.saveChronicle(g)); err != nil {
 			c.Log.Error("could not store since when members behind a neighbour take part", append(fields, zap.Error(err))...)
@@ -195,7 +196,7 @@ func (c *Controller) noteRenewal(g *group, next *link) {
 	// The box could not take its former end again. To the data path its new end is another QP: like
 	// after a restart, it is not known which packets the box has.
 	again := *g
-	again.setLinks(g.links)
+	again.SetLinks(g.Links)
 	if err := c.republish(g, &again, nil, nil); err != nil {
 		c.Log.Error("could not publish a link's new end", append(fields, zap.Error(err))...)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/feedback"
 )
 
@@ -17,9 +18,9 @@ import (
 // as their neighbour is among their next hops.
 func (c *Controller) rethink(ctx context.Context, g *group) {
 	c.mu.Lock()
-	was := g.treeProblem
+	was := g.TreeProblem
 	c.mu.Unlock()
-	err := c.move(ctx, g, g.wanted, g.branch, nil)
+	err := c.move(ctx, g, g.Wanted, g.Branch, nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
@@ -29,12 +30,12 @@ func (c *Controller) rethink(ctx context.Context, g *group) {
 		return
 	}
 	err = tellable(err)
-	if g.treeProblem != err.Error() {
-		c.tell(api.Event{Kind: api.GroupDegraded, Group: g.name, Cause: "it cannot follow its routes: " + err.Error()})
+	if g.TreeProblem != err.Error() {
+		c.tell(api.Event{Kind: api.GroupDegraded, Group: g.Name, Cause: "it cannot follow its routes: " + err.Error()})
 		c.Log.Warn("routes have changed, and the group could not follow them; rocastd tries again",
-			zap.String("group", g.name), zap.Error(err))
+			zap.String("group", g.Name), zap.Error(err))
 	}
-	g.treeProblem, c.moved[g] = err.Error(), struct{}{}
+	g.TreeProblem, c.moved[g] = err.Error(), struct{}{}
 	c.changed(g)
 }
 
@@ -45,7 +46,7 @@ func (c *Controller) rethink(ctx context.Context, g *group) {
 // The group begins again as after a restart, here and at each box to which a member comes: nobody
 // knows what that member has. A box that has the group already gets another queue pair for the
 // link, because an answer that the box has sent before does not speak for the member.
-func (c *Controller) move(ctx context.Context, g *group, file *groupfile.File, next *branch, came map[groupfile.ID]place) error {
+func (c *Controller) move(ctx context.Context, g *group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
 	c.hearWhoIsOut(ctx, g)
 	p, err := c.prepare(g, file, next, came)
 	if err == nil {
@@ -58,7 +59,7 @@ func (c *Controller) move(ctx context.Context, g *group, file *groupfile.File, n
 	}
 	if !p.moved && came == nil {
 		c.mu.Lock()
-		g.treeProblem = ""
+		g.TreeProblem = ""
 		c.changed(g)
 		c.mu.Unlock()
 		return nil
@@ -72,8 +73,8 @@ func (c *Controller) move(ctx context.Context, g *group, file *groupfile.File, n
 	c.mu.Lock()
 	if err = c.refuseBehind(g, p); err == nil { // the quorum may have gone on while the boxes were asked
 		p.onto(g)
-		p.next.setLinks(p.links)
-		p.next.treeProblem = ""
+		p.next.SetLinks(p.links)
+		p.next.TreeProblem = ""
 		err = c.republish(g, &p.next, file, p.amend)
 	}
 	c.mu.Unlock()
@@ -81,17 +82,17 @@ func (c *Controller) move(ctx context.Context, g *group, file *groupfile.File, n
 		c.takeBack(g, p)
 		return err
 	}
-	c.events.Add(api.Event{Kind: api.RouteChanged, Group: g.name, Cause: "some of its members are reached by another way now"})
-	c.Log.Info("members are reached by another way now", zap.String("group", g.name), zap.Int("neighbours", len(g.links)))
+	c.events.Add(api.Event{Kind: api.RouteChanged, Group: g.Name, Cause: "some of its members are reached by another way now"})
+	c.Log.Info("members are reached by another way now", zap.String("group", g.Name), zap.Int("neighbours", len(g.Links)))
 	c.leave(ctx, g, p)
 	return nil
 }
 
 // join takes over what the boxes have answered.
-func (p *preparation) join(joined []*link) {
+func (p *preparation) join(joined []*groups.Link) {
 	for _, l := range joined {
-		into := linkTo(p.links, l.Box)
-		into.Remote, into.absent, into.problem, into.asked, into.Version, into.Begun = l.Remote, l.absent, l.problem, l.asked, l.Version, true
+		into := groups.LinkTo(p.links, l.Box)
+		into.Remote, into.Absent, into.Problem, into.Asked, into.Version, into.Begun = l.Remote, l.Absent, l.Problem, l.Asked, l.Version, true
 		into.Later = l.Later
 	}
 }
@@ -102,7 +103,7 @@ func (p *preparation) amend(past *chronicle.Chronicle) {
 		past.Rename(was, is)
 	}
 	for id, at := range p.here {
-		at.enter(past, id)
+		at.Enter(past, id)
 	}
 }
 
@@ -112,14 +113,14 @@ const hearWithin = 500 * time.Millisecond
 // hearWhoIsOut asks the boxes behind this one which receivers they have evicted: such a receiver
 // must not come back elsewhere, because the source no longer has what it lacks.
 func (c *Controller) hearWhoIsOut(ctx context.Context, g *group) {
-	if p := &g.wanted.Policy; !p.Evict && p.OnFatal != feedback.FatalEvict {
+	if p := &g.Wanted.Policy; !p.Evict && p.OnFatal != feedback.FatalEvict {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, hearWithin)
 	defer cancel()
 	c.mu.Lock()
-	for _, l := range g.links {
-		l.asked = time.Time{}
+	for _, l := range g.Links {
+		l.Asked = time.Time{}
 	}
 	c.changed(g)
 	c.mu.Unlock()
@@ -130,17 +131,17 @@ func (c *Controller) hearWhoIsOut(ctx context.Context, g *group) {
 // without the member's path for some packets: the source may no longer have them, and the whole
 // link would stay behind. The caller holds c.mu.
 func (c *Controller) refuseBehind(g *group, p *preparation) error {
-	if g.wanted.Policy.Ack == feedback.AckAll || len(p.sharing) == 0 {
+	if g.Wanted.Policy.Ack == feedback.AckAll || len(p.sharing) == 0 {
 		return nil
 	}
-	state, _ := c.Switch.GroupState(g.id)
+	state, _ := c.Switch.GroupState(g.ID)
 	for _, id := range p.sharing {
 		own := id
-		if l := linkOf(g.links, id); l != nil {
-			m := l.member(g.wanted)
+		if l := groups.LinkOf(g.Links, id); l != nil {
+			m := l.Member(g.Wanted)
 			own = m.ID()
 		}
-		at := g.published.FindPath(own.IP, own.RemoteQPN)
+		at := g.Published.FindPath(own.IP, own.RemoteQPN)
 		if at < 0 || at >= len(state.Paths) || state.Paths[at].Part != feedback.PartActive || state.Paths[at].Acked.Before(state.Merged) {
 			return api.Errorf(api.BadRequest, "the routes have changed, and %v may lack packets that the quorum did not wait for; if this stays, "+
 				"update the group without it, and then with it and the psn that its QP expects", id.IP)
@@ -153,7 +154,7 @@ func (c *Controller) refuseBehind(g *group, p *preparation) error {
 // forgets what the members have acknowledged, and learns it from their answers. file is stored if
 // it is another one than now. amend, unless it is nil, changes what the chronicle says of members.
 func (c *Controller) republish(g, next *group, file *groupfile.File, amend func(*chronicle.Chronicle)) error {
-	before := g.past.Next(g.file, g.file) // a copy
+	before := g.Past.Next(g.File, g.File) // a copy
 	if amend != nil {
 		amend(&before)
 	}
@@ -161,7 +162,7 @@ func (c *Controller) republish(g, next *group, file *groupfile.File, amend func(
 	if err != nil {
 		return err
 	}
-	past, err := chronicle.Read(text, next.file, false)
+	past, err := chronicle.Read(text, next.File, false)
 	if err != nil {
 		return err
 	}
@@ -169,12 +170,12 @@ func (c *Controller) republish(g, next *group, file *groupfile.File, amend func(
 		return errStays
 	}
 	was := *g
-	others := file != nil && file != g.wanted
-	next.past, next.restored, next.published = past, others || !c.isIdle(g), nil
+	others := file != nil && file != g.Wanted
+	next.Past, next.Restored, next.Published = past, others || !c.isIdle(g), nil
 	// It keeps its addresses until the next version says which it needs, so nobody waits, and sees
 	// neither version, in between.
-	if err := c.Switch.Remove(g.id); err != nil {
-		c.Log.Error("could not remove all of a group that is published again from the data path", zap.String("group", g.name), zap.Error(err))
+	if err := c.Switch.Remove(g.ID); err != nil {
+		c.Log.Error("could not remove all of a group that is published again from the data path", zap.String("group", g.Name), zap.Error(err))
 	}
 	c.untrack(g)
 	*g = *next
@@ -182,21 +183,21 @@ func (c *Controller) republish(g, next *group, file *groupfile.File, amend func(
 	if err := c.begin(g); err != nil {
 		was.held = g.held
 		*g = was
-		g.published, g.restored = nil, next.restored
+		g.Published, g.Restored = nil, next.Restored
 		c.changed(g)
 		if again := c.begin(g); again != nil {
 			c.changed(g)
-			g.problem = willBeRetried(again).Error()
+			g.Problem = willBeRetried(again).Error()
 			c.trackFailed(g)
 		}
 		return err
 	}
 	var stored error
 	if others {
-		stored = c.putText(g.name, file.Text())
+		stored = c.putText(g.Name, file.Text())
 	}
 	if err := errors.Join(stored, c.saveTree(g), c.saveChronicle(g)); err != nil {
-		c.Log.Error("could not store the links of a group; a crash would lose them", zap.String("group", g.name), zap.Error(err))
+		c.Log.Error("could not store the links of a group; a crash would lose them", zap.String("group", g.Name), zap.Error(err))
 	}
 	return nil
 }

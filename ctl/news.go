@@ -68,32 +68,32 @@ func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 	case feedback.NoteWaits:
 		c.takeTurn(g)
 	case feedback.NoteSource:
-		changed = !g.past.Switched
-		g.past.Switched, g.source = true, id
+		changed = !g.Past.Switched
+		g.Past.Switched, g.Source = true, id
 		c.packetEvent(api.SourceSwitched, g, id, n.PSN, "its packet %d was the first of its turn", n.PSN)
 	case feedback.NoteJoined:
-		if changed = g.past.Joined(id, n.PSN); changed {
+		if changed = g.Past.Joined(id, n.PSN); changed {
 			c.lookAround(g)
 			g.renew(c) // which knows how many messages came before; else the record knows the PSN
 			c.packetEvent(api.MemberJoined, g, id, n.PSN, "it takes part since the source's packet %d", n.PSN)
 		}
 	case feedback.NoteFatal:
 		mend := refused.Answered(n.Syndrome)
-		if box := g.boxBehind(id); box != "" {
-			mend = fmt.Sprintf("rocast group show %s at box %s says whose QP it is", g.name, box)
+		if box := g.BoxBehind(id); box != "" {
+			mend = fmt.Sprintf("rocast group show %s at box %s says whose QP it is", g.Name, box)
 		}
 		cause := fmt.Sprintf("it has answered the source's packet %d with %v, which ends its QP; %s", n.PSN, n.Syndrome, mend)
-		g.found.refusals.add(g.id, id, cause)
+		g.Found.Refusals.Add(g.ID, id, cause)
 		c.packetEvent(api.MemberRefused, g, id, n.PSN, "%s", cause)
 	case feedback.NoteSilent:
 		if g.pace.stalls.Mark(time.Now(), id, n.PSN.Prev()) {
-			g.found.stalled = g.pace.stalls.Stalled()
-			c.stalled(g, id, g.file.Policy.SilentAfter)
+			g.Found.Stalled = g.pace.stalls.Stalled()
+			c.stalled(g, id, g.File.Policy.SilentAfter)
 		}
 	case feedback.NoteRepairing:
 		c.memberEvent(api.MemberRepairing, g, id, "for a second it has got all its data by repair: its link loses packets, or it is slow")
 	case feedback.NoteEvicted, feedback.NoteBehind:
-		if g.file.Receiver(id) >= 0 {
+		if g.File.Receiver(id) >= 0 {
 			c.out(g, id, map[feedback.Note]chronicle.Standing{feedback.NoteEvicted: chronicle.Evicted, feedback.NoteBehind: chronicle.Behind}[n.What], n.PSN)
 		}
 		c.lookAround(g)
@@ -104,8 +104,8 @@ func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 
 // out records that a receiver no longer takes part.
 func (c *Controller) out(g *group, id groupfile.ID, s chronicle.Standing, psn roce.PSN) {
-	was := g.past.Standing(id)
-	g.past.Out(id, s, psn)
+	was := g.Past.Standing(id)
+	g.Past.Out(id, s, psn)
 	c.changed(g)
 	if was == s {
 		return // the same was found by lookAround before its note came
@@ -114,7 +114,7 @@ func (c *Controller) out(g *group, id groupfile.ID, s chronicle.Standing, psn ro
 	if s == chronicle.Behind {
 		kind = api.MemberBehind
 	}
-	c.packetEvent(kind, g, id, psn, "%s", g.past.Ended(id).Mend())
+	c.packetEvent(kind, g, id, psn, "%s", g.Past.Ended(id).Mend())
 }
 
 // lookAround asks the data path which receivers are out, because notes may be lost when many
@@ -122,17 +122,17 @@ func (c *Controller) out(g *group, id groupfile.ID, s chronicle.Standing, psn ro
 // group whose turns are not stored it is not known who sends, so there only its note says that it
 // left.
 func (c *Controller) lookAround(g *group) {
-	state, _ := c.Switch.GroupState(g.id)
-	for i := range g.file.Receivers {
-		m := &g.file.Receivers[i]
-		id, path := m.ID(), g.published.FindPath(m.IP, m.RemoteQPN)
-		if path < 0 || path >= len(state.Paths) || g.past.Standing(id).IsOut() {
+	state, _ := c.Switch.GroupState(g.ID)
+	for i := range g.File.Receivers {
+		m := &g.File.Receivers[i]
+		id, path := m.ID(), g.Published.FindPath(m.IP, m.RemoteQPN)
+		if path < 0 || path >= len(state.Paths) || g.Past.Standing(id).IsOut() {
 			continue
 		}
 		switch p := state.Paths[path]; {
 		case p.Part == feedback.PartBehind:
 			c.out(g, id, chronicle.Behind, p.Acked.Next())
-		case p.Part == feedback.PartGone && (m.Role == groupfile.Receiver || g.kept && !g.isSource(m)):
+		case p.Part == feedback.PartGone && (m.Role == groupfile.Receiver || g.Kept && !g.IsSource(m)):
 			c.out(g, id, chronicle.Evicted, p.Acked.Next())
 		}
 	}
@@ -142,13 +142,13 @@ func (c *Controller) lookAround(g *group) {
 func (g *group) fieldsOf(id groupfile.ID) []zap.Field {
 	name := ""
 	if g != nil {
-		name = g.name
+		name = g.Name
 	}
 	fields := []zap.Field{zap.String("group", name), zap.Stringer("member", id.IP), zap.Uint32("remoteQPN", uint32(id.RemoteQPN))}
 	if g == nil {
 		return fields
 	}
-	for l := range g.plan.Members() {
+	for l := range g.Plan.Members() {
 		if l.Member.ID() == id {
 			fields = append(fields, zap.Uint32("qpn", uint32(l.Member.QPN)), zap.String("port", l.Hop.PortName))
 		}
@@ -175,7 +175,7 @@ func (c *Controller) logNote(g *group, n dataplane.Note) {
 // groupByID returns nil if the group has been removed.
 func (c *Controller) groupByID(id mft.GroupID) *group {
 	for _, g := range c.groups {
-		if g.published != nil && g.id == id {
+		if g.Published != nil && g.ID == id {
 			return g
 		}
 	}

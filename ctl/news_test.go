@@ -15,7 +15,7 @@ func TestNewsAboutAReceiverNameGroupAndReason(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
 	w.note(dataplane.Note{
-		Group: w.groups["g1"].id, Receiver: netip.MustParseAddr("10.77.0.3"), What: feedback.NoteFatal, PSN: 1007, Syndrome: roce.NAKRemoteAccess,
+		Group: w.groups["g1"].ID, Receiver: netip.MustParseAddr("10.77.0.3"), What: feedback.NoteFatal, PSN: 1007, Syndrome: roce.NAKRemoteAccess,
 	})
 	entries := w.logs.FilterMessage("member event").All()
 	if len(entries) != 1 {
@@ -36,7 +36,7 @@ func TestControlGoesOnAfterAnEvent(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- w.followNotes(ctx) }()
 		for _, ip := range []string{"10.77.0.2", "10.77.0.3"} {
-			w.sw.Tell(dataplane.Note{Group: w.groups["g1"].id, Receiver: netip.MustParseAddr(ip), What: feedback.NoteFatal, PSN: 1007})
+			w.sw.Tell(dataplane.Note{Group: w.groups["g1"].ID, Receiver: netip.MustParseAddr(ip), What: feedback.NoteFatal, PSN: 1007})
 			synctest.Wait()
 			if !w.mu.TryLock() {
 				t.Fatal("the controller is still locked")

@@ -13,6 +13,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/goodput"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -41,14 +42,6 @@ type pace struct {
 	quiet    bool // the log has called what findings.seen says a standstill
 	troubled bool // an event has said that a member is in trouble
 	goesOn   bool // and that the group goes on
-}
-
-// since returns where the source of a published group was, and where it is now.
-func (f *findings) since(now time.Time, id mft.GroupID, sent uint64) goodput.History {
-	if f.in != id {
-		return goodput.History{}.With(now, sent)
-	}
-	return f.history.With(now, sent)
 }
 
 // goodputOf returns nil if the meter does not know yet what the group can do.
@@ -99,17 +92,17 @@ func (c *Controller) lookAt(name string, now time.Time) (silent []netip.Addr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.groups[name]
-	if g == nil || g.published == nil {
+	if g == nil || g.Published == nil {
 		return nil
 	}
-	if state, ok := c.Switch.GroupState(g.id); ok {
+	if state, ok := c.Switch.GroupState(g.ID); ok {
 		c.hear() // a source that has switched is known only now
 		c.settleTurn(g)
 		g.renewTurn(c, state.Snapshot)
 		c.lookAtSenders(now, g, state)
 		silent = g.silentHosts(now, state)
-		g.found.history, g.found.in = g.found.since(now, g.id, state.Traffic.Sent), g.id
-		if g.file.DegradedAfter != 0 || g.found.degraded {
+		g.Found.History, g.Found.In = g.Found.Since(now, g.ID, state.Traffic.Sent), g.ID
+		if g.File.DegradedAfter != 0 || g.Found.Degraded {
 			c.measure(g, now, state)
 		}
 	}
@@ -124,24 +117,24 @@ func (c *Controller) measure(g *group, now time.Time, state dataplane.GroupState
 		return
 	}
 	p := g.pace
-	if p.id != g.id || p.source != g.source {
-		p.id, p.source = g.id, g.source
+	if p.id != g.ID || p.source != g.Source {
+		p.id, p.source = g.ID, g.Source
 		p.epoch++
 	}
 	sample := goodput.Sample{Epoch: p.epoch, Sent: state.Sent, Merged: state.Merged}
-	after := g.file.DegradedAfter
+	after := g.File.DegradedAfter
 	stood := p.still.Stands()
 	g.lookAtFloor(state)
 	c.lookAtStandstill(g, now, sample, state)
-	lookAtRepair(&g.found, now, g.published.Paths, state.Paths, after)
-	change := p.meter.Step(now, sample, goodput.Limits{Below: float64(g.file.DegradedBelow) / 100, After: after})
-	g.found.degraded, g.found.goodput = p.meter.IsDegraded(), goodputOf(&p.meter)
+	lookAtRepair(&g.Found, now, g.Published.Paths, state.Paths, after)
+	change := p.meter.Step(now, sample, goodput.Limits{Below: float64(g.File.DegradedBelow) / 100, After: after})
+	g.Found.Degraded, g.Found.Goodput = p.meter.IsDegraded(), goodputOf(&p.meter)
 	stalls := after
 	if g.sourceStops(state) {
 		stalls = math.MaxInt64 // who waits for the source does not stall
 	}
 	stalled, returned := p.stalls.Step(now, sample, places(g, state, feedback.PartActive), stalls)
-	g.found.stalled = p.stalls.Stalled()
+	g.Found.Stalled = p.stalls.Stalled()
 	for _, id := range stalled {
 		c.stalled(g, id, after)
 	}
@@ -156,7 +149,7 @@ func (c *Controller) measure(g *group, now time.Time, state dataplane.GroupState
 		c.degraded(g, state)
 	case goodput.Restored:
 		if !p.quiet {
-			c.Log.Info("a group is no longer degraded", zap.String("group", g.name))
+			c.Log.Info("a group is no longer degraded", zap.String("group", g.Name))
 		}
 		c.restored(g, "its packets get on again")
 	}
@@ -165,16 +158,16 @@ func (c *Controller) measure(g *group, now time.Time, state dataplane.GroupState
 // lookAtFloor records for which paths the packets wait: of those that have what the source has been
 // told of, the ones that are furthest behind. A quorum has gone on without the others.
 func (g *group) lookAtFloor(state dataplane.GroupState) {
-	g.found.atFloor = nil
+	g.Found.AtFloor = nil
 	if !state.Sent.After(state.Merged) {
 		return
 	}
-	g.found.atFloor = map[groupfile.ID]bool{}
+	g.Found.AtFloor = map[groupfile.ID]bool{}
 	last, _ := slowest(g, state)
 	for i := range state.Paths {
-		s, path := &state.Paths[i], &g.published.Paths[i]
+		s, path := &state.Paths[i], &g.Published.Paths[i]
 		if s.Part == feedback.PartUnknown || isWaitedFor(s.Part) && s.Acked == last.Acked {
-			g.found.atFloor[groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}] = true
+			g.Found.AtFloor[groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}] = true
 		}
 	}
 }
@@ -183,13 +176,13 @@ func (g *group) lookAtFloor(state dataplane.GroupState) {
 // be reached, or it has heard, or is about to hear, the NAK that ends its QP.
 func (g *group) sourceStops(state dataplane.GroupState) bool {
 	for i := range state.Paths {
-		path := &g.published.Paths[i]
-		if state.Paths[i].Part == feedback.PartDead && g.found.atFloor[groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}] {
+		path := &g.Published.Paths[i]
+		if state.Paths[i].Part == feedback.PartDead && g.Found.AtFloor[groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}] {
 			return true
 		}
 	}
-	for l := range g.plan.Members() {
-		if kind, _ := troubleOf(&g.version, l); isCause(kind) && g.isSource(l.Member) {
+	for l := range g.Plan.Members() {
+		if kind, _ := troubleOf(&g.Version, l); isCause(kind) && g.IsSource(l.Member) {
 			return true
 		}
 	}
@@ -203,9 +196,9 @@ func isWaitedFor(p feedback.Part) bool { return p == feedback.PartActive || p ==
 // places returns the receivers that have one of the parts.
 func places(g *group, state dataplane.GroupState, parts ...feedback.Part) (list []goodput.Place[groupfile.ID]) {
 	for i := range state.Paths {
-		path := &g.published.Paths[i]
+		path := &g.Published.Paths[i]
 		id := groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}
-		if slices.Contains(parts, state.Paths[i].Part) && id != g.source {
+		if slices.Contains(parts, state.Paths[i].Part) && id != g.Source {
 			list = append(list, goodput.Place[groupfile.ID]{ID: id, Acked: state.Paths[i].Acked})
 		}
 	}
@@ -221,41 +214,41 @@ func (c *Controller) stalled(g *group, id groupfile.ID, after time.Duration) {
 
 // degraded tells that packets wait and hardly get on, and for whom.
 func (c *Controller) degraded(g *group, state dataplane.GroupState) {
-	p, f := g.pace, &g.found
-	e := api.Event{Kind: api.GroupDegraded, Group: g.name, Goodput: f.goodput}
-	f.seen, f.last = fmt.Sprintf("%.0f packets a second get on, and %.0f did before", p.meter.Rate(), p.meter.Best()), ""
+	p, f := g.pace, &g.Found
+	e := api.Event{Kind: api.GroupDegraded, Group: g.Name, Goodput: f.Goodput}
+	f.Seen, f.Last = fmt.Sprintf("%.0f packets a second get on, and %.0f did before", p.meter.Rate(), p.meter.Best()), ""
 	if p.meter.Rate() == 0 {
-		f.seen = "packets wait, and none gets on"
+		f.Seen = "packets wait, and none gets on"
 	}
-	who, known := heldUpBy(&g.version)
+	who, known := heldUpBy(&g.Version)
 	switch last, ok := slowest(g, state); {
 	case ok:
-		f.last = fmt.Sprintf("the last is %v, which lacks the source's packet %d", last.ID.IP, last.Acked.Next())
+		f.Last = fmt.Sprintf("the last is %v, which lacks the source's packet %d", last.ID.IP, last.Acked.Next())
 		if known == "" {
 			who = last.ID
 		}
 	case last.Acked.Before(state.Sent):
-		f.last = fmt.Sprintf("no receiver has acknowledged the source's packet %d", last.Acked.Next())
+		f.Last = fmt.Sprintf("no receiver has acknowledged the source's packet %d", last.Acked.Next())
 	}
 	if who.IP.IsValid() {
 		e.Member, e.RemoteQPN = who.IP.String(), uint32(who.RemoteQPN)
 	}
-	e.Cause = slowBecause(&g.version)
+	e.Cause = slowBecause(&g.Version)
 	if p.quiet = p.still.Stands(); !p.quiet {
-		c.Log.Warn("a group is degraded", zap.String("group", g.name), zap.String("reason", e.Cause))
+		c.Log.Warn("a group is degraded", zap.String("group", g.Name), zap.String("reason", e.Cause))
 	}
 	c.tell(e)
 }
 
 // slowBecause says why a group hardly gets on: the cause, if it is known, and else who is the last.
-func slowBecause(g *version) string {
+func slowBecause(g *groups.Version) string {
 	switch _, known := heldUpBy(g); {
 	case known != "":
-		return known + "; " + g.found.seen
-	case g.found.last != "":
-		return g.found.seen + "; " + g.found.last
+		return known + "; " + g.Found.Seen
+	case g.Found.Last != "":
+		return g.Found.Seen + "; " + g.Found.Last
 	}
-	return g.found.seen
+	return g.Found.Seen
 }
 
 // slowest returns the receiver that is furthest behind of those that the source may wait for. ok
@@ -280,14 +273,14 @@ func (c *Controller) lookAtStandstill(g *group, now time.Time, sample goodput.Sa
 	begun, ended, lasted := g.pace.still.Step(now, sample, standsAfter)
 	switch {
 	case ended:
-		c.Log.Info("a group gets on again", zap.String("group", g.name), zap.Duration("after", lasted))
+		c.Log.Info("a group gets on again", zap.String("group", g.Name), zap.Duration("after", lasted))
 	case begun:
-		fields := []zap.Field{zap.String("group", g.name)}
-		who, why := heldUpBy(&g.version)
+		fields := []zap.Field{zap.String("group", g.Name)}
+		who, why := heldUpBy(&g.Version)
 		if why != "" {
 			fields = g.fieldsOf(who)
 		} else {
-			why = trouble(&g.version) // the receiver that is furthest behind may be another one
+			why = trouble(&g.Version) // the receiver that is furthest behind may be another one
 			if last, ok := slowest(g, state); ok {
 				fields = append(g.fieldsOf(last.ID), zap.Uint32("lacksPSN", uint32(last.Acked.Next())))
 			}
@@ -302,10 +295,10 @@ func (c *Controller) lookAtStandstill(g *group, now time.Time, sample goodput.Sa
 // restored tells that a group is no longer degraded, unless it is for another reason. It may still
 // be because of a member; then it goes on.
 func (c *Controller) restored(g *group, cause string) {
-	if g.found.degraded || g.treeProblem != "" {
+	if g.Found.Degraded || g.TreeProblem != "" {
 		return
 	}
-	s := summary(&g.version)
+	s := summary(&g.Version)
 	c.tellTrouble(g, &s, cause)
 }
 

@@ -17,7 +17,7 @@ import (
 // begin plans a group, publishes it, and then adds its IP to the box: the kernel must not answer
 // ARP for the IP before the data path is ready. If begin returns an error, nothing has changed.
 func (c *Controller) begin(g *group) (err error) {
-	if err := c.index.refuseSharedQP(g.wanted, g); err != nil {
+	if err := c.index.refuseSharedQP(g.Wanted, g); err != nil {
 		return err
 	}
 	c.track(g)
@@ -26,7 +26,7 @@ func (c *Controller) begin(g *group) (err error) {
 			err = errors.Join(err, c.end(g))
 		}
 	}()
-	if err := c.publish(g, c.plan(g.file)); err != nil {
+	if err := c.publish(g, c.plan(g.File)); err != nil {
 		return err
 	}
 	return c.own(g)
@@ -35,12 +35,12 @@ func (c *Controller) begin(g *group) (err error) {
 // end reverses begin. It also works after begin has failed part of the way.
 func (c *Controller) end(g *group) error {
 	var errs []error
-	if g.published != nil {
-		errs = append(errs, c.Switch.Remove(g.id))
-		g.published, g.plan = nil, plan.Plan{}
+	if g.Published != nil {
+		errs = append(errs, c.Switch.Remove(g.ID))
+		g.Published, g.Plan = nil, plan.Plan{}
 	}
-	if g.problem == "" { // others may see it while its addresses are removed
-		g.problem = "it has just been taken out of the data path"
+	if g.Problem == "" { // others may see it while its addresses are removed
+		g.Problem = "it has just been taken out of the data path"
 	}
 	g.show()
 	for place := range g.held {
@@ -56,11 +56,11 @@ func (c *Controller) plan(f *groupfile.File) plan.Plan { return plan.Make(f, c.p
 // build makes the version of a group for the data path. A group that has repair only because that
 // is the default has none where the data path has no memory for it.
 func (c *Controller) build(g *group, p *plan.Plan) (*mft.Group, error) {
-	next, err := p.Group(g.file, g.table, &g.past, g.restored, g.published)
+	next, err := p.Group(g.File, g.Table, &g.Past, g.Restored, g.Published)
 	if err == nil {
-		next.KeepsTurns = g.kept
+		next.KeepsTurns = g.Kept
 	}
-	if err == nil && !g.file.AsksForRepair() && c.Switch.Retains(next.Policy, next.PathMTU) != nil {
+	if err == nil && !g.File.AsksForRepair() && c.Switch.Retains(next.Policy, next.PathMTU) != nil {
 		next.Policy = next.Policy.WithoutRepair()
 	}
 	return next, err
@@ -73,9 +73,9 @@ func (c *Controller) publish(g *group, p plan.Plan) error {
 	}
 	id, err := c.Switch.Add(next)
 	if err != nil {
-		return aboutFile(g.file, err)
+		return aboutFile(g.File, err)
 	}
-	g.id, g.published, g.plan = id, next, p
+	g.ID, g.Published, g.Plan = id, next, p
 	g.show()
 	return nil
 }
@@ -96,32 +96,32 @@ func aboutFile(f *groupfile.File, err error) error {
 // is kept.
 func (c *Controller) replace(g *group, p plan.Plan) error {
 	c.changed(g)
-	if g.plan.SameLegs(&p) {
-		g.plan = p
+	if g.Plan.SameLegs(&p) {
+		g.Plan = p
 		return nil
 	}
 	next, err := c.build(g, &p)
 	if err != nil {
 		return err
 	}
-	if err := c.Switch.Replace(g.id, next); err != nil {
+	if err := c.Switch.Replace(g.ID, next); err != nil {
 		return err
 	}
-	g.published, g.plan = next, p
+	g.Published, g.Plan = next, p
 	return nil
 }
 
 // own adds the group's IP to the interfaces where its plan needs it, and removes it from all
 // others.
 func (c *Controller) own(g *group) error {
-	wanted := g.plan.Places(g.file)
+	wanted := g.Plan.Places(g.File)
 	var errs []error
 	for place := range wanted {
 		if g.held[place] {
 			continue
 		}
 		if err := c.Addresses.Hold(place); err != nil {
-			errs = append(errs, fmt.Errorf("group %s: %w", g.name, err))
+			errs = append(errs, fmt.Errorf("group %s: %w", g.Name, err))
 			continue
 		}
 		if g.held == nil {
@@ -141,7 +141,7 @@ func (c *Controller) own(g *group) error {
 // ownLogged calls own for a running group and logs an error: the group continues without its IP.
 func (c *Controller) ownLogged(g *group) {
 	if err := c.own(g); err != nil {
-		c.Log.Error("group's IP is not on every interface that needs it", zap.String("group", g.name), zap.Error(err))
+		c.Log.Error("group's IP is not on every interface that needs it", zap.String("group", g.Name), zap.Error(err))
 	}
 }
 
@@ -159,17 +159,17 @@ func (c *Controller) trackFailed(g *group) {
 }
 
 func (c *Controller) followHops(g *group) {
-	for _, addr := range plan.Targets(g.allMembers()) {
+	for _, addr := range plan.Targets(g.AllMembers()) {
 		c.NextHops.Track(addr)
 	}
 }
 
 // untrack reverses track and trackFailed.
 func (c *Controller) untrack(g *group) {
-	if g.file == nil || !c.index.remove(g) {
+	if g.File == nil || !c.index.remove(g) {
 		return
 	}
-	for _, addr := range plan.Targets(g.allMembers()) {
+	for _, addr := range plan.Targets(g.AllMembers()) {
 		c.NextHops.Untrack(addr)
 	}
 }

@@ -46,8 +46,8 @@ func (c *Controller) refuseNameTaken(f *groupfile.File) error {
 // With addressing virtual-qpn the members' addresses count as well, and the data path decides.
 func refuseTakenIP(f *groupfile.File, running map[string]*group) error {
 	for _, other := range running {
-		o := other.wanted
-		if o == nil || other.published == nil || o.IP != f.IP || o.Addressing == mft.ByVirtualQPN || f.Addressing == mft.ByVirtualQPN {
+		o := other.Wanted
+		if o == nil || other.Published == nil || o.IP != f.IP || o.Addressing == mft.ByVirtualQPN || f.Addressing == mft.ByVirtualQPN {
 			continue
 		}
 		taken := remoteQPNs(o)
@@ -81,17 +81,17 @@ func nameTaken(f *groupfile.File) error {
 // refuseNetwork refuses a group that does not fit the box and its network. It sends questions to
 // hosts, which takes some tenths of a second, so its caller must not hold c.mu.
 func (c *Controller) refuseNetwork(ctx context.Context, g *group) error {
-	f := g.file
+	f := g.File
 	c.mu.Lock() // a hop and its port change together
 	p := c.plan(f)
 	c.mu.Unlock()
 	if err := c.refuseMembers(f, p.Members()); err != nil {
 		return err
 	}
-	if g.branch != nil { // the root has asked for the IP; here it need not be in a subnet of the hosts
+	if g.Branch != nil { // the root has asked for the IP; here it need not be in a subnet of the hosts
 		return nil
 	}
-	if !g.kept && f.Addressing == mft.BySwitchIP { // the helper has the IP added while it has groups
+	if !g.Kept && f.Addressing == mft.BySwitchIP { // the helper has the IP added while it has groups
 		return nil
 	}
 	if err := c.refuseGroupIP(ctx, f, &p); err != nil {

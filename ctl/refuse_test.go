@@ -52,7 +52,7 @@ func TestAGroupThatIsNotSetUpWaitsForNobody(t *testing.T) {
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Reason: "the kernel is asking"}})
 	w.create(t, g1)
 	g := w.groups["g1"]
-	if n := g.waiting(); n != 1 {
+	if n := g.Waiting(); n != 1 {
 		t.Errorf("waits for %d members", n)
 	}
 	w.mu.Lock()
@@ -61,7 +61,7 @@ func TestAGroupThatIsNotSetUpWaitsForNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := g.waiting(); n != 0 {
+	if n := g.Waiting(); n != 0 {
 		t.Errorf("ended, it waits for %d members", n)
 	}
 }

@@ -69,12 +69,12 @@ func (c *Controller) running(ctx context.Context, name string) (*groupfile.File,
 	switch {
 	case g == nil:
 		return nil, nil, noGroup(name)
-	case g.branch != nil:
+	case g.Branch != nil:
 		return nil, nil, belongsTo(g)
-	case g.wanted == nil:
-		return nil, nil, api.Errorf(api.BadRequest, "group %s does not run (%s)", name, g.problem)
+	case g.Wanted == nil:
+		return nil, nil, api.Errorf(api.BadRequest, "group %s does not run (%s)", name, g.Problem)
 	}
-	return g.wanted, &basis{file: g.wanted}, nil
+	return g.Wanted, &basis{file: g.Wanted}, nil
 }
 
 // isStill refuses a change that was made from another version than is.

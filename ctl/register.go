@@ -12,6 +12,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/neighbour"
 )
 
@@ -28,33 +29,33 @@ type errand struct {
 }
 
 func (c *Controller) errandOf(g *group, f *groupfile.File) errand {
-	e := errand{name: g.name, root: c.Box, epoch: g.epoch, claim: g.claim, visited: []string{c.Box}, file: below(f), switched: g.past.Switched, problem: g.problem}
+	e := errand{name: g.Name, root: c.Box, epoch: g.epoch, claim: g.claim, visited: []string{c.Box}, file: below(f), switched: g.Past.Switched, problem: g.Problem}
 	for i := range f.Receivers {
-		if id := f.Receivers[i].ID(); g.past.IsConfirmed(id) {
+		if id := f.Receivers[i].ID(); g.Past.IsConfirmed(id) {
 			e.confirmed = append(e.confirmed, id)
 		}
 	}
-	if b := g.branch; b != nil {
+	if b := g.Branch; b != nil {
 		e.root, e.claim, e.visited = b.Root, b.Claim, append(slices.Clone(b.Visited), c.Box)
 		if e.problem == "" {
-			e.problem = b.above
+			e.problem = b.Above
 		}
 	}
 	return e
 }
 
 // ask sends the state of a link to its box, and returns the link as it is after the answer.
-func (c *Controller) ask(ctx context.Context, e errand, l link) (link, error) {
+func (c *Controller) ask(ctx context.Context, e errand, l groups.Link) (groups.Link, error) {
 	within := timeToAsk(ctx)
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	request := api.Branch{
 		Registration: api.Registration, Root: e.root, Epoch: e.epoch, Claim: e.claim, Visited: e.visited, Version: l.Version,
 		Lease: int(c.lease() / time.Second), Within: int(within / time.Millisecond), Begun: l.Begun, Link: l.Local,
-		File: string(e.file.BranchText(l.membersIn(e.file))), Switched: e.switched, Problem: e.problem,
+		File: string(e.file.BranchText(l.MembersIn(e.file))), Switched: e.switched, Problem: e.problem,
 	}
 	for _, m := range l.Later {
-		request.Later = append(request.Later, m.message())
+		request.Later = append(request.Later, m.Message())
 	}
 	for _, id := range e.confirmed {
 		if slices.Contains(l.Members, id) {
@@ -64,27 +65,27 @@ func (c *Controller) ask(ctx context.Context, e errand, l link) (link, error) {
 	if l.Remote.QPN != 0 {
 		request.Yours = &l.Remote
 	}
-	l.asked = time.Now()
+	l.Asked = time.Now()
 	answer, err := c.Boxes.PutBranch(ctx, l.Box, e.name, request)
 	if err == nil {
 		err = c.checkAnswer(&l, answer)
 	}
 	if err != nil {
-		l.problem = tellable(err).Error()
+		l.Problem = tellable(err).Error()
 		return l, err
 	}
-	l.Remote, l.absent, l.problem, l.Begun = answer.Link, answer.Waiting, "", true
-	l.hear(answer.Later)
+	l.Remote, l.Absent, l.Problem, l.Begun = answer.Link, answer.Waiting, "", true
+	l.Hear(answer.Later)
 	return l, nil
 }
 
-func (c *Controller) checkAnswer(l *link, a api.BranchAnswer) error {
+func (c *Controller) checkAnswer(l *groups.Link, a api.BranchAnswer) error {
 	n := c.neighbourNamed(l.Box)
 	switch {
 	case a.Version != l.Version:
 		return fmt.Errorf("box %s answers version %d of the branch, and version %d was sent; is another box with the name %s there?",
 			l.Box, a.Version, l.Version, c.Box)
-	case addrOf(a.Link.IP) != n.Address:
+	case groups.AddrOf(a.Link.IP) != n.Address:
 		return fmt.Errorf("box %s says that its link address is %s, and neighbours: of box %s says %v; correct one of them",
 			l.Box, a.Link.IP, c.Box, n.Address)
 	case a.Link.QPN < 2 || a.Link.QPN >= 1<<24-1 || a.Link.PSN >= 1<<24:
@@ -96,12 +97,12 @@ func (c *Controller) checkAnswer(l *link, a api.BranchAnswer) error {
 
 // askAll sends the state of several links at once, and returns the links as they are after the
 // answers. The error names every box that failed.
-func (c *Controller) askAll(ctx context.Context, e errand, links []*link) ([]*link, error) {
-	next, errs := make([]*link, len(links)), make([]error, len(links))
+func (c *Controller) askAll(ctx context.Context, e errand, links []*groups.Link) ([]*groups.Link, error) {
+	next, errs := make([]*groups.Link, len(links)), make([]error, len(links))
 	var asking sync.WaitGroup
 	for i := range links {
 		asking.Go(func() {
-			var l link
+			var l groups.Link
 			l, errs[i] = c.ask(ctx, e, *links[i])
 			next[i] = &l
 		})
@@ -112,13 +113,13 @@ func (c *Controller) askAll(ctx context.Context, e errand, links []*link) ([]*li
 
 // withdraw takes a group back from the boxes behind links. It is not part of the request that
 // caused it: that may have ended. A box that cannot be told ends the branch with its lease.
-func (c *Controller) withdraw(name string, links []*link) {
+func (c *Controller) withdraw(name string, links []*groups.Link) {
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawWithin)
 	defer cancel()
 	var asking sync.WaitGroup
 	for _, l := range links {
 		asking.Go(func() {
-			err := c.Boxes.DeleteBranch(ctx, l.Box, name, nextVersion(l.Version, time.Now()))
+			err := c.Boxes.DeleteBranch(ctx, l.Box, name, groups.NextVersion(l.Version, time.Now()))
 			if e := (*api.Error)(nil); err != nil && !(errors.As(err, &e) && e.Kind == api.NotFound) {
 				c.Log.Warn("could not withdraw a group from a neighbour; its lease ends it there",
 					zap.String("group", name), zap.String("neighbour", l.Box), zap.Error(tellable(err)))

@@ -11,6 +11,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/store"
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
@@ -40,13 +41,13 @@ func (c *Controller) Restore() error {
 func (c *Controller) restore(k store.Group) {
 	// Set restored before anything can fail. A failed group carries no data, so a failure must not
 	// change whether the group counts as idle: see isIdle.
-	g := &group{version: version{name: k.Name, kept: true, restored: !k.Idle}, shown: new(atomic.Pointer[version])}
+	g := &group{Version: groups.Version{Name: k.Name, Kept: true, Restored: !k.Idle}, shown: new(atomic.Pointer[groups.Version])}
 	c.enlist(g)
-	c.events.Begin(g.name)
+	c.events.Begin(g.Name)
 	if k.Err != nil {
 		if file, err := groupfile.ParseStored(k.Text); err == nil { // then the neighbours can be told
 			g = newGroup(file, true)
-			g.name, g.restored = k.Name, !k.Idle
+			g.Name, g.Restored = k.Name, !k.Idle
 			c.enlist(g)
 			_ = g.recallTree(k.Tree, time.Now())
 		}
@@ -59,7 +60,7 @@ func (c *Controller) restore(k store.Group) {
 		return
 	}
 	g = newGroup(file, true)
-	g.name, g.restored = k.Name, !k.Idle
+	g.Name, g.Restored = k.Name, !k.Idle
 	c.enlist(g)
 	if err := g.recallTree(k.Tree, time.Now()); err != nil {
 		c.fail(g, err)
@@ -81,7 +82,7 @@ func (c *Controller) restore(k store.Group) {
 	// Store the changes that recall made after a crash.
 	// Otherwise the next restart would have to make them again.
 	c.keepChronicle(g)
-	c.Log.Info("group restored", zap.String("group", g.name), zap.Bool("fresh", !g.restored), zap.Int("waiting", g.waiting()))
+	c.Log.Info("group restored", zap.String("group", g.Name), zap.Bool("fresh", !g.Restored), zap.Int("waiting", g.Waiting()))
 }
 
 // unreadable is why a group fails of which a stored file cannot be read.
@@ -116,19 +117,19 @@ func (c *Controller) retryFailed() {
 // recall reads the stored state of a group's members.
 func (g *group) recall(k store.Group) (err error) {
 	if k.Idle { // all members start with the first packet
-		g.past, err = chronicle.ReadConfirmed(k.State, g.file)
+		g.Past, err = chronicle.ReadConfirmed(k.State, g.File)
 		return err
 	}
-	if g.past, err = chronicle.Read(k.State, g.file, k.Clean); err != nil {
+	if g.Past, err = chronicle.Read(k.State, g.File, k.Clean); err != nil {
 		return err
 	}
-	if g.past.Forgotten() {
+	if g.Past.Forgotten() {
 		return errSwitched
 	}
-	if t := g.past.Turn; t != nil {
-		g.source = groupfile.ID(t.Source)
+	if t := g.Past.Turn; t != nil {
+		g.Source = groupfile.ID(t.Source)
 	}
-	g.switches, g.marked = g.past.Switched, g.past.Switched
+	g.switches, g.marked = g.Past.Switched, g.Past.Switched
 	return nil
 }
 
@@ -144,7 +145,7 @@ var (
 	// errSwitchedBelow: a box that had the branch has stored the turns, and this one has not.
 	errSwitchedBelow = api.Errorf(api.BadRequest, "its source has switched, so no box can begin to carry a part of it; remove the group and create it "+
 		"again with fresh QPs and PSNs")
-	// errStays: the place of a member is that in the first source's PSNs (place.go).
+	// errStays: the place of a member is that in the first source's PSNs (groups/place.go).
 	errStays = errors.New("its source has switched, so its members stay where they are; restore the routes, or remove the group " +
 		"and create it again with fresh QPs and PSNs")
 )
@@ -155,20 +156,20 @@ func (c *Controller) resume(g *group) error {
 	if err := c.begin(g); err != nil {
 		return err
 	}
-	past := g.past.Next(g.file, g.file) // a copy: if Replace fails, a retry has to begin without them too
+	past := g.Past.Next(g.File, g.File) // a copy: if Replace fails, a retry has to begin without them too
 	if !past.Resume() {
 		return nil
 	}
 	next := *g
-	next.past = past
-	built, err := c.build(&next, &g.plan)
+	next.Past = past
+	built, err := c.build(&next, &g.Plan)
 	if err == nil {
-		err = c.Switch.Replace(g.id, built)
+		err = c.Switch.Replace(g.ID, built)
 	}
 	if err != nil {
 		return errors.Join(err, c.end(g))
 	}
-	g.published, g.past = built, past
+	g.Published, g.Past = built, past
 	c.changed(g)
 	return nil
 }
@@ -178,26 +179,26 @@ func (c *Controller) retry(g *group) {
 	c.untrack(g)
 	c.changed(g)
 	if err := c.resume(g); err != nil {
-		g.problem = willBeRetried(err).Error()
+		g.Problem = willBeRetried(err).Error()
 		c.trackFailed(g)
 		return
 	}
-	g.problem = ""
+	g.Problem = ""
 	c.keepChronicle(g)
-	c.Log.Info("group restored after a failure", zap.String("group", g.name))
+	c.Log.Info("group restored after a failure", zap.String("group", g.Name))
 }
 
 // fail records why a stored group is not published. An error message about the file may quote an
 // R_Key that stands in a wrong place, so the log gets only the line number.
 func (c *Controller) fail(g *group, err error) {
-	g.problem = err.Error()
+	g.Problem = err.Error()
 	c.changed(g)
-	if g.branch != nil || len(g.links) > 0 {
+	if g.Branch != nil || len(g.Links) > 0 {
 		c.failing[g] = struct{}{}
 	}
 	why := zap.Error(err)
 	if line := yamldoc.Line(err); line > 0 {
 		why = zap.Int("line", line)
 	}
-	c.Log.Error("group could not be restored; rocast group show says why", zap.String("group", g.name), why)
+	c.Log.Error("group could not be restored; rocast group show says why", zap.String("group", g.Name), why)
 }

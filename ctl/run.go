@@ -64,7 +64,7 @@ func (c *Controller) Close() error {
 	c.hear() // process the last notes
 	var idle []string
 	for name, g := range c.groups {
-		if g.kept && c.isIdle(g) {
+		if g.Kept && c.isIdle(g) {
 			idle = append(idle, name)
 		}
 	}
@@ -74,11 +74,11 @@ func (c *Controller) Close() error {
 // isIdle reports whether the group certainly never carried data.
 func (c *Controller) isIdle(g *group) bool {
 	switch {
-	case g.restored || g.past.Switched:
+	case g.Restored || g.Past.Switched:
 		return false
-	case g.published == nil:
+	case g.Published == nil:
 		return true
 	}
-	state, ok := c.Switch.GroupState(g.id)
-	return ok && state.Sent == g.published.Source.FirstPSN.Prev()
+	state, ok := c.Switch.GroupState(g.ID)
+	return ok && state.Sent == g.Published.Source.FirstPSN.Prev()
 }

@@ -3,31 +3,23 @@ package ctl
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/rocast/rocast/ctl/groupfile"
-	"github.com/rocast/rocast/ctl/plan"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/refused"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
-	"github.com/rocast/rocast/roce"
 )
 
 // senders are the members of a published group whose frames were refused, at the last look.
 type senders struct {
 	in      mft.GroupID
-	data    uint64                        // dataplane.GroupState.Refused.Count
-	sent    uint64                        // dataplane.Traffic.Sent
-	strays  map[sender]*dataplane.Refused // since then, of frames that no group counts
-	watches map[sender]*watched
-}
-
-// sender is a member that sends data, or one that answers.
-type sender struct {
-	groupfile.ID
-	answers bool
+	data    uint64                               // dataplane.GroupState.Refused.Count
+	sent    uint64                               // dataplane.Traffic.Sent
+	strays  map[groups.Sender]*dataplane.Refused // since then, of frames that no group counts
+	watches map[groups.Sender]*watched
 }
 
 type watched struct {
@@ -38,56 +30,56 @@ type watched struct {
 // lookAtSenders finds the members that do not get on because their frames are refused.
 func (c *Controller) lookAtSenders(now time.Time, g *group, state dataplane.GroupState) {
 	s := &g.pace.senders
-	if s.in != g.id {
-		*s = senders{in: g.id}
-		g.found.says = nil
+	if s.in != g.ID {
+		*s = senders{in: g.ID}
+		g.Found.Says = nil
 	}
-	rose := map[sender]*dataplane.Refused{}
+	rose := map[groups.Sender]*dataplane.Refused{}
 	if f := &state.Refused; f.Count > s.data {
-		if l := g.memberAt(f.From, f.QPN); l != nil {
-			rose[sender{ID: l.Member.ID()}] = f
+		if l := g.MemberAt(f.From, f.QPN); l != nil {
+			rose[groups.Sender{ID: l.Member.ID()}] = f
 		}
 	}
 	for who, f := range s.strays {
 		rose[who] = f
 	}
 	for i := range state.Receivers {
-		path := &g.published.Paths[i]
-		who, r := sender{ID: groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}, answers: true}, &state.Receivers[i]
+		path := &g.Published.Paths[i]
+		who, r := groups.Sender{ID: groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}, Answers: true}, &state.Receivers[i]
 		if before := s.watches[who]; r.Refused > 0 && (before == nil || r.Refused > before.answers) {
 			rose[who] = &dataplane.Refused{Reason: r.RefusedFor, Port: r.RefusedAt, From: path.Dst, QPN: r.RefusedQPN}
 		}
 	}
 	for who := range rose {
 		if s.watches == nil {
-			s.watches = map[sender]*watched{}
+			s.watches = map[groups.Sender]*watched{}
 		}
 		if s.watches[who] == nil {
 			s.watches[who] = &watched{}
 		}
 	}
-	says := map[sender]string{}
+	says := map[groups.Sender]string{}
 	for who, w := range s.watches {
 		w.Step(now, rose[who], g.getsOn(who, w, rose[who], state))
 		if row, frame, ok := w.Trouble(now); ok {
 			says[who] = row.Says(c.caseOf(g, who, frame, state))
 		}
 	}
-	g.found.says = says
+	g.Found.Says = says
 	s.data, s.sent, s.strays = state.Refused.Count, state.Traffic.Sent, nil
 }
 
 // getsOn reports whether a sender has got on since the last look: data of the source was forwarded
 // behind the last frame that was refused, or a receiver has acknowledged something, or it lacks
 // nothing.
-func (g *group) getsOn(who sender, w *watched, rose *dataplane.Refused, state dataplane.GroupState) bool {
+func (g *group) getsOn(who groups.Sender, w *watched, rose *dataplane.Refused, state dataplane.GroupState) bool {
 	s := &g.pace.senders
-	if !who.answers {
-		isSource := who.ID == g.source || g.source == (groupfile.ID{}) && who.ID == g.file.Source.ID()
+	if !who.Answers {
+		isSource := who.ID == g.Source || g.Source == (groupfile.ID{}) && who.ID == g.File.Source.ID()
 		return isSource && state.Traffic.Sent > s.sent && (rose == nil || state.Traffic.Sent > rose.Sent)
 	}
-	path := g.published.FindPath(who.IP, who.RemoteQPN)
-	if path < 0 || path >= len(state.Paths) || who.ID == g.source {
+	path := g.Published.FindPath(who.IP, who.RemoteQPN)
+	if path < 0 || path >= len(state.Paths) || who.ID == g.Source {
 		return true
 	}
 	p, r := &state.Paths[path], &state.Receivers[path]
@@ -99,41 +91,26 @@ func (g *group) getsOn(who sender, w *watched, rose *dataplane.Refused, state da
 
 // framesRefused says why the box refuses a member's frames, if the member does not get on because
 // of that; else "". A source and a receiver may have the same ID.
-func framesRefused(g *version, m *groupfile.Member) string {
-	says, id := g.found.says, m.ID()
-	if why := says[sender{ID: id, answers: true}]; why != "" && m.Role != groupfile.Source {
+func framesRefused(g *groups.Version, m *groupfile.Member) string {
+	says, id := g.Found.Says, m.ID()
+	if why := says[groups.Sender{ID: id, Answers: true}]; why != "" && m.Role != groupfile.Source {
 		return why
 	}
-	if m.Role == groupfile.Receiver && id == g.file.Source.ID() {
+	if m.Role == groupfile.Receiver && id == g.File.Source.ID() {
 		return ""
 	}
-	return says[sender{ID: id}]
-}
-
-// memberAt returns the leg of a member of this box's part at an address: the source's, or else that
-// of the QP with this peer, or any; nil: there is none.
-func (g *version) memberAt(ip netip.Addr, peer roce.QPN) (at *plan.Leg) {
-	for l := range g.plan.Members() {
-		switch {
-		case l.Member.IP != ip:
-		case g.isSource(l.Member):
-			return l
-		case at == nil || l.Member.RemoteQPN == peer:
-			at = l
-		}
-	}
-	return at
+	return says[groups.Sender{ID: id}]
 }
 
 // caseOf describes the QP of a sender whose frames are refused.
-func (c *Controller) caseOf(g *group, who sender, frame dataplane.Refused, state dataplane.GroupState) *refused.Case {
-	about := &refused.Case{Group: g.name, MTU: g.file.PathMTU, Port: cmp.Or(c.portName(frame.Port), "PORT"), Lacks: g.lacks(state), Frame: frame}
-	if l := g.leg(who.ID); l != nil {
+func (c *Controller) caseOf(g *group, who groups.Sender, frame dataplane.Refused, state dataplane.GroupState) *refused.Case {
+	about := &refused.Case{Group: g.Name, MTU: g.File.PathMTU, Port: cmp.Or(c.portName(frame.Port), "PORT"), Lacks: g.lacks(state), Frame: frame}
+	if l := g.Leg(who.ID); l != nil {
 		about.PeerIP, about.PeerQPN, about.PSN = l.Src, l.Member.RemoteQPN, l.Member.FirstPSN
-		if !who.answers && l.Member.Role == groupfile.Both && l.Member.ID() != g.file.Source.ID() {
+		if !who.Answers && l.Member.Role == groupfile.Both && l.Member.ID() != g.File.Source.ID() {
 			about.PSN = l.Member.SendPSN
-		} else if !who.answers {
-			about.PSN = g.file.Source.FirstPSN
+		} else if !who.Answers {
+			about.PSN = g.File.Source.FirstPSN
 		}
 	}
 	return about
@@ -144,10 +121,10 @@ func (c *Controller) caseOf(g *group, who sender, frame dataplane.Refused, state
 func (g *group) lacks(state dataplane.GroupState) string {
 	var silent, l blamed
 	for i := range state.Paths {
-		p, path := &state.Paths[i], &g.published.Paths[i]
+		p, path := &state.Paths[i], &g.Published.Paths[i]
 		name := path.Dst.String()
-		if leg := g.leg(groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}); leg != nil {
-			name = g.nameOf(leg.Member)
+		if leg := g.Leg(groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}); leg != nil {
+			name = g.NameOf(leg.Member)
 		}
 		switch {
 		case p.Part == feedback.PartUnknown && !p.Told:
@@ -160,15 +137,6 @@ func (g *group) lacks(state dataplane.GroupState) string {
 	}
 	silent.addAll(l)
 	return silent.String()
-}
-
-func (g *version) leg(id groupfile.ID) *plan.Leg {
-	for l := range g.plan.Members() {
-		if l.Member.ID() == id {
-			return l
-		}
-	}
-	return nil
 }
 
 func (c *Controller) portName(id mft.PortID) string {

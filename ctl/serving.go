@@ -20,13 +20,13 @@ func (s serving) SetUp(ctx context.Context, file *groupfile.File) (unreached []s
 		return nil, err
 	}
 	v := g.shown.Load()
-	for leg := range v.legs().Members() {
-		if waits, reason := v.waitsFor(leg); waits {
+	for leg := range v.Legs().Members() {
+		if waits, reason := v.WaitsFor(leg); waits {
 			unreached = append(unreached, fmt.Sprintf("%v is not reached: %s", leg.Member.IP, reason))
 		}
 	}
-	for _, link := range v.links {
-		if state, reason := link.state(); state != api.Ready {
+	for _, link := range v.Links {
+		if state, reason := link.State(); state != api.Ready {
 			unreached = append(unreached, fmt.Sprintf("a receiver behind box %s is not reached: %s", link.Box, reason))
 		}
 	}
@@ -40,7 +40,7 @@ func (s serving) Counters(name string) (api.Counters, bool) {
 	if v == nil { // a run's group that cannot be published is not kept
 		return nil, false
 	}
-	state, ok := s.c.Switch.GroupState(v.id)
+	state, ok := s.c.Switch.GroupState(v.ID)
 	return counters(state.Counters), ok
 }
 

@@ -216,7 +216,7 @@ func (c *Controller) addUnsettled(names map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, g := range c.groups {
-		if g.kept && g.branch == nil {
+		if g.Kept && g.Branch == nil {
 			names[name] = true
 		}
 	}
@@ -238,12 +238,12 @@ func (c *Controller) putMembers(ctx context.Context, name string) error {
 	defer c.shared.putting.Unlock()
 	c.mu.Lock()
 	g := c.groups[name]
-	if g == nil || g.branch != nil {
+	if g == nil || g.Branch != nil {
 		c.mu.Unlock()
 		return nil // it was removed meanwhile
 	}
 	all := g.everywhere()
-	text, err := all.TextFor(g.wanted)
+	text, err := all.TextFor(g.Wanted)
 	c.mu.Unlock()
 	if err == nil {
 		err = c.Desired.PutMembers(ctx, name, text)
@@ -271,7 +271,7 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 		c.yield(ctx, name, g, "the box does not have the address of a group any more, and stands by for the box that has it")
 		return
 	case !e.Held && !t.byAddress || !e.Wanted():
-		if g != nil && g.kept && g.branch == nil {
+		if g != nil && g.Kept && g.Branch == nil {
 			c.letGo(g)
 		}
 		return
@@ -283,7 +283,7 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	case err != nil:
 		c.Log.Error("a group in etcd has a file that cannot be read", zap.String("group", name), zap.Error(err))
 		return
-	case g != nil && g.branch != nil: // a part of the group, for the box that was the root before
+	case g != nil && g.Branch != nil: // a part of the group, for the box that was the root before
 		c.letGo(g)
 		g = nil
 	case g != nil && file.Addressing != mft.BySwitchIP && c.sourceIsBehind(&file.Source):
@@ -375,14 +375,14 @@ type task struct {
 // group's source is attached to this box.
 func (c *Controller) claim(ctx context.Context, name string, again bool) task {
 	e, g := c.desired(name)
-	part := g != nil && g.branch != nil // of a group of another root, which sees to it
+	part := g != nil && g.Branch != nil // of a group of another root, which sees to it
 	ends := task{concerned: g != nil && !part}
 	elsewhere := e.Root != "" && e.Root != c.Box
 	if untold, _ := c.addressState(g); untold {
 		again = true
 	}
 	switch {
-	case g != nil && !g.kept: // a perftest run's
+	case g != nil && !g.Kept: // a perftest run's
 		return task{}
 	case !e.Wanted() || elsewhere && !again:
 		return ends
@@ -432,10 +432,10 @@ func (c *Controller) letGo(g *group) {
 	err := c.forget(g)
 	c.mu.Unlock()
 	if err != nil {
-		c.Log.Error("could not remove a group that is not desired any more; rocastd tries again", zap.String("group", g.name), zap.Error(err))
+		c.Log.Error("could not remove a group that is not desired any more; rocastd tries again", zap.String("group", g.Name), zap.Error(err))
 		return
 	}
-	c.withdraw(g.name, g.links)
+	c.withdraw(g.Name, g.Links)
 }
 
 // attached reports whether a group's source reaches the fabric by this box: the way to it does not
@@ -472,7 +472,7 @@ func (c *Controller) become(ctx context.Context, g *group, file *groupfile.File,
 	if g == nil {
 		g = newGroup(file, true)
 		g.claim = e.Claim
-		if g.restored = begun; begun {
+		if g.Restored = begun; begun {
 			past, err := chronicle.Read(e.Members, file, false)
 			if err == nil && past.Switched {
 				err = errSwitchedElsewhere
@@ -480,11 +480,11 @@ func (c *Controller) become(ctx context.Context, g *group, file *groupfile.File,
 			if err != nil {
 				return err
 			}
-			g.past = past
+			g.Past = past
 		}
 		return c.stand(ctx, g, e.Text)
 	}
-	text, err := c.Store.Get(g.name)
+	text, err := c.Store.Get(g.Name)
 	if err != nil || bytes.Equal(text, e.Text) {
 		return err
 	}
@@ -495,12 +495,12 @@ func (c *Controller) become(ctx context.Context, g *group, file *groupfile.File,
 // between, of which each was one change.
 func (c *Controller) catchUp(ctx context.Context, g *group, file *groupfile.File, text []byte) error {
 	steps := []*groupfile.File{file}
-	if g.wanted != nil {
-		steps = file.Steps(g.wanted)
+	if g.Wanted != nil {
+		steps = file.Steps(g.Wanted)
 	}
 	for _, step := range steps {
 		c.mu.Lock()
-		err := c.mayBecome(g, g.name, step)
+		err := c.mayBecome(g, g.Name, step)
 		c.mu.Unlock()
 		if err != nil {
 			return err
@@ -524,7 +524,7 @@ func (c *Controller) report(ctx context.Context, name string, revision int64, re
 	}
 	c.mu.Lock()
 	if g := c.groups[name]; g != nil {
-		r.Group = summary(&g.version)
+		r.Group = summary(&g.Version)
 	} else {
 		r.Group = api.GroupSummary{Name: name, State: api.Failed, Reason: r.Refused}
 	}
@@ -616,9 +616,9 @@ func (c *Controller) notShared(name string) error {
 	switch g := c.seen(name); {
 	case g == nil:
 		return noGroup(name)
-	case g.branch != nil:
+	case g.Branch != nil:
 		return belongsTo(g)
-	case !g.kept:
+	case !g.Kept:
 		return api.Errorf(api.BadRequest, "group %s belongs to a perftest run or an RDMA-CM connection, which ends it", name)
 	default:
 		return api.Errorf(api.NotFound, "group %s was removed meanwhile", name)
@@ -713,3 +713,19 @@ func (c *Controller) summaryElsewhere(name string) (s api.GroupSummary, ok bool)
 }
 
 func unavailable(err error) error { return api.Errorf(api.Unavailable, "%v", err) }
+
+// everywhere returns the chronicle that a box needs which takes the whole group over: with the
+// receivers behind other boxes, which this box's own chronicle does not have. Such a box cannot
+// take over a group whose source has switched: what it hears of the turns may be late.
+func (g *group) everywhere() chronicle.Chronicle {
+	all := g.Past.Next(g.File, g.File)
+	all.Switched, all.Turn = all.Switched || g.switches, nil
+	for _, l := range g.Links {
+		for _, id := range l.Members {
+			if p := g.PlaceOf(id); p != g.Origin() {
+				p.Enter(&all, id)
+			}
+		}
+	}
+	return all
+}

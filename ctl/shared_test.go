@@ -18,6 +18,7 @@ import (
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/desired"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab"
@@ -297,7 +298,7 @@ func TestABoxThatWasAwayCatchesUpWithSeveralChanges(t *testing.T) {
 	b1.share(cluster)
 	b1.eventually("g1 has its memory and receivers", func() bool {
 		g := b1.groups["g1"]
-		return g != nil && g.wanted != nil && len(g.wanted.Receivers) == 2 && len(g.wanted.Memory) == 2
+		return g != nil && g.Wanted != nil && len(g.Wanted.Receivers) == 2 && len(g.Wanted.Memory) == 2
 	})
 	if got, want := b1.memory(), "0x10000+4096/0x77: 10.1.0.2=0xc000/0x7 10.1.0.3=0xd000/0x7; 0x20000+100/0x88: 10.1.0.2=0x10000c000/0x8 10.1.0.3=0x10000d000/0x8"; got != want {
 		t.Errorf("%s, want %s", got, want)
@@ -360,7 +361,7 @@ func TestABoxTakesOverWithAReceiverThatMayHaveJoined(t *testing.T) {
 	b2.mu.Lock()
 	defer b2.mu.Unlock()
 	g := b2.groups["g1"]
-	if a, b := g.past.Standing(idOf("10.1.0.2")), g.past.Standing(idOf("10.1.0.3")); a != "" || b != chronicle.Lost {
+	if a, b := g.Past.Standing(idOf("10.1.0.2")), g.Past.Standing(idOf("10.1.0.3")); a != "" || b != chronicle.Lost {
 		t.Errorf("%q, %q", a, b)
 	}
 	if p := b2.published("g1"); !p.Restored || len(p.Paths) != 1 {
@@ -391,29 +392,29 @@ func TestABoxBelowReplacesTheRoot(t *testing.T) {
 	b2.share(cluster)
 	b2.eventually("it knows of the root", func() bool { e, _ := b2.Desired.Entry("g1"); return e.Root == "b1" })
 	stop(false)
-	b2.eventually("it is the root", func() bool { g := b2.groups["g1"]; return g != nil && g.branch == nil && g.problem == "" })
+	b2.eventually("it is the root", func() bool { g := b2.groups["g1"]; return g != nil && g.Branch == nil && g.Problem == "" })
 	for b, want := range map[*box]string{b2: "b2: 10.2.0.1 b3", b3: "b3: 10.3.0.1"} {
 		if got := f.shape(); !strings.Contains(got, want) {
 			t.Errorf("%s: the tree is %s", b.name, got)
 		}
 	}
-	if g := b3.groups["g1"]; g.branch.Root != "b2" || !b3.published("g1").Restored {
-		t.Errorf("b3: %+v", g.branch)
+	if g := b3.groups["g1"]; g.Branch.Root != "b2" || !b3.published("g1").Restored {
+		t.Errorf("b3: %+v", g.Branch)
 	}
 	old := b1.groups["g1"] // which does not know yet
 	b1.edit("g1", func(g *group) {
-		for _, l := range g.links {
-			l.Version, l.asked = nextVersion(l.Version, time.Now()), time.Time{}
+		for _, l := range g.Links {
+			l.Version, l.Asked = groups.NextVersion(l.Version, time.Now()), time.Time{}
 		}
 	})
 	b1.tend(ctx, old)
-	if g := b3.groups["g1"]; g.branch.Root != "b2" {
-		t.Errorf("b3 follows the old root: %+v", g.branch)
+	if g := b3.groups["g1"]; g.Branch.Root != "b2" {
+		t.Errorf("b3 follows the old root: %+v", g.Branch)
 	}
 	b1.restart(false, false)
 	b1.share(cluster)
-	b1.eventually("it lets go", func() bool { g := b1.groups["g1"]; return g == nil || g.branch != nil })
-	if g := b3.groups["g1"]; g == nil || g.branch.Root != "b2" {
+	b1.eventually("it lets go", func() bool { g := b1.groups["g1"]; return g == nil || g.Branch != nil })
+	if g := b3.groups["g1"]; g == nil || g.Branch.Root != "b2" {
 		t.Errorf("b3 has lost its part: %+v", g)
 	}
 }

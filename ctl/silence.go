@@ -39,12 +39,12 @@ type silence struct {
 // for too long.
 func (g *group) silentHosts(now time.Time, state dataplane.GroupState) (hosts []netip.Addr) {
 	was := g.pace.silences
-	if was.in != g.id || was.source != g.source {
+	if was.in != g.ID || was.source != g.Source {
 		was.of = nil // in another PSN space nobody is where it was
 	}
 	is := map[groupfile.ID]silence{}
 	for i := range state.Paths {
-		s, r, path := &state.Paths[i], &state.Receivers[i], &g.published.Paths[i]
+		s, r, path := &state.Paths[i], &state.Receivers[i], &g.Published.Paths[i]
 		if !state.Started || !state.Sent.After(s.Acked) || s.Part != feedback.PartActive && s.Part != feedback.PartUnknown {
 			continue
 		}
@@ -59,6 +59,6 @@ func (g *group) silentHosts(now time.Time, state dataplane.GroupState) (hosts []
 		}
 		is[id] = owes
 	}
-	g.pace.silences = silences{g.id, g.source, is}
+	g.pace.silences = silences{g.ID, g.Source, is}
 	return hosts
 }

@@ -59,7 +59,7 @@ func TestWhoAnswersIsNotAskedFor(t *testing.T) {
 		"it has ended":    func(h *hush) { h.two.Part = feedback.PartDead },
 		"it is behind":    func(h *hush) { h.two.Part = feedback.PartBehind },
 		"it is joining":   func(h *hush) { h.two.Part = feedback.PartJoining },
-		"another source":  func(h *hush) { h.groups["g1"].source.RemoteQPN++ },
+		"another source":  func(h *hush) { h.groups["g1"].Source.RemoteQPN++ },
 		"another group":   func(h *hush) { h.groups["g1"].pace.silences.in++ },
 	} {
 		h := newHush(t)
@@ -73,7 +73,7 @@ func TestWhoAnswersIsNotAskedFor(t *testing.T) {
 	r := newRunner(t, "")
 	r.sw.Repair(silentHost, feedback.PathSnapshot{Part: feedback.PartActive, Acked: 500}, 0)
 	g := r.groups["g1"]
-	state, _ := r.sw.GroupState(g.id)
+	state, _ := r.sw.GroupState(g.ID)
 	for i, started := range []bool{false, false, true, true} { // where the source is after a restart is not known
 		state.Started = started
 		if got := g.silentHosts(r.now.Add(time.Duration(i)*time.Second), state); len(got) != 0 != (i == 3) {

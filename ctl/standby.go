@@ -8,6 +8,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/yamldoc"
 	"github.com/rocast/rocast/mft"
 )
@@ -29,7 +30,7 @@ func (c *Controller) addressesChanged(changes []address.Change) {
 	}
 	for _, a := range changes {
 		if a.Gone {
-			c.markAddressGone(func(g *group) bool { return g.wanted.IP == a.IP })
+			c.markAddressGone(func(g *group) bool { return g.Wanted.IP == a.IP })
 		}
 	}
 	if changes == nil {
@@ -51,7 +52,7 @@ func (c *Controller) markAddressGone(isConcerned func(*group) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, g := range c.groups {
-		if g.wanted != nil && g.wanted.Addressing == mft.BySwitchIP && g.kept && g.branch == nil && isConcerned(g) {
+		if g.Wanted != nil && g.Wanted.Addressing == mft.BySwitchIP && g.Kept && g.Branch == nil && isConcerned(g) {
 			g.addressGone = true
 		}
 	}
@@ -97,9 +98,9 @@ func (c *Controller) away(f *groupfile.File) (bool, error) {
 // refuseStandbyTree refuses members behind other boxes for a group that goes with its address: a
 // box that gets the address would have to be asked for them within the time that the take-over may
 // take.
-func (c *Controller) refuseStandbyTree(g *group, links []*link) error {
-	f := g.wanted
-	if len(links) == 0 || c.Desired == nil || !g.kept || g.branch != nil || f.Addressing != mft.BySwitchIP {
+func (c *Controller) refuseStandbyTree(g *group, links []*groups.Link) error {
+	f := g.Wanted
+	if len(links) == 0 || c.Desired == nil || !g.Kept || g.Branch != nil || f.Addressing != mft.BySwitchIP {
 		return nil
 	}
 	return yamldoc.Errorf(f.Lines["addressing"], "addressing is %v, so with store: etcd the group goes with its address from box to box, and "+

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/ports"
 	build "github.com/rocast/rocast/ctl/version"
 	"github.com/rocast/rocast/dataplane"
@@ -139,11 +140,11 @@ func addProblem(s *api.Status, p api.Problem) {
 }
 
 // waitsBecause names the first member that the group waits for, and says why.
-func waitsBecause(g *version) string {
+func waitsBecause(g *groups.Version) string {
 	var l blamed
-	for leg := range g.plan.Members() {
-		if waits, why := g.waitsFor(leg); waits {
-			l.add(g.nameOf(leg.Member), why)
+	for leg := range g.Plan.Members() {
+		if waits, why := g.WaitsFor(leg); waits {
+			l.add(g.NameOf(leg.Member), why)
 		}
 	}
 	return l.String()

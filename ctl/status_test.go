@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab"
@@ -36,7 +37,7 @@ func TestAHealthyBoxHasNoProblem(t *testing.T) {
 // there: the box is not healthy, but ready.
 func TestAnUnhealthyBoxMayBeReady(t *testing.T) {
 	r := newRunner(t, "")
-	r.note(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteSilent})
+	r.note(dataplane.Note{Group: r.groups["g1"].ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteSilent})
 	r.sw.SetPort(2, dataplane.PortDown, 3)
 	r.refreshPorts()
 	s := r.Status()
@@ -71,7 +72,7 @@ func TestTheListOfProblemsIsBounded(t *testing.T) {
 	w := newWorld(t)
 	const extra = 3
 	for i := range api.MaxProblems + extra {
-		w.put(version{name: fmt.Sprintf("g%03d", i), kept: true, problem: "a cause"})
+		w.put(groups.Version{Name: fmt.Sprintf("g%03d", i), Kept: true, Problem: "a cause"})
 	}
 	s := w.Status()
 	if len(s.Problems) != api.MaxProblems || s.More != extra || s.Groups["failed"] != api.MaxProblems+extra || s.Ready {

@@ -12,6 +12,7 @@ import (
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
@@ -29,7 +30,7 @@ func parsed(t *testing.T, text string) *groupfile.File {
 // nextOf returns the next version of a group.
 func nextOf(g *group, file *groupfile.File) *group {
 	next := *g
-	next.wanted, next.file, next.past = file, file, g.past.Next(g.file, file)
+	next.Wanted, next.File, next.Past = file, file, g.Past.Next(g.File, file)
 	return &next
 }
 
@@ -45,8 +46,8 @@ func TestAnUpdateThatCannotBeStoredChangesNothing(t *testing.T) {
 		if _, err := w.Update(t.Context(), "g1", []byte(g1+receiver4)); err == nil {
 			t.Errorf("%s cannot be written, and the group is updated", file)
 		}
-		if w.path("10.77.0.4", 1) != nil || len(w.groups["g1"].file.Receivers) != 2 {
-			t.Errorf("%s cannot be written: %+v", file, w.groups["g1"].file)
+		if w.path("10.77.0.4", 1) != nil || len(w.groups["g1"].File.Receivers) != 2 {
+			t.Errorf("%s cannot be written: %+v", file, w.groups["g1"].File)
 		}
 		if err := os.RemoveAll(inTheWay); err != nil {
 			t.Fatal(err)
@@ -73,7 +74,7 @@ func TestTheStateOfAnUpdateCoversBothVersions(t *testing.T) {
 		t.Fatal(stored, err)
 	}
 	state := stored[0].State
-	for version, file := range map[string]*groupfile.File{"old": g.file, "new": next} {
+	for version, file := range map[string]*groupfile.File{"old": g.File, "new": next} {
 		past, err := chronicle.Read(state, file, true)
 		if err != nil {
 			t.Fatal(err)
@@ -191,7 +192,7 @@ func TestAnUpdateKeepsTheMemberThatSends(t *testing.T) {
 func TestEveryReceiverIsLookedAt(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1+receiver4)
-	w.sw.Part(w.groups["g1"].id, "10.77.0.2", feedback.PartBehind)
+	w.sw.Part(w.groups["g1"].ID, "10.77.0.2", feedback.PartBehind)
 	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
 	for ip, want := range map[string]string{"10.77.0.2": "behind", "10.77.0.3": "evicted", "10.77.0.4": ""} {
 		if m := w.part(t, ip); (m.State == "left-out") != (want != "") || want != "" && m.Part != want {
@@ -213,15 +214,15 @@ func TestANoteIsOfItsGroup(t *testing.T) {
 	w.create(t, g1)
 	w.create(t, anotherGroup("g2", 2))
 	w.create(t, anotherGroup("g3", 3))
-	gone := w.groups["g3"].id
+	gone := w.groups["g3"].ID
 	if err := w.Remove("g3"); err != nil {
 		t.Fatal(err)
 	}
-	w.put(version{name: "failed", kept: true})
+	w.put(groups.Version{Name: "failed", Kept: true})
 	var want []string
 	for range 10 { // groups are looked at in another order each time
 		for _, name := range []string{"g1", "g2"} {
-			w.note(dataplane.Note{Group: w.groups[name].id, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
+			w.note(dataplane.Note{Group: w.groups[name].ID, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
 			want = append(want, name)
 		}
 	}

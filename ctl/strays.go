@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/refused"
 	"github.com/rocast/rocast/dataplane"
 )
@@ -92,17 +93,17 @@ func (c *Controller) isMembers(f *dataplane.Refused) bool {
 	}
 	found := false
 	for _, g := range c.groups {
-		if g.published == nil || g.file.IP != f.To {
+		if g.Published == nil || g.File.IP != f.To {
 			continue
 		}
-		l, s := g.memberAt(f.From, f.QPN), &g.pace.senders
-		if l == nil || g.isSource(l.Member) && s.sent > 0 && f.Reason != dataplane.OverMTU {
+		l, s := g.MemberAt(f.From, f.QPN), &g.pace.senders
+		if l == nil || g.IsSource(l.Member) && s.sent > 0 && f.Reason != dataplane.OverMTU {
 			continue
 		}
 		if s.strays == nil {
-			s.strays = map[sender]*dataplane.Refused{}
+			s.strays = map[groups.Sender]*dataplane.Refused{}
 		}
-		s.strays[sender{ID: l.Member.ID(), answers: !g.isSource(l.Member)}] = f
+		s.strays[groups.Sender{ID: l.Member.ID(), Answers: !g.IsSource(l.Member)}] = f
 		found = true
 	}
 	return found

@@ -25,7 +25,7 @@ func (c *Controller) changeTable(ctx context.Context, name string, change *api.R
 	defer unlock()
 	c.mu.Lock()
 	g := c.groups[name]
-	if g == nil || g.published == nil || g.table == nil {
+	if g == nil || g.Published == nil || g.Table == nil {
 		c.mu.Unlock()
 		return api.Group{}, changedMeanwhile(name)
 	}
@@ -35,16 +35,16 @@ func (c *Controller) changeTable(ctx context.Context, name string, change *api.R
 	if err != nil {
 		return api.Group{}, err
 	}
-	if next.table, err = next.table.Apply(*stored); err != nil {
+	if next.Table, err = next.Table.Apply(*stored); err != nil {
 		return api.Group{}, api.Errorf(api.BadRequest, "%v", err)
 	}
 	end := next.tableEnd
-	if g.kept {
+	if g.Kept {
 		if end, err = c.Store.AppendRegions(name, end, stored.Append(nil)); err != nil {
 			return api.Group{}, apiError(err)
 		}
 	}
-	now, err := c.publishStored(g, next.table, end)
+	now, err := c.publishStored(g, next.Table, end)
 	if err != nil {
 		return api.Group{}, err
 	}
@@ -62,34 +62,34 @@ func (c *Controller) changeTable(ctx context.Context, name string, change *api.R
 func (c *Controller) publishStored(g *group, table *regions.Table, end int64) (now group, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := g.table.Len()
+	before := g.Table.Len()
 	if err := c.publishTable(g, table); err != nil {
-		if g.kept {
-			err = errors.Join(err, c.Store.CutRegions(g.name, g.tableEnd))
+		if g.Kept {
+			err = errors.Join(err, c.Store.CutRegions(g.Name, g.tableEnd))
 		}
 		return now, apiError(err)
 	}
-	c.tell(api.Event{Kind: api.GroupUpdated, Group: g.name, Cause: fmt.Sprintf("its memory has %d regions, and had %d",
-		g.table.Len(), before)})
+	c.tell(api.Event{Kind: api.GroupUpdated, Group: g.Name, Cause: fmt.Sprintf("its memory has %d regions, and had %d",
+		g.Table.Len(), before)})
 	g.tableEnd = end
 	return *g, nil
 }
 
 // publishTable publishes a group with another table.
 func (c *Controller) publishTable(g *group, table *regions.Table) error {
-	if g.published == nil {
-		return changedMeanwhile(g.name)
+	if g.Published == nil {
+		return changedMeanwhile(g.Name)
 	}
 	next := *g
-	next.table = table
-	built, err := c.build(&next, &next.plan)
+	next.Table = table
+	built, err := c.build(&next, &next.Plan)
 	if err == nil {
-		err = c.Switch.Replace(g.id, built)
+		err = c.Switch.Replace(g.ID, built)
 	}
 	if err != nil {
-		return aboutFile(g.file, err)
+		return aboutFile(g.File, err)
 	}
-	g.table, g.published = table, built
+	g.Table, g.Published = table, built
 	c.changed(g)
 	return nil
 }
@@ -101,13 +101,13 @@ const spareBytes = 16 << 20
 // more. Until then it is only appended to, so a change does not cost what the whole table does.
 // compact returns how many bytes the file has then.
 func (c *Controller) compact(g *group) (end int64) {
-	if !g.kept || g.tableEnd <= 2*g.table.Bytes()+spareBytes {
+	if !g.Kept || g.tableEnd <= 2*g.Table.Bytes()+spareBytes {
 		return g.tableEnd
 	}
-	end, err := c.Store.PutRegions(g.name, g.table.Parts(receiverIDs(g.file)))
+	end, err := c.Store.PutRegions(g.Name, g.Table.Parts(receiverIDs(g.File)))
 	if err != nil {
 		c.Log.Error("could not write the regions of a group anew; the file with their changes stays, and grows",
-			zap.String("group", g.name), zap.Error(err))
+			zap.String("group", g.Name), zap.Error(err))
 		return g.tableEnd
 	}
 	return end
@@ -115,20 +115,20 @@ func (c *Controller) compact(g *group) (end int64) {
 
 // recallTable reads the stored regions of a group with memory: table.
 func (c *Controller) recallTable(g *group) error {
-	if !g.file.Table {
+	if !g.File.Table {
 		return nil
 	}
 	var history regions.History
-	end, cut, err := c.Store.Regions(g.name, history.Add)
+	end, cut, err := c.Store.Regions(g.Name, history.Add)
 	if err != nil {
 		return err
 	}
 	if cut > 0 {
 		c.Log.Warn("the last change of a group's regions was not complete when the box stopped, and was not confirmed; it is not made",
-			zap.String("group", g.name), zap.Int64("bytes", cut))
+			zap.String("group", g.Name), zap.Int64("bytes", cut))
 	}
 	g.tableEnd = end
-	if g.table, err = history.Table(receiverIDs(g.file)); err != nil {
+	if g.Table, err = history.Table(receiverIDs(g.File)); err != nil {
 		return err
 	}
 	g.tableEnd = c.compact(g)
@@ -146,13 +146,13 @@ func receiverIDs(f *groupfile.File) []groupfile.ID {
 // refuseUnplaced refuses a receiver that comes to a group whose memory is a table with ranges:
 // where the receiver keeps them is not known.
 func (g *group) refuseUnplaced(next *groupfile.File) error {
-	if g.table == nil || g.table.Len() == 0 {
+	if g.Table == nil || g.Table.Len() == 0 {
 		return nil
 	}
 	for i := range next.Receivers {
-		if m := &next.Receivers[i]; g.wanted.Receiver(m.ID()) < 0 {
+		if m := &next.Receivers[i]; g.Wanted.Receiver(m.ID()) < 0 {
 			return yamldoc.Errorf(m.Line, "the member at %v would join, and where it keeps the %d regions of the group is not known; "+
-				"remove the regions first (rocast region rm), or the group, and create it again with this member", m.IP, g.table.Len())
+				"remove the regions first (rocast region rm), or the group, and create it again with this member", m.IP, g.Table.Len())
 		}
 	}
 	return nil
@@ -160,20 +160,20 @@ func (g *group) refuseUnplaced(next *groupfile.File) error {
 
 // tableChange checks a change of the memory of a group with a table.
 func tableChange(g *group, change *api.RegionChange) (*regions.Change, error) {
-	c := &regions.Change{Receivers: receiverIDs(g.file)}
+	c := &regions.Change{Receivers: receiverIDs(g.File)}
 	for _, r := range change.Remove {
 		v, found := mft.VirtualRegion{}, false
 		if r.RKey <= math.MaxUint32 {
-			v, found = g.table.Find(uint64(r.VA), uint32(r.RKey))
+			v, found = g.Table.Find(uint64(r.VA), uint32(r.RKey))
 		}
 		if !found {
-			return nil, noRegion(g.name, r)
+			return nil, noRegion(g.Name, r)
 		}
 		c.Remove = append(c.Remove, v)
 	}
 	for i := range change.Add {
 		r := &change.Add[i]
-		places, err := placesOf(g.file, r)
+		places, err := placesOf(g.File, r)
 		if err != nil {
 			return nil, err
 		}
@@ -186,8 +186,8 @@ func tableChange(g *group, change *api.RegionChange) (*regions.Change, error) {
 
 // Regions lists the regions of a group's memory: count of them at most, from the from-th on.
 func (c *Controller) Regions(name string, from, count int) (api.Regions, error) {
-	if v := c.seen(name); v != nil && v.table != nil {
-		return pageOf(v.table, v.file, from, count), nil
+	if v := c.seen(name); v != nil && v.Table != nil {
+		return pageOf(v.Table, v.File, from, count), nil
 	}
 	v, err := c.Group(name)
 	if err != nil {

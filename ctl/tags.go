@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/mft"
@@ -20,11 +21,11 @@ func tagsTakenBy(p *dataplane.PortInfo) string {
 
 // tagsTaken says for each port whose device takes tags out of frames which members of the group
 // send such frames.
-func tagsTaken(g *version, set ports.Set) (notes []string) {
+func tagsTaken(g *groups.Version, set ports.Set) (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		p := set[name]
 		whose, more := "", 0
-		for l := range g.legs().Members() {
+		for l := range g.Legs().Members() {
 			switch {
 			case !p.TakesTags || l.VLANs() == (mft.VLANs{}) || l.Hop.Port != p.IfIndex && !l.Hop.Uplinks.Has(p.IfIndex):
 			case whose == "":

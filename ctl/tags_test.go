@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/ports"
@@ -28,7 +29,7 @@ func TestWhoseTagsAPortTakesOut(t *testing.T) {
 		return dataplane.PortInfo{Name: name, IfIndex: ifIndex, State: dataplane.PortUp, TakesTags: takes}
 	}
 	set := ports.New([]dataplane.PortInfo{open("eth1", 1, true), open("eth2", 2, false), open("eth3", 3, true), open("eth4", 4, true)})
-	g := &version{published: new(mft.Group), plan: plan.Plan{Receivers: []plan.Leg{
+	g := &groups.Version{Published: new(mft.Group), Plan: plan.Plan{Receivers: []plan.Leg{
 		leg("10.77.0.1", 1, 1), leg("10.77.0.2", 1, 0), leg("10.77.0.3", 2, 1), leg("10.77.0.4", 1, 1), leg("10.77.0.5", 2, 1, 2, 3), leg("10.77.0.6", 1, 1),
 	}}}
 	want := []string{dataplane.TagsTaken("eth1", "10.77.0.1 and 2 more members"), dataplane.TagsTaken("eth3", "10.77.0.5")}

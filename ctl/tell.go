@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groups"
 )
 
 // A box that fails a group tells its neighbours in the group's tree at once: with the next renewal
@@ -16,26 +17,26 @@ import (
 func (c *Controller) tellFailure(ctx context.Context, g *group) {
 	c.mu.Lock()
 	delete(c.failing, g)
-	if g.problem == "" || g.wanted == nil {
+	if g.Problem == "" || g.Wanted == nil {
 		c.mu.Unlock()
 		return
 	}
-	e, upper := c.errandOf(g, g.wanted), ""
-	var links []*link
-	for _, l := range g.links {
+	e, upper := c.errandOf(g, g.Wanted), ""
+	var links []*groups.Link
+	for _, l := range g.Links {
 		copied := *l
 		links = append(links, &copied)
 	}
-	if g.branch != nil {
-		upper = g.branch.Upper
+	if g.Branch != nil {
+		upper = g.Branch.Upper
 	}
 	c.mu.Unlock()
 	_, err := c.askAll(ctx, e, links)
 	if upper != "" {
-		err = errors.Join(err, c.Boxes.TellUpper(ctx, upper, g.name))
+		err = errors.Join(err, c.Boxes.TellUpper(ctx, upper, g.Name))
 	}
 	if err != nil {
-		c.Log.Debug("could not tell a neighbour that a group has failed; rocastd tries again", zap.String("group", g.name), zap.Error(tellable(err)))
+		c.Log.Debug("could not tell a neighbour that a group has failed; rocastd tries again", zap.String("group", g.Name), zap.Error(tellable(err)))
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.failing[g] = struct{}{}
@@ -47,8 +48,8 @@ func (c *Controller) BranchChanged(lower, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if g := c.groups[name]; g != nil {
-		if l := linkTo(g.links, lower); l != nil {
-			l.asked = l.asked.Add(-c.lease()) // it is due
+		if l := groups.LinkTo(g.Links, lower); l != nil {
+			l.Asked = l.Asked.Add(-c.lease()) // it is due
 			c.changed(g)
 			return nil
 		}
@@ -59,18 +60,18 @@ func (c *Controller) BranchChanged(lower, name string) error {
 // hearAbove takes what the box above says of itself, and lets the boxes below hear it. The caller
 // holds c.mu.
 func (c *Controller) hearAbove(g *group, problem string) {
-	b := g.branch
-	if b.above == problem {
+	b := g.Branch
+	if b.Above == problem {
 		return
 	}
 	if problem != "" {
-		c.tell(api.Event{Kind: api.NeighbourDown, Group: g.name, Neighbour: b.Upper, Cause: problem})
+		c.tell(api.Event{Kind: api.NeighbourDown, Group: g.Name, Neighbour: b.Upper, Cause: problem})
 	} else {
-		c.tell(api.Event{Kind: api.NeighbourUp, Group: g.name, Neighbour: b.Upper, Cause: "it carries the group again"})
+		c.tell(api.Event{Kind: api.NeighbourUp, Group: g.Name, Neighbour: b.Upper, Cause: "it carries the group again"})
 	}
-	b.above = problem
+	b.Above = problem
 	c.changed(g)
-	for _, l := range g.links {
-		l.asked = l.asked.Add(-c.lease())
+	for _, l := range g.Links {
+		l.Asked = l.Asked.Add(-c.lease())
 	}
 }

@@ -99,7 +99,7 @@ func TestABoxWithoutItsStateRefusesAGroupWhoseSourceHasSwitched(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.3.0.1"))
 	b1, b2 := f.box("b1"), f.box("b2")
-	b1.edit("g1", func(g *group) { g.past.Switched = true })
+	b1.edit("g1", func(g *group) { g.Past.Switched = true })
 	b2.restart(false, true)
 	b1.due("g1")
 	f.tendAll(time.Now())

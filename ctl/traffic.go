@@ -8,6 +8,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 )
@@ -41,9 +42,9 @@ func (c *Controller) namesByTrouble() (names []string) {
 	rank := map[string]int{}
 	for _, v := range c.allSeen() {
 		s := summary(v)
-		rank[v.name] = 2 * rankOf(&s)
+		rank[v.Name] = 2 * rankOf(&s)
 		if s.State == api.Ready {
-			rank[v.name]++
+			rank[v.Name]++
 		}
 	}
 	return slices.SortedFunc(maps.Keys(rank), func(a, b string) int { return cmp.Or(cmp.Compare(rank[a], rank[b]), cmp.Compare(a, b)) })
@@ -60,12 +61,12 @@ func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, 
 		s.Reason = waitsBecause(g)
 	}
 	t = api.GroupTraffic{Name: name, State: s.State, Reason: s.Reason, By: s.By, Unconfirmed: s.Unconfirmed, Events: c.events.Counts(name), Receivers: []api.ReceiverTraffic{}}
-	if g.file == nil {
+	if g.File == nil {
 		return t, true
 	}
 	var state dataplane.GroupState
-	if g.published != nil {
-		state, _ = c.Switch.GroupState(g.id)
+	if g.Published != nil {
+		state, _ = c.Switch.GroupState(g.ID)
 		var engine api.Engine
 		addEngine(&engine, state.Engine)
 		t.Carrier = engine.Carrier
@@ -93,8 +94,8 @@ func isDropped(r dataplane.Reason) bool {
 
 // sourceTraffic says why a source that is no receiver does not get on; nil: it does, as far as is
 // known.
-func sourceTraffic(g *version) *api.SourceTraffic {
-	for l := range g.legs().Members() {
+func sourceTraffic(g *groups.Version) *api.SourceTraffic {
+	for l := range g.Legs().Members() {
 		if kind, why := troubleOf(g, l); kind != "" && l.Member.Role == groupfile.Source {
 			return &api.SourceTraffic{IP: l.Member.IP.String(), RemoteQPN: uint32(l.Member.RemoteQPN), Trouble: kind, Reason: why}
 		}
@@ -103,21 +104,21 @@ func sourceTraffic(g *version) *api.SourceTraffic {
 }
 
 // receiverTraffic describes the receivers, in the order of the group file.
-func receiverTraffic(g *version, now time.Time, state dataplane.GroupState) (list []api.ReceiverTraffic) {
-	for l := range g.legs().Members() {
+func receiverTraffic(g *groups.Version, now time.Time, state dataplane.GroupState) (list []api.ReceiverTraffic) {
+	for l := range g.Legs().Members() {
 		m := l.Member
 		if m.Role == groupfile.Source {
 			continue
 		}
 		reach := reachOf(g, l)
 		r := api.ReceiverTraffic{
-			IP: m.IP.String(), RemoteQPN: uint32(m.RemoteQPN), Box: g.boxBehind(m.ID()), Port: reach.Port,
+			IP: m.IP.String(), RemoteQPN: uint32(m.RemoteQPN), Box: g.BoxBehind(m.ID()), Port: reach.Port,
 			State: reach.State, Reason: reach.Reason,
 		}
 		if kind, why := troubleOf(g, l); kind != "" {
 			r.Trouble, r.Reason = kind, why
 		}
-		if g.published != nil {
+		if g.Published != nil {
 			addTraffic(g, now, &r, m, state)
 		}
 		list = append(list, r)
@@ -126,19 +127,19 @@ func receiverTraffic(g *version, now time.Time, state dataplane.GroupState) (lis
 }
 
 // addTraffic adds what a receiver has answered, and how far it is behind.
-func addTraffic(g *version, now time.Time, r *api.ReceiverTraffic, m *groupfile.Member, state dataplane.GroupState) {
+func addTraffic(g *groups.Version, now time.Time, r *api.ReceiverTraffic, m *groupfile.Member, state dataplane.GroupState) {
 	path := pathOf(m, state)
 	if path < 0 {
 		return
 	}
 	of, p := state.Receivers[path], state.Paths[path]
 	r.Acknowledged, r.NAKs, r.RNRs, r.CNPs, r.Repaired = of.Acknowledged, of.NAKs, of.RNRs, of.CNPs, p.Repaired
-	if !isWaitedFor(p.Part) || m.ID() == g.source {
+	if !isWaitedFor(p.Part) || m.ID() == g.Source {
 		return
 	}
 	if lag := state.Sent.Sub(p.Acked); lag > 0 {
 		r.Lag = min(uint64(lag), state.Traffic.Sent)
-		history := g.found.since(now, g.id, state.Traffic.Sent)
+		history := g.Found.Since(now, g.ID, state.Traffic.Sent)
 		r.LagSeconds = history.Age(now, state.Traffic.Sent-r.Lag).Seconds()
 	}
 }

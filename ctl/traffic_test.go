@@ -10,6 +10,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/goodput"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
@@ -79,7 +80,7 @@ func TestTrafficNamesTheTrouble(t *testing.T) {
 		feedback.NoteSilent: api.TroubleStalled, feedback.NoteRepairing: "",
 	} {
 		r := newRunner(t, "")
-		r.note(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: what, PSN: 1501})
+		r.note(dataplane.Note{Group: r.groups["g1"].ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: what, PSN: 1501})
 		if got := word(r.world); got != want {
 			t.Errorf("%v: %q, want %q", what, got, want)
 		}
@@ -113,13 +114,13 @@ func TestLag(t *testing.T) {
 		}
 	}
 	r.sw.Repair("10.77.0.2", feedback.PathSnapshot{Part: feedback.PartActive, Acked: 1000}, 0)
-	r.edit("g1", func(g *group) { g.source = g.file.Receivers[0].ID() })
+	r.edit("g1", func(g *group) { g.Source = g.File.Receivers[0].ID() })
 	if got := r.Traffic().Groups[0].Receivers[0]; got.Lag != 0 {
 		t.Errorf("the source is behind itself: %+v", got)
 	}
 	// What was sent as another group of the data path says nothing.
-	before := findings{in: 1, history: goodput.History{}.With(r.now, 100)}
-	if age := before.since(r.now.Add(time.Second), 2, 200).Age(r.now.Add(2*time.Second), 150); age != time.Second {
+	before := groups.Findings{In: 1, History: goodput.History{}.With(r.now, 100)}
+	if age := before.Since(r.now.Add(time.Second), 2, 200).Age(r.now.Add(2*time.Second), 150); age != time.Second {
 		t.Errorf("%v", age)
 	}
 }
@@ -131,7 +132,7 @@ func TestTrafficOfManyGroups(t *testing.T) {
 		w.create(t, anotherGroup(fmt.Sprintf("a%03d", i), 2+i))
 	}
 	w.create(t, g1)
-	w.edit("g1", func(g *group) { g.treeProblem = "a box is missing" })
+	w.edit("g1", func(g *group) { g.TreeProblem = "a box is missing" })
 	got := w.Traffic()
 	if len(got.Groups) != api.MaxTraffic || got.More != 4 || got.Groups[0].Name != "g1" || got.Groups[1].Name != "a000" ||
 		got.Groups[api.MaxTraffic-1].Name != "a254" || time.Since(got.At) > time.Minute {

@@ -2,52 +2,37 @@ package ctl
 
 import (
 	"fmt"
-	"maps"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
 
-// refusals are the receivers of a published group whose QPs have ended with a fatal NAK.
-type refusals struct {
-	in    mft.GroupID
-	cause map[groupfile.ID]string
-}
-
-func (r *refusals) add(in mft.GroupID, id groupfile.ID, cause string) {
-	next := map[groupfile.ID]string{}
-	if r.in == in {
-		maps.Copy(next, r.cause)
-	}
-	next[id] = cause
-	r.in, r.cause = in, next
-}
-
 // trouble names a member that no longer gets all data or gets it late, that acknowledges nothing or
 // does not answer, and says why; "": there is none.
-func trouble(g *version) string {
-	if g.file == nil {
+func trouble(g *groups.Version) string {
+	if g.File == nil {
 		return ""
 	}
 	var known, seen blamed
-	for leg := range g.plan.Members() {
+	for leg := range g.Plan.Members() {
 		switch kind, why := troubleOf(g, leg); {
 		case why == "":
 		case isCause(kind):
-			known.add(g.nameOf(leg.Member), why)
+			known.add(g.NameOf(leg.Member), why)
 		default:
-			seen.add(g.nameOf(leg.Member), why)
+			seen.add(g.NameOf(leg.Member), why)
 		}
 	}
-	for _, link := range g.links {
+	for _, link := range g.Links {
 		for i := range link.Later {
-			if m := &link.Later[i]; m.Out && g.linkEnded(link) == nil {
+			if m := &link.Later[i]; m.Out && g.LinkEnded(link) == nil {
 				known.add(m.IP.String(), fmt.Sprintf("it takes no part any more; group show at box %s says why", link.Box))
 			}
 		}
@@ -58,26 +43,26 @@ func trouble(g *version) string {
 
 // heldUpBy names the members that keep a published group from getting on for a reason that is
 // known, and says which one is the first of them. Without such a member the text is "".
-func heldUpBy(g *version) (first groupfile.ID, text string) {
+func heldUpBy(g *groups.Version) (first groupfile.ID, text string) {
 	var l blamed
-	for leg := range g.plan.Members() {
+	for leg := range g.Plan.Members() {
 		if kind, why := troubleOf(g, leg); isCause(kind) && holdsUp(g, leg.Member) {
 			if l.first == "" {
 				first = leg.Member.ID()
 			}
-			l.add(g.nameOf(leg.Member), why)
+			l.add(g.NameOf(leg.Member), why)
 		}
 	}
-	for _, link := range g.links {
-		end := link.member(g.wanted)
+	for _, link := range g.Links {
+		end := link.Member(g.Wanted)
 		if !holdsUp(g, &end) {
 			continue
 		}
-		for _, a := range link.absent {
+		for _, a := range link.Absent {
 			if l.first == "" {
 				first = end.ID()
 			}
-			l.add(absentName(a), a.Reason)
+			l.add(groups.AbsentName(a), a.Reason)
 		}
 	}
 	return first, l.String()
@@ -85,13 +70,8 @@ func heldUpBy(g *version) (first groupfile.ID, text string) {
 
 // holdsUp reports whether nothing gets on as long as the member acknowledges nothing, or sends
 // nothing.
-func holdsUp(g *version, m *groupfile.Member) bool {
-	return g.isSource(m) || g.found.atFloor[m.ID()]
-}
-
-// isSource reports whether a member is the source at present.
-func (g *version) isSource(m *groupfile.Member) bool {
-	return m.ID() == g.source || g.source == (groupfile.ID{}) && m.Role == groupfile.Source
+func holdsUp(g *groups.Version, m *groupfile.Member) bool {
+	return g.IsSource(m) || g.Found.AtFloor[m.ID()]
 }
 
 // isCause reports whether a kind of trouble is the cause of what a member does not do. The other
@@ -133,9 +113,9 @@ func (l *blamed) String() string {
 
 // sourceIsRefused reports whether the source does not get on because its frames are refused. Then
 // nobody gets anything.
-func sourceIsRefused(g *version) bool {
-	for l := range g.plan.Members() {
-		if g.isSource(l.Member) && framesRefused(g, l.Member) != "" {
+func sourceIsRefused(g *groups.Version) bool {
+	for l := range g.Plan.Members() {
+		if g.IsSource(l.Member) && framesRefused(g, l.Member) != "" {
 			return true
 		}
 	}
@@ -144,15 +124,15 @@ func sourceIsRefused(g *version) bool {
 
 // troubleOf says why a member gets no data, gets it late, acknowledges nothing or does not answer,
 // in a word and in a sentence; "": it is in no trouble. A cause comes before what is only seen.
-func troubleOf(g *version, l *plan.Leg) (kind, why string) {
+func troubleOf(g *groups.Version, l *plan.Leg) (kind, why string) {
 	id := l.Member.ID()
-	if r := g.ended(l.Member); r != nil {
+	if r := g.Ended(l.Member); r != nil {
 		return string(r.Standing), r.Why()
 	}
-	if cause, refused := g.found.refusals.cause[id]; refused && g.found.refusals.in == g.id {
+	if cause, refused := g.Found.Refusals.Cause[id]; refused && g.Found.Refusals.In == g.ID {
 		return api.TroubleRefused, cause
 	}
-	if waits, why := g.waitsFor(l); waits && l.Waits() {
+	if waits, why := g.WaitsFor(l); waits && l.Waits() {
 		return api.TroubleUnreachable, why
 	} else if waits {
 		return api.TroubleUnconfirmed, why
@@ -164,45 +144,20 @@ func troubleOf(g *version, l *plan.Leg) (kind, why string) {
 		return api.TroubleNoAnswer, "its host does not answer when the box asks for its MAC"
 	}
 	// With degraded-after 0, stalls are not looked at, so their end is not noticed.
-	if g.file.DegradedAfter > 0 && g.found.stalled[id] {
+	if g.File.DegradedAfter > 0 && g.Found.Stalled[id] {
 		return api.TroubleStalled, "it has stalled: it acknowledges nothing, and others are further"
 	}
-	if m := g.found.mending[id]; m.cause != "" {
-		return m.kind, m.cause
+	if m := g.Found.Mending[id]; m.Cause != "" {
+		return m.Kind, m.Cause
 	}
 	return "", ""
 }
 
-// nameOf is the IP of a member, or the box at the other end of a link.
-func (g *version) nameOf(m *groupfile.Member) string {
-	if box := g.boxBehind(m.ID()); box != "" {
-		return "box " + box
-	}
-	return m.IP.String()
-}
-
-// boxBehind is the box at the other end of a link, or "" for a member that is a host.
-func (g *version) boxBehind(id groupfile.ID) string {
-	for _, l := range g.links {
-		if end := l.member(g.wanted); end.ID() == id {
-			return l.Box
-		}
-	}
-	return ""
-}
-
-// mending says since when a receiver gets its data by repair alone, or waits for the source. The
-// zero mending is that of a receiver that gets new data directly.
-type mending struct {
-	repairing, unmended time.Time
-	kind, cause         string // why the group is degraded because of it, or ""
-}
-
 // lookAtRepair records which receivers need repair, or what repair cannot give them, for longer
 // than the time after.
-func lookAtRepair(f *findings, now time.Time, paths []mft.Path, state []feedback.PathSnapshot, after time.Duration) {
-	was := f.mending
-	f.mending = nil
+func lookAtRepair(f *groups.Findings, now time.Time, paths []mft.Path, state []feedback.PathSnapshot, after time.Duration) {
+	was := f.Mending
+	f.Mending = nil
 	for i := range paths {
 		s := &state[i]
 		if after == 0 || s.Part != feedback.PartActive || !s.Repairing && !s.Unmended {
@@ -210,17 +165,17 @@ func lookAtRepair(f *findings, now time.Time, paths []mft.Path, state []feedback
 		}
 		id := groupfile.ID{IP: paths[i].Dst, RemoteQPN: paths[i].RemoteQPN}
 		m := was[id]
-		m.kind, m.cause = "", ""
-		if lasts(&m.repairing, s.Repairing, now) >= after {
-			m.kind, m.cause = api.TroubleRepairing, "it gets its data by repair alone: its link loses packets, or it is slow"
+		m.Kind, m.Cause = "", ""
+		if lasts(&m.Repairing, s.Repairing, now) >= after {
+			m.Kind, m.Cause = api.TroubleRepairing, "it gets its data by repair alone: its link loses packets, or it is slow"
 		}
-		if lasts(&m.unmended, s.Unmended, now) >= after {
-			m.kind, m.cause = api.TroubleUnmended, fmt.Sprintf("repair has fallen back on the source, which has to send packet %d again", s.Acked.Next())
+		if lasts(&m.Unmended, s.Unmended, now) >= after {
+			m.Kind, m.Cause = api.TroubleUnmended, fmt.Sprintf("repair has fallen back on the source, which has to send packet %d again", s.Acked.Next())
 		}
-		if f.mending == nil {
-			f.mending = map[groupfile.ID]mending{}
+		if f.Mending == nil {
+			f.Mending = map[groupfile.ID]groups.Mending{}
 		}
-		f.mending[id] = m
+		f.Mending[id] = m
 	}
 }
 
@@ -239,23 +194,23 @@ func lasts(since *time.Time, is bool, now time.Time) time.Duration {
 // lookAtTrouble tells when a group begins and ceases to be degraded because of a member, unless it
 // is for a graver reason.
 func (c *Controller) lookAtTrouble(g *group) {
-	s := summary(&g.version)
-	is := isTroubled(&g.version, &s)
+	s := summary(&g.Version)
+	is := isTroubled(&g.Version, &s)
 	if changed := is != g.pace.troubled || is && s.GoesOn != g.pace.goesOn; changed && (is || s.State == api.Ready) {
 		c.tellTrouble(g, &s, "no member is in trouble any more")
 	}
 }
 
 // isTroubled reports whether a group is degraded because of a member, and for no graver reason.
-func isTroubled(g *version, s *api.GroupSummary) bool {
+func isTroubled(g *groups.Version, s *api.GroupSummary) bool {
 	return s.GoesOn || s.State == api.Degraded && s.Reason == trouble(g)
 }
 
 // tellTrouble tells that a group is degraded because of a member, or that it no longer is.
 func (c *Controller) tellTrouble(g *group, s *api.GroupSummary, over string) {
-	g.pace.troubled, g.pace.goesOn = isTroubled(&g.version, s), s.GoesOn
-	e := api.Event{Kind: api.GroupRestored, Group: g.name, Cause: over, Goodput: g.found.goodput}
-	switch fields := []zap.Field{zap.String("group", g.name), zap.String("reason", s.Reason)}; {
+	g.pace.troubled, g.pace.goesOn = isTroubled(&g.Version, s), s.GoesOn
+	e := api.Event{Kind: api.GroupRestored, Group: g.Name, Cause: over, Goodput: g.Found.Goodput}
+	switch fields := []zap.Field{zap.String("group", g.Name), zap.String("reason", s.Reason)}; {
 	case s.GoesOn:
 		e.Kind, e.Cause, e.GoesOn = api.GroupDegraded, s.Reason, true
 		c.Log.Info("a group is degraded, and goes on", fields...)
@@ -267,7 +222,7 @@ func (c *Controller) tellTrouble(g *group, s *api.GroupSummary, over string) {
 }
 
 // addTrouble makes a group degraded of which a member is in trouble.
-func addTrouble(g *version, s *api.GroupSummary) {
+func addTrouble(g *groups.Version, s *api.GroupSummary) {
 	if s.State != api.Ready {
 		return
 	}

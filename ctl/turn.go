@@ -17,28 +17,28 @@ import (
 // packet of the member asks again. If it may be stored, no source goes on before it is, and control
 // tries again by itself: see settleTurn.
 func (c *Controller) takeTurn(g *group) {
-	if c.closed || g.published == nil {
+	if c.closed || g.Published == nil {
 		return
 	}
-	if c.Desired != nil && g.branch == nil && !g.marked {
+	if c.Desired != nil && g.Branch == nil && !g.marked {
 		c.markSwitches(g)
 		return
 	}
-	turn, ok := c.Switch.NextTurn(g.id)
+	turn, ok := c.Switch.NextTurn(g.ID)
 	if !ok {
 		return
 	}
 	c.lookAround(g) // a restart must not let who is out take part from where it was in an earlier turn
-	before := g.past
-	g.past.Take(&turn)
+	before := g.Past
+	g.Past.Take(&turn)
 	if err := c.saveChronicle(g); err != nil {
-		g.past.Turn, g.past.Switched = before.Turn, before.Switched
+		g.Past.Turn, g.Past.Switched = before.Turn, before.Switched
 		c.turnNotStored(g, err)
 		return
 	}
-	g.source, g.unsure = groupfile.ID(turn.Source), false
+	g.Source, g.unsure = groupfile.ID(turn.Source), false
 	c.changed(g)
-	c.Switch.BeginTurn(g.id, true)
+	c.Switch.BeginTurn(g.ID, true)
 }
 
 func (c *Controller) turnNotStored(g *group, err error) {
@@ -47,11 +47,11 @@ func (c *Controller) turnNotStored(g *group, err error) {
 	case errors.Is(err, store.ErrUnsynced):
 		g.unsure = true
 		c.Log.Error("could not make sure that a crash keeps who is the source; nothing is forwarded until it is stored, and rocastd tries again every 250 ms",
-			zap.String("group", g.name), zap.Error(err))
+			zap.String("group", g.Name), zap.Error(err))
 	default:
 		c.Log.Error("could not store that another member is the source; the source stays, and rocastd tries again with the member's next packet",
-			zap.String("group", g.name), zap.Error(err))
-		c.Switch.BeginTurn(g.id, false)
+			zap.String("group", g.Name), zap.Error(err))
+		c.Switch.BeginTurn(g.ID, false)
 	}
 }
 
@@ -64,7 +64,7 @@ func (c *Controller) settleTurn(g *group) {
 	if c.takeTurn(g); !g.unsure {
 		return
 	}
-	if _, waits := c.Switch.NextTurn(g.id); !waits && c.saveChronicle(g) == nil {
+	if _, waits := c.Switch.NextTurn(g.ID); !waits && c.saveChronicle(g) == nil {
 		g.unsure = false
 	}
 }
@@ -78,33 +78,33 @@ const renewAfter = 1 << 20
 // packet waits for that. If it cannot be stored, what was stored before is still true, and the next
 // look tries again.
 func (g *group) renewTurn(c *Controller, s feedback.Snapshot) {
-	ahead := s.Merged.Sub(g.past.From(g.file))
+	ahead := s.Merged.Sub(g.Past.From(g.File))
 	if near := ahead < renewAfter && ahead >= -feedback.Window; !s.Started || near || g.unsure || c.closed {
 		return
 	}
-	before := g.past.Turn
+	before := g.Past.Turn
 	if !g.renew(c) {
 		return
 	}
 	c.lookAround(g) // as in takeTurn
 	err := c.saveChronicle(g)
 	if err != nil {
-		g.past.Renew(before)
+		g.Past.Renew(before)
 	}
 	if err != nil && !g.notRenewed {
 		c.Log.Error("could not store how far a group has come; rocastd tries again every 250 ms. After a crash no other member may become the source",
-			zap.String("group", g.name), zap.Error(err))
+			zap.String("group", g.Name), zap.Error(err))
 	}
 	g.notRenewed = err != nil
 }
 
 // renew takes the running turn into the chronicle, if it is known where all receivers are.
 func (g *group) renew(c *Controller) bool {
-	turn, ok := c.Switch.RunningTurn(g.id)
-	if ok && g.kept {
-		g.past.Renew(&turn)
+	turn, ok := c.Switch.RunningTurn(g.ID)
+	if ok && g.Kept {
+		g.Past.Renew(&turn)
 	}
-	return ok && g.kept
+	return ok && g.Kept
 }
 
 // markSwitches says in etcd that the source of a group switches, before it does so for the first
@@ -119,17 +119,17 @@ func (c *Controller) markSwitches(g *group) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), reportWithin)
 		defer cancel()
-		err := c.putMembers(ctx, g.name)
+		err := c.putMembers(ctx, g.Name)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		g.marking = false
 		if err != nil {
 			c.Log.Warn("another member waits to be the source until the other boxes can be told; rocastd tries again with its next packet",
-				zap.String("group", g.name), zap.Error(err))
+				zap.String("group", g.Name), zap.Error(err))
 			return
 		}
 		g.marked = true
-		if c.groups[g.name] == g {
+		if c.groups[g.Name] == g {
 			c.takeTurn(g)
 		}
 	}()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
@@ -45,11 +46,11 @@ func (c *Controller) update(ctx context.Context, name string, text []byte, from 
 	}
 	c.mu.Lock()
 	g := c.groups[name]
-	if g != nil && !g.kept && from == nil {
+	if g != nil && !g.Kept && from == nil {
 		err = api.Errorf(api.BadRequest, "group %s belongs to a perftest run or an RDMA-CM connection, which ends it; only groups that were "+
 			"created can be updated, and only regions of memory can come to this one (rocast region)", name)
 	} else if err = c.mayBecome(g, name, file); err == nil {
-		err = from.isStill(name, g.wanted)
+		err = from.isStill(name, g.Wanted)
 	}
 	c.mu.Unlock()
 	if err != nil {
@@ -66,12 +67,12 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 	switch {
 	case g == nil:
 		return noGroup(name)
-	case g.branch != nil:
-		return belongsTo(&g.version)
-	case g.published == nil:
-		return api.Errorf(api.BadRequest, "group %s does not run (%s); remove it and create it again", name, g.problem)
+	case g.Branch != nil:
+		return belongsTo(&g.Version)
+	case g.Published == nil:
+		return api.Errorf(api.BadRequest, "group %s does not run (%s); remove it and create it again", name, g.Problem)
 	}
-	if err := errors.Join(file.CheckUpdate(g.wanted), file.CheckOneChange(g.wanted), g.refuseUnplaced(file)); err != nil {
+	if err := errors.Join(file.CheckUpdate(g.Wanted), file.CheckOneChange(g.Wanted), g.refuseUnplaced(file)); err != nil {
 		return err
 	}
 	if err := g.refuseToLose(file); err != nil {
@@ -83,7 +84,7 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 	p := c.plan(file)
 	fresh := func(yield func(*plan.Leg) bool) {
 		for l := range p.Members() {
-			isNew := l.Member.Role != groupfile.Source && g.wanted.Receiver(l.Member.ID()) < 0
+			isNew := l.Member.Role != groupfile.Source && g.Wanted.Receiver(l.Member.ID()) < 0
 			if isNew && !yield(l) {
 				return
 			}
@@ -94,48 +95,48 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 
 // refuseToLose refuses a file without the present source.
 func (g *group) refuseToLose(file *groupfile.File) error {
-	if g.branch == nil && g.wanted.Receiver(g.source) >= 0 && file.Receiver(g.source) < 0 {
+	if g.Branch == nil && g.Wanted.Receiver(g.Source) >= 0 && file.Receiver(g.Source) < 0 {
 		return yamldoc.Errorf(file.Lines["members"],
-			"members lacks %v, which is the source now; let another member send first, or leave it in", g.source.IP)
+			"members lacks %v, which is the source now; let another member send first, or leave it in", g.Source.IP)
 	}
 	return nil
 }
 
 // regroup stores the next version of a group and then publishes it. came are receivers that do not
 // join, although they are new here.
-func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]place) error {
-	if err := g.refuseToLose(next.wanted); err != nil { // it may have become the source meanwhile
+func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]groups.Place) error {
+	if err := g.refuseToLose(next.Wanted); err != nil { // it may have become the source meanwhile
 		return err
 	}
-	if err := c.index.refuseSharedQP(next.wanted, g); err != nil { // another group may have come meanwhile
+	if err := c.index.refuseSharedQP(next.Wanted, g); err != nil { // another group may have come meanwhile
 		return err
 	}
 	putBack, err := c.putBack(g)
 	if err != nil {
 		return err
 	}
-	next.past, next.plan = g.past.Next(g.file, next.file), c.plan(next.file)
-	if next.table != nil {
-		next.table = next.table.Only(receiverIDs(next.file))
+	next.Past, next.Plan = g.Past.Next(g.File, next.File), c.plan(next.File)
+	if next.Table != nil {
+		next.Table = next.Table.Only(receiverIDs(next.File))
 	}
 	for id, at := range came {
-		if next.file.Receiver(id) >= 0 {
-			at.enter(&next.past, id)
+		if next.File.Receiver(id) >= 0 {
+			at.Enter(&next.Past, id)
 		}
 	}
 	if err := c.keepNext(g, next, text); err != nil {
 		return errors.Join(err, putBack())
 	}
-	built, err := c.build(next, &next.plan)
+	built, err := c.build(next, &next.Plan)
 	if err == nil {
-		err = c.Switch.Replace(g.id, built)
+		err = c.Switch.Replace(g.ID, built)
 	}
 	if err != nil {
-		return errors.Join(aboutFile(next.wanted, err), putBack())
+		return errors.Join(aboutFile(next.Wanted, err), putBack())
 	}
-	next.published = built
-	before := len(g.wanted.Members())
-	c.updateEvents(g, next.wanted)
+	next.Published = built
+	before := len(g.Wanted.Members())
+	c.updateEvents(g, next.Wanted)
 	c.untrack(g)
 	*g = *next
 	c.track(g)
@@ -143,47 +144,47 @@ func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]
 	c.show()
 	if err := errors.Join(c.saveChronicle(g), c.saveTree(g)); err != nil {
 		c.Log.Error("could not remove receivers that have left from the stored state; this is harmless",
-			zap.String("group", g.name), zap.Error(err))
+			zap.String("group", g.Name), zap.Error(err))
 	}
-	c.Log.Info("group updated", zap.String("group", g.name), zap.Int("members", len(g.wanted.Members())), zap.Int("before", before),
-		zap.Int("waiting", g.waiting()))
+	c.Log.Info("group updated", zap.String("group", g.Name), zap.Int("members", len(g.Wanted.Members())), zap.Int("before", before),
+		zap.Int("waiting", g.Waiting()))
 	c.ownLogged(g)
 	return nil
 }
 
 // putBack returns what stores the present version of a group again.
 func (c *Controller) putBack(g *group) (func() error, error) {
-	if !g.kept {
+	if !g.Kept {
 		return func() error { return nil }, nil
 	}
-	text, err := c.Store.Get(g.name)
-	return func() error { return errors.Join(c.putText(g.name, text), c.saveChronicle(g), c.saveTree(g)) }, err
+	text, err := c.Store.Get(g.Name)
+	return func() error { return errors.Join(c.putText(g.Name, text), c.saveChronicle(g), c.saveTree(g)) }, err
 }
 
 // keepNext stores a group's next version. It writes the state first, with the members of both
 // versions: a crash may leave either text, and state about a member that is not in the text is
 // ignored.
 func (c *Controller) keepNext(g, next *group, text []byte) error {
-	if !g.kept {
+	if !g.Kept {
 		return nil
 	}
 	both := *next
-	both.past = g.past.With(next.past)
-	both.links = linksOfBoth(g.links, next.links)
+	both.Past = g.Past.With(next.Past)
+	both.Links = linksOfBoth(g.Links, next.Links)
 	if err := errors.Join(c.saveChronicle(&both), c.saveTree(&both)); err != nil {
 		return err
 	}
-	return c.putText(g.name, text)
+	return c.putText(g.Name, text)
 }
 
 // linksOfBoth returns the links of next, and with them the members that only was has.
-func linksOfBoth(was, next []*link) (both []*link) {
+func linksOfBoth(was, next []*groups.Link) (both []*groups.Link) {
 	for _, l := range next {
 		copied := *l
 		both = append(both, &copied)
 	}
 	for _, l := range was {
-		to := linkTo(both, l.Box)
+		to := groups.LinkTo(both, l.Box)
 		if to == nil {
 			copied := *l
 			copied.Members = nil
@@ -191,7 +192,7 @@ func linksOfBoth(was, next []*link) (both []*link) {
 			both = append(both, to)
 		}
 		for _, id := range l.Members {
-			if linkOf(both, id) == nil {
+			if groups.LinkOf(both, id) == nil {
 				to.Members = append(slices.Clone(to.Members), id)
 			}
 		}

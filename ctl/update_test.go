@@ -54,7 +54,7 @@ func (w *world) news(what feedback.Note, ip string, remoteQPN roce.QPN, psn roce
 }
 
 func (w *world) newsOf(group string, what feedback.Note, ip string, remoteQPN roce.QPN, psn roce.PSN) {
-	w.note(dataplane.Note{Group: w.groups[group].id, What: what, Receiver: addr(ip), RemoteQPN: remoteQPN, PSN: psn})
+	w.note(dataplane.Note{Group: w.groups[group].ID, What: what, Receiver: addr(ip), RemoteQPN: remoteQPN, PSN: psn})
 }
 
 func (w *world) note(n dataplane.Note) {
@@ -65,7 +65,7 @@ func (w *world) note(n dataplane.Note) {
 
 // path returns the published path of g1's receiver, or nil.
 func (w *world) path(ip string, remoteQPN roce.QPN) *mft.Path {
-	g := w.sw.Table().Group(w.groups["g1"].id)
+	g := w.sw.Table().Group(w.groups["g1"].ID)
 	if i := g.FindPath(addr(ip), remoteQPN); i >= 0 {
 		return &g.Paths[i]
 	}
@@ -92,9 +92,9 @@ func TestMembersComeAndGo(t *testing.T) {
 	w := newWorld(t)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(3, "eth3", 1500, 4)})
 	w.create(t, g1)
-	id := w.groups["g1"].id
+	id := w.groups["g1"].ID
 	g := w.update(t, strings.Replace(g1, receiver3, receiver4, 1))
-	if w.groups["g1"].id != id || g.State != api.Ready || g.Restored || len(g.Members) != 3 || g.Members[2].IP != "10.77.0.4" {
+	if w.groups["g1"].ID != id || g.State != api.Ready || g.Restored || len(g.Members) != 3 || g.Members[2].IP != "10.77.0.4" {
 		t.Errorf("%+v", g)
 	}
 	// No data has come yet. Even so the new receiver joins with the next message.
@@ -239,12 +239,12 @@ func TestAnUnknownHostIsNotRefusedForItsAddress(t *testing.T) {
 func TestALaterNoteLeavesThoseAloneWhoAreOut(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1+receiver4)
-	w.sw.Part(w.groups["g1"].id, "10.77.0.3", feedback.PartGone)
+	w.sw.Part(w.groups["g1"].ID, "10.77.0.3", feedback.PartGone)
 	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
 	w = w.restart(t, false) // from here on it is not published
 	w.news(feedback.NoteEvicted, "10.77.0.4", 1, 1009)
 	w.news(feedback.NoteEvicted, "10.77.0.9", 1, 1010) // no member
-	w.sw.Part(w.groups["g1"].id, "10.77.0.4", feedback.PartGone)
+	w.sw.Part(w.groups["g1"].ID, "10.77.0.4", feedback.PartGone)
 	w.news(feedback.NoteBehind, "10.77.0.2", 1, 1011)
 	for ip, psn := range map[string]uint32{"10.77.0.2": 1011, "10.77.0.3": 1007, "10.77.0.4": 1009} {
 		if m := w.part(t, ip); m.State != api.LeftOut || *m.Lacks != psn || !strings.Contains(m.Reason, fmt.Sprintf("PSN %d", psn)) {
@@ -255,7 +255,7 @@ func TestALaterNoteLeavesThoseAloneWhoAreOut(t *testing.T) {
 	w = newWorld(t)
 	w.create(t, bothG1)
 	w.takes(t, turnOfB)
-	w.sw.Part(w.groups["g1"].id, "10.77.0.2", feedback.PartGone)
+	w.sw.Part(w.groups["g1"].ID, "10.77.0.2", feedback.PartGone)
 	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
 	if m := w.part(t, "10.77.0.2"); m.State != api.Ready {
 		t.Errorf("it sends: %+v", m)
@@ -263,7 +263,7 @@ func TestALaterNoteLeavesThoseAloneWhoAreOut(t *testing.T) {
 
 	w = newWorld(t)
 	w.create(t, g1)
-	if err := w.sw.Switch.Remove(w.groups["g1"].id); err != nil { // the data path has no state of it
+	if err := w.sw.Switch.Remove(w.groups["g1"].ID); err != nil { // the data path has no state of it
 		t.Fatal(err)
 	}
 	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
@@ -370,7 +370,7 @@ func TestWhoIsEvictedStaysTheSameQPWhenANextHopMoves(t *testing.T) {
 	w.run(t)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": ctltest.Hop(3, "eth3", 1500, 2)})
 	if w.path("10.77.0.2", 1).Port != 2 || w.path("10.77.0.4", 1).FirstPSN != before {
-		t.Errorf("%+v", w.groups["g1"].published.Paths)
+		t.Errorf("%+v", w.groups["g1"].Published.Paths)
 	}
 }
 
@@ -383,7 +383,7 @@ func TestANoteSpeaksForThoseWhoJoinedTogether(t *testing.T) {
 	w.update(t, g1+receiver4+receiver4b)
 	w.news(feedback.NoteJoined, "10.77.0.4", 1, 1234)
 	g := w.groups["g1"]
-	if a, b := g.past.Standing(groupfile.ID{IP: addr("10.77.0.4"), RemoteQPN: 1}), g.past.Standing(groupfile.ID{IP: addr("10.77.0.4"), RemoteQPN: 2}); a != chronicle.Joined || b != chronicle.Joining {
+	if a, b := g.Past.Standing(groupfile.ID{IP: addr("10.77.0.4"), RemoteQPN: 1}), g.Past.Standing(groupfile.ID{IP: addr("10.77.0.4"), RemoteQPN: 2}); a != chronicle.Joined || b != chronicle.Joining {
 		t.Errorf("%s, %s", a, b)
 	}
 }
@@ -474,20 +474,20 @@ func TestWhoIsOutStaysOutAfterACrash(t *testing.T) {
 func TestOneNoteIsEnoughToFindAllWhoAreOut(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1+receiver4)
-	id := w.groups["g1"].id
+	id := w.groups["g1"].ID
 	w.sw.Part(id, "10.77.0.3", feedback.PartGone)
 	w.sw.Part(id, "10.77.0.4", feedback.PartGone)
 	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
 	w = w.restart(t, false)
 	if w.path("10.77.0.2", 1) == nil || w.path("10.77.0.3", 1) != nil || w.path("10.77.0.4", 1) != nil {
-		t.Errorf("published %+v", w.groups["g1"].published.Paths)
+		t.Errorf("published %+v", w.groups["g1"].Published.Paths)
 	}
 }
 
 func TestNewsIsReadBeforeTheDaemonEnds(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	w.sw.Tell(dataplane.Note{Group: w.groups["g1"].id, What: feedback.NoteEvicted, Receiver: addr("10.77.0.3"), RemoteQPN: 1})
+	w.sw.Tell(dataplane.Note{Group: w.groups["g1"].ID, What: feedback.NoteEvicted, Receiver: addr("10.77.0.3"), RemoteQPN: 1})
 	w.sw.Carry("g1", 1234)
 	if w = w.restart(t, true); w.path("10.77.0.3", 1) != nil {
 		t.Error("the last news is lost")
@@ -524,8 +524,8 @@ func TestAGroupWhoseSourceSwitchedComesBackAsFailed(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.create(t, bothG1)
-		if w = w.restart(t, true); w.groups["g1"].problem != "" {
-			t.Errorf("created again: %s", w.groups["g1"].problem)
+		if w = w.restart(t, true); w.groups["g1"].Problem != "" {
+			t.Errorf("created again: %s", w.groups["g1"].Problem)
 		}
 	}
 }

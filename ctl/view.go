@@ -13,6 +13,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
@@ -58,11 +59,11 @@ func (c *Controller) Group(name string) (api.Group, error) {
 }
 
 // madeBy says who made a group: "" for an operator.
-func madeBy(g *version) string {
+func madeBy(g *groups.Version) string {
 	switch {
-	case !g.kept && g.branch == nil:
+	case !g.Kept && g.Branch == nil:
 		return api.ByService
-	case g.wanted != nil && g.wanted.Hosts == groupfile.HostsEnd:
+	case g.Wanted != nil && g.Wanted.Hosts == groupfile.HostsEnd:
 		return api.ByHosts
 	}
 	return ""
@@ -82,35 +83,35 @@ func rankOf(s *api.GroupSummary) int {
 
 // neverConfirmed reports whether a receiver with which the group began has not confirmed. One that
 // has joined later does not count: the others have confirmed.
-func neverConfirmed(g *version) bool {
-	return slices.ContainsFunc(g.unconfirmed(), func(id groupfile.ID) bool { return g.past.Standing(id) == "" })
+func neverConfirmed(g *groups.Version) bool {
+	return slices.ContainsFunc(g.Unconfirmed(), func(id groupfile.ID) bool { return g.Past.Standing(id) == "" })
 }
 
-func summary(g *version) api.GroupSummary {
-	s := api.GroupSummary{Name: g.name, State: api.Ready, WaitingCount: g.waiting(), By: madeBy(g)}
+func summary(g *groups.Version) api.GroupSummary {
+	s := api.GroupSummary{Name: g.Name, State: api.Ready, WaitingCount: g.Waiting(), By: madeBy(g)}
 	switch {
-	case g.problem != "":
-		s.State, s.Reason = api.Failed, g.problem
+	case g.Problem != "":
+		s.State, s.Reason = api.Failed, g.Problem
 	case s.WaitingCount > 0:
 		s.State, s.Reason = api.Waiting, waitsBecause(g)
 	}
-	for _, l := range g.links {
-		if state, reason := l.state(); g.problem == "" && state != api.Ready && s.State != api.Degraded {
+	for _, l := range g.Links {
+		if state, reason := l.State(); g.Problem == "" && state != api.Ready && s.State != api.Degraded {
 			s.State, s.Reason = state, reason
 		}
 	}
-	if g.branch != nil && g.branch.above != "" && g.problem == "" {
-		s.State, s.Reason = api.Degraded, fmt.Sprintf("box %s, from which its data comes: %s", g.branch.Upper, g.branch.above)
+	if g.Branch != nil && g.Branch.Above != "" && g.Problem == "" {
+		s.State, s.Reason = api.Degraded, fmt.Sprintf("box %s, from which its data comes: %s", g.Branch.Upper, g.Branch.Above)
 	}
-	if g.treeProblem != "" && g.problem == "" {
-		s.State, s.Reason = api.Degraded, g.treeProblem
+	if g.TreeProblem != "" && g.Problem == "" {
+		s.State, s.Reason = api.Degraded, g.TreeProblem
 	}
 	s.ClearToSend = s.State == api.Ready
-	if s.State != api.Failed && s.State != api.Degraded && g.found.degraded {
+	if s.State != api.Failed && s.State != api.Degraded && g.Found.Degraded {
 		s.State, s.Reason = api.Degraded, slowBecause(g)
 	}
 	addTrouble(g, &s)
-	if f := g.wanted; f != nil {
+	if f := g.Wanted; f != nil {
 		s.IP, s.QPN, s.Addressing = f.IP.String(), uint32(f.QPN), f.Addressing.String()
 		s.MemberCount = len(f.Members())
 		s.Unconfirmed = s.By == api.ByHosts && neverConfirmed(g)
@@ -118,26 +119,26 @@ func summary(g *version) api.GroupSummary {
 	return s
 }
 
-func (c *Controller) view(g *version) api.Group {
-	v := api.Group{GroupSummary: summary(g), Restored: g.restored}
-	f := g.file
+func (c *Controller) view(g *groups.Version) api.Group {
+	v := api.Group{GroupSummary: summary(g), Restored: g.Restored}
+	f := g.File
 	if f == nil {
 		return v
 	}
 	v.MTU, v.Hosts = f.PathMTU, f.Hosts != groupfile.HostsNothing
-	v.Policy, v.Engine = policy(g.policy()), &api.Engine{Wanted: f.Engine.String()}
-	if g.table != nil {
-		v.RegionCount = g.table.Len()
+	v.Policy, v.Engine = policy(g.Policy()), &api.Engine{Wanted: f.Engine.String()}
+	if g.Table != nil {
+		v.RegionCount = g.Table.Len()
 	}
 	for _, m := range f.Memory {
 		v.Memory = append(v.Memory, region(mft.Region(m)))
 	}
 	var state dataplane.GroupState
-	if g.published != nil {
-		state, _ = c.Switch.GroupState(g.id)
+	if g.Published != nil {
+		state, _ = c.Switch.GroupState(g.ID)
 		v.Counters = counters(state.Counters)
 		addEngine(v.Engine, state.Engine)
-		if g.policy().Repair != feedback.RepairOff {
+		if g.Policy().Repair != feedback.RepairOff {
 			v.Retained = &state.Retained
 		} else if err := c.Switch.Retains(f.Policy, f.PathMTU); err != nil {
 			v.Notes = append(v.Notes, fmt.Sprintf("repair is off, although that is not the default: %v (an update cannot change what the file says "+
@@ -147,10 +148,10 @@ func (c *Controller) view(g *version) api.Group {
 	if state.Started && state.Sent != f.Source.FirstPSN.Prev() {
 		v.Progress = &api.Progress{Sent: uint32(state.Sent), Position: uint32(state.Pos), Merged: uint32(state.Merged)}
 	}
-	v.Goodput = g.found.goodput
-	for l := range g.legs().Members() {
+	v.Goodput = g.Found.Goodput
+	for l := range g.Legs().Members() {
 		reach := reachOf(g, l)
-		if l.Member.Role != groupfile.Source && g.published != nil && reach.State != api.LeftOut {
+		if l.Member.Role != groupfile.Source && g.Published != nil && reach.State != api.LeftOut {
 			addProgress(g, &reach, l.Member, state)
 		}
 		if kind, why := troubleOf(g, l); kind == api.TroubleFrames && reach.State == api.Ready {
@@ -164,21 +165,21 @@ func (c *Controller) view(g *version) api.Group {
 }
 
 // addTree adds the boxes above and below this one.
-func addTree(g *version, v *api.Group) {
-	if b := g.branch; b != nil {
+func addTree(g *groups.Version, v *api.Group) {
+	if b := g.Branch; b != nil {
 		v.Upper = &api.Upper{Box: b.Upper, Root: b.Root, Visited: b.Visited}
 	}
-	for _, l := range g.links {
-		state, reason := l.state()
-		link := api.Link{Box: l.Box, State: state, Reason: reason, Local: l.Local, Remote: l.Remote, Waiting: l.absent}
-		if end := g.linkEnded(l); end != nil {
+	for _, l := range g.Links {
+		state, reason := l.State()
+		link := api.Link{Box: l.Box, State: state, Reason: reason, Local: l.Local, Remote: l.Remote, Waiting: l.Absent}
+		if end := g.LinkEnded(l); end != nil {
 			link.State, link.Reason = api.LeftOut, end.Mend()
 		}
 		for _, id := range l.Members {
 			link.Members = append(link.Members, id.IP.String())
 		}
 		v.Links = append(v.Links, link)
-		if g.wanted.Policy.Ack != feedback.AckAll && l.Weight > 1 {
+		if g.Wanted.Policy.Ack != feedback.AckAll && l.Weight > 1 {
 			v.Notes = append(v.Notes, fmt.Sprintf("the quorum counts the %d receivers behind box %s all together: once each of "+
 				"them has a packet, and before that none of them", l.Weight, l.Box))
 		}
@@ -241,8 +242,8 @@ func region(r mft.Region) api.Region {
 	return api.Region{VA: api.Hex(r.VA), Length: r.Length, RKey: &rkey}
 }
 
-func reachOf(g *version, l *plan.Leg) api.Reach {
-	if r := g.ended(l.Member); r != nil {
+func reachOf(g *groups.Version, l *plan.Leg) api.Reach {
+	if r := g.Ended(l.Member); r != nil {
 		reach := api.Reach{State: api.LeftOut, Reason: r.Mend(), Part: string(r.Standing)}
 		if r.Standing != chronicle.Lost {
 			reach.Lacks = number(r.PSN)
@@ -253,7 +254,7 @@ func reachOf(g *version, l *plan.Leg) api.Reach {
 		return api.Reach{State: api.Waiting, Reason: l.Reason}
 	}
 	r := api.Reach{State: api.Ready, Reason: l.Reason, Port: l.Hop.PortName, MAC: macText(l.L2[:6])}
-	if waits, reason := g.waitsFor(l); waits {
+	if waits, reason := g.WaitsFor(l); waits {
 		r.State, r.Reason = api.Waiting, reason
 	}
 	const macs, tagBytes, etherTypeBytes = 12, 4, 2
@@ -276,11 +277,11 @@ func pathOf(m *groupfile.Member, state dataplane.GroupState) int {
 }
 
 // addProgress adds the progress of a receiver.
-func addProgress(g *version, r *api.Reach, m *groupfile.Member, state dataplane.GroupState) {
+func addProgress(g *groups.Version, r *api.Reach, m *groupfile.Member, state dataplane.GroupState) {
 	if path := pathOf(m, state); path >= 0 {
 		p := state.Paths[path]
 		r.Part = p.Part.String()
-		hasSpoken := p.Part != feedback.PartUnknown && p.Part != feedback.PartJoining && p.Acked != g.file.Source.FirstPSN.Prev()
+		hasSpoken := p.Part != feedback.PartUnknown && p.Part != feedback.PartJoining && p.Acked != g.File.Source.FirstPSN.Prev()
 		if hasSpoken {
 			r.Acked = number(p.Acked)
 		}
@@ -296,7 +297,7 @@ func addProgress(g *version, r *api.Reach, m *groupfile.Member, state dataplane.
 			r.Repair.Recently = state.Repaired[path]
 		}
 	}
-	if m.ID() == g.source {
+	if m.ID() == g.Source {
 		r.Part = api.PartSource
 	}
 }

@@ -1,0 +1,127 @@
+package groups
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/roce"
+)
+
+// Link is a link of a group to a neighbour that carries the group to the members behind it. To this
+// box, the neighbour is one receiver. The links of a group change only together with the group; a
+// request works on a copy.
+type Link struct {
+	Box     string         `json:"box"`
+	Members []groupfile.ID `json:"members"` // those behind the neighbour
+	// Later are the members that joined while the group was running, or came from another box.
+	Later   []Later     `json:"later,omitempty"`
+	Weight  int         `json:"weight"` // the receivers that a quorum counts, never more than when the link was made
+	Local   api.LinkEnd `json:"local"`
+	Remote  api.LinkEnd `json:"remote"`
+	Version uint64      `json:"version"`
+	Begun   bool        `json:"begun"` // see api.Branch
+
+	Absent  []api.Absent `json:"-"` // the members behind the link that the group waits for
+	Problem string       `json:"-"` // why the neighbour could not be asked, or refuses; "" if the branch stands
+	Asked   time.Time    `json:"-"` // the last request
+}
+
+// Branch says for which upper box this box carries a group. The upper box's end of the link is the
+// group's first source.
+type Branch struct {
+	Upper   string        `json:"upper"`
+	Root    string        `json:"root"`
+	Epoch   uint64        `json:"epoch"`
+	Claim   int64         `json:"claim,omitempty"` // see api.Branch
+	Visited []string      `json:"visited"`
+	Version uint64        `json:"version"`
+	Lease   time.Duration `json:"lease"`
+	Link    api.LinkEnd   `json:"link"` // the upper box's end
+	Own     api.LinkEnd   `json:"own"`
+
+	Above   string    `json:"-"` // why the box above does not carry the group at present, or ""
+	Expires time.Time `json:"-"` // when the branch ends, unless it is renewed
+	Sent    roce.PSN  `json:"-"` // the highest PSN forwarded when the lease was looked at last
+}
+
+// LinkOf returns the link to the box that a member is behind, or nil.
+func LinkOf(links []*Link, id groupfile.ID) *Link {
+	for _, l := range links {
+		if slices.Contains(l.Members, id) {
+			return l
+		}
+	}
+	return nil
+}
+
+// LinkTo returns the link to a box, or nil.
+func LinkTo(links []*Link, box string) *Link {
+	if at := slices.IndexFunc(links, func(l *Link) bool { return l.Box == box }); at >= 0 {
+		return links[at]
+	}
+	return nil
+}
+
+func absentText(a api.Absent) string { return AbsentName(a) + ": " + a.Reason }
+
+// AbsentName names a member or a box that a group waits for.
+func AbsentName(a api.Absent) string {
+	if a.Member == "" {
+		return "box " + a.Box
+	}
+	return fmt.Sprintf("%s at box %s", a.Member, a.Box)
+}
+
+// AddrOf parses an address that another box has sent, which has been checked.
+func AddrOf(text string) netip.Addr {
+	addr, _ := netip.ParseAddr(text) // zero where it cannot be read: both boxes check what the other one sends
+	return addr
+}
+
+// IsBoth reports whether a member may become the source.
+func IsBoth(m groupfile.Member) bool { return m.Role == groupfile.Both }
+
+// NextVersion returns a version that is higher than last, and higher than those of an earlier group
+// of the same name.
+func NextVersion(last uint64, now time.Time) uint64 { return max(last+1, uint64(now.UnixMicro())) }
+
+// Member returns the neighbour's end of the link as a member of the group. It may become the source
+// if a member behind it may.
+func (l *Link) Member(f *groupfile.File) groupfile.Member {
+	m := groupfile.Member{
+		IP: AddrOf(l.Remote.IP), QPN: roce.QPN(l.Remote.QPN), FirstPSN: roce.PSN(l.Local.PSN),
+		RemoteIP: AddrOf(l.Local.IP), RemoteQPN: roce.QPN(l.Local.QPN), Behind: uint16(l.Weight),
+		Regions: groupfile.SameRegions(f.Memory), Line: f.Lines["members"],
+	}
+	if slices.ContainsFunc(l.MembersIn(f), IsBoth) {
+		m.Role, m.SendPSN = groupfile.Both, roce.PSN(l.Remote.PSN)
+	}
+	return m
+}
+
+// MembersIn returns the members of a file that are behind the link, as the box behind it is told of
+// them: via names a neighbour of this box.
+func (l *Link) MembersIn(f *groupfile.File) (list []groupfile.Member) {
+	for _, m := range f.Receivers {
+		if slices.Contains(l.Members, m.ID()) {
+			m.Via = ""
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// State returns how the branch behind the link stands, and why.
+func (l *Link) State() (state, reason string) {
+	switch {
+	case l.Problem != "":
+		return api.Degraded, l.Problem
+	case len(l.Absent) > 0:
+		return api.Waiting, absentText(l.Absent[0])
+	}
+	return api.Ready, ""
+}

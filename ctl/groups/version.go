@@ -1,0 +1,213 @@
+package groups
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/rocast/rocast/ctl/chronicle"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/plan"
+	"github.com/rocast/rocast/ctl/regions"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// Version is all that readers see of a group. A version that was shown does not change: a change
+// shows the next one.
+type Version struct {
+	Name string
+	// Wanted has all members that this box is asked for, and File this box's own part: a link in
+	// place of the members behind a neighbour. Without links they are the same. nil: the stored
+	// file cannot be read.
+	Wanted, File *groupfile.File
+	Links        []*Link
+	Branch       *Branch // nil: the group was created on this box
+	TreeProblem  string  // why the links could not follow the routes, or ""
+	Kept         bool    // the group is stored in the state directory
+	Restored     bool    // see mft.Group.Restored
+	Problem      string  // why the group is not published; "" if it is published
+
+	// Table is the memory beside the file, if the file says so (memory: table).
+	Table *regions.Table
+
+	ID        mft.GroupID
+	Published *mft.Group // nil: the group is not in the Switch
+	Plan      plan.Plan  // the plan from which Published was built
+
+	Past   chronicle.Chronicle // what happened to the receivers
+	Source groupfile.ID        // the current source, if that member is also a receiver
+	Found  Findings            // what is seen of its progress
+}
+
+// IsSource reports whether a member is the source at present.
+func (v *Version) IsSource(m *groupfile.Member) bool {
+	return m.ID() == v.Source || v.Source == (groupfile.ID{}) && m.Role == groupfile.Source
+}
+
+// NameOf returns the IP of a member, or the box at the other end of a link.
+func (v *Version) NameOf(m *groupfile.Member) string {
+	if box := v.BoxBehind(m.ID()); box != "" {
+		return "box " + box
+	}
+	return m.IP.String()
+}
+
+// BoxBehind returns the box at the other end of a link, or "" for a member that is a host.
+func (v *Version) BoxBehind(id groupfile.ID) string {
+	for _, l := range v.Links {
+		if end := l.Member(v.Wanted); end.ID() == id {
+			return l.Box
+		}
+	}
+	return ""
+}
+
+// Leg returns how a member of this box's part is reached, or nil if it is no member.
+func (v *Version) Leg(id groupfile.ID) *plan.Leg {
+	for l := range v.Plan.Members() {
+		if l.Member.ID() == id {
+			return l
+		}
+	}
+	return nil
+}
+
+// MemberAt returns the leg of a member of this box's part at an address: the source's, or else that
+// of the QP with this peer, or any; nil: there is none.
+func (v *Version) MemberAt(ip netip.Addr, peer roce.QPN) (at *plan.Leg) {
+	for l := range v.Plan.Members() {
+		switch {
+		case l.Member.IP != ip:
+		case v.IsSource(l.Member):
+			return l
+		case at == nil || l.Member.RemoteQPN == peer:
+			at = l
+		}
+	}
+	return at
+}
+
+// LinkEnded returns the record of a link that no longer takes part, or nil.
+func (v *Version) LinkEnded(l *Link) *chronicle.Record {
+	m := l.Member(v.Wanted)
+	return v.Ended(&m)
+}
+
+// ShareLink reports whether members have one way out of this box: then they have acknowledged the
+// same packets, as far as this box knows.
+func (v *Version) ShareLink(members []groupfile.ID) bool {
+	first := LinkOf(v.Links, members[0])
+	for _, id := range members[1:] {
+		if first == nil || LinkOf(v.Links, id) != first {
+			return false
+		}
+	}
+	return true
+}
+
+// SetLinks makes a group's own part of the tree: each member that is behind a link is replaced by
+// the link.
+func (v *Version) SetLinks(links []*Link) {
+	v.Links, v.File = links, v.Wanted
+	if len(links) == 0 {
+		return
+	}
+	file := *v.Wanted
+	file.Receivers = nil
+	for _, m := range v.Wanted.Receivers {
+		if LinkOf(links, m.ID()) == nil {
+			file.Receivers = append(file.Receivers, m)
+		}
+	}
+	for _, l := range links {
+		file.Receivers = append(file.Receivers, l.Member(v.Wanted))
+	}
+	v.File = &file
+}
+
+// Share returns a copy of the version that does not change when v changes.
+func (v *Version) Share() *Version {
+	next := *v
+	next.Links = slices.Clone(v.Links)
+	for i, l := range next.Links {
+		next.Links[i] = new(*l)
+	}
+	if v.Branch != nil {
+		next.Branch = new(*v.Branch)
+	}
+	next.Past = v.Past.Share()
+	return &next
+}
+
+// Policy returns how the data path merges the group, or would.
+func (v *Version) Policy() feedback.Policy {
+	if v.Published == nil {
+		return v.File.Policy
+	}
+	return v.Published.Policy
+}
+
+// Legs returns how each member is reached now. For a group that failed, it returns failed legs.
+func (v *Version) Legs() *plan.Plan {
+	if v.Published == nil {
+		failed := plan.Failed(v.File)
+		return &failed
+	}
+	return &v.Plan
+}
+
+// Ended returns the record of a member that no longer takes part, or nil if the member takes part.
+// A source has no record.
+func (v *Version) Ended(m *groupfile.Member) *chronicle.Record {
+	if m.Role == groupfile.Source {
+		return nil
+	}
+	return v.Past.Ended(m.ID())
+}
+
+// WaitsFor reports whether a member that takes part cannot be reached, or has not confirmed, and
+// why.
+func (v *Version) WaitsFor(l *plan.Leg) (waits bool, reason string) {
+	switch {
+	case v.Ended(l.Member) != nil:
+		return false, ""
+	case l.Waits():
+		return true, l.Reason
+	case l.Member.Confirm && !v.Past.IsConfirmed(l.Member.ID()):
+		return true, "its program has not confirmed that its QP is ready (rocast member ready)"
+	}
+	return false, ""
+}
+
+// Unconfirmed returns the receivers whose programs have not said that their QPs are ready.
+func (v *Version) Unconfirmed() (ids []groupfile.ID) {
+	for i := range v.Wanted.Receivers {
+		if m := &v.Wanted.Receivers[i]; m.Confirm && !v.Past.IsConfirmed(m.ID()) {
+			ids = append(ids, m.ID())
+		}
+	}
+	return ids
+}
+
+// AllMembers returns all members that this box is asked for, and the ends of its links.
+func (v *Version) AllMembers() []groupfile.Member {
+	members := v.Wanted.Members()
+	for _, l := range v.Links {
+		members = append(slices.Clip(members), l.Member(v.Wanted))
+	}
+	return members
+}
+
+// Waiting counts the members that take part but cannot be reached, here or behind this box.
+func (v *Version) Waiting() (n int) {
+	for l := range v.Plan.Members() {
+		if waits, _ := v.WaitsFor(l); waits {
+			n++
+		}
+	}
+	for _, l := range v.Links {
+		n += len(l.Absent)
+	}
+	return n
+}
