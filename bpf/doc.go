@@ -14,8 +14,8 @@
 // speaks for ([MatchSrc]), and ACKs that the kernel has merged; the kernel drops frames where a
 // socket's ring is full. The classifier reads addresses, ports, opcode and QPN, not lengths or the
 // ICRC: the dataplane checks whether a group's frame is valid. Fan-out and the merging decide
-// nothing: what is not exactly what user space expects is left to it. dataplane/doc.go says how the
-// two work together.
+// nothing: they leave every frame to user space that is not exactly what user space expects.
+// dataplane/doc.go says how the two work together.
 //
 // One [Classifier] holds the group entries and the counters of all ports. [Classifier.OpenPort]
 // attaches to one interface by a bpf_link, so a daemon that dies leaves no program behind. Ports
@@ -23,11 +23,11 @@
 // rocast_classify, and rocast_fan_out for the copies. [Classifier.Engage] replaces the program of
 // each port.
 //
-// The classifier alone is a program of its own, though a constant that the loader sets could leave
-// fan-out out of rocast_classify. Without CAP_PERFMON the verifier follows a branch that a constant
-// excludes all the same, because a CPU may do so by speculation, and refuses fan-out there: a
-// daemon without that capability would have no classifier either (seen with 6.18). Where the
-// verifier refuses the merging of answers alone, a constant leaves that out (merges_answers).
+// The classifier alone is a program of its own, although a constant could exclude fan-out from
+// rocast_classify. Without CAP_PERFMON the verifier follows a branch that a constant excludes all
+// the same, because a CPU may do so by speculation, and refuses fan-out there: a daemon without
+// that capability would have no classifier either (seen with 6.18). Where the verifier refuses the
+// merging of answers alone, a constant leaves that out (merges_answers).
 //
 // The order of changes matters:
 //

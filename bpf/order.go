@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkOrder refuses machines on which the programs may read memory in another order than they
-// say, or find what another program has half written. CPUs other than x86 may read a slot before
-// its word, and a path after it: fanout.h has no barriers for them, nor has classifier.h for those
-// that may look up a group before they read the number of changes. A kernel with PREEMPT_RT may let
-// another program run on the same CPU in the middle of one, and both write to the memories that
-// each CPU has.
+// checkOrder refuses machines on which the programs may read memory in another order than they are
+// written, or read what another program has half written. CPUs other than x86 may read a slot
+// before its word, and a path after it: fanout.h has no barriers for them, nor has classifier.h for
+// those that may look up a group before they read the number of changes. A kernel with PREEMPT_RT
+// may let another program run on the same CPU in the middle of one, and both write to the memories
+// that each CPU has.
 func checkOrder(arch, kernel string) error {
 	switch {
 	case arch != "amd64":

@@ -65,8 +65,8 @@ type Port struct {
 }
 
 // OpenPort attaches to an interface in the network namespace of the calling thread. Until sockets
-// are set, every frame goes to the kernel. Number is what the slots of fan-out call the port. The
-// error does not name the interface.
+// are set, every frame goes to the kernel. The slots of fan-out name the port by number. The error
+// does not name the interface.
 func (c *Classifier) OpenPort(ifindex int, number uint32, mode AttachMode) (*Port, error) {
 	iface, err := net.InterfaceByIndex(ifindex)
 	if err != nil {

@@ -64,7 +64,7 @@ type CaptureConfig struct {
 type Captured struct {
 	At    time.Time
 	Group mft.GroupID // mft.NoGroup: of none
-	// Table is a table that has the group, unless it was removed a while ago.
+	// Table has the group, unless the group was removed a while ago.
 	Table *mft.Table
 	// Event is the same for a received frame and all that was sent because of it. What is sent
 	// because time has passed has events of its own.
@@ -78,7 +78,7 @@ type Captured struct {
 	Bytes  []byte    // the first bytes; valid until the next call of Read
 }
 
-// Verdict says in one word what became of the frame.
+// Verdict returns in one word what became of the frame.
 func (c *Captured) Verdict() string {
 	switch c.Fate {
 	case Received:

@@ -11,8 +11,8 @@ import (
 type Core struct {
 	states  []*state     // by slot; as long as the highest slot that has had a state
 	timed   rotation     // the groups whose policy depends on time passing
-	asking  rotation     // the groups whose receivers are asked what they have, for a member that waits
-	flights [flights]int // groups by what of them is in flight
+	asking  rotation     // the groups whose receivers are asked what they have, because another member waits for its turn
+	flights [flights]int // number of groups in each state of flight
 	// streaming: the last feedback to a group that an engine carries found the source far ahead, so
 	// that the source does not wait for it.
 	streaming bool
@@ -88,7 +88,7 @@ func (c *Core) conclude(now feedback.Tick, st *state, out *Outputs) {
 	c.countInFlight(st)
 }
 
-// flight is what of a group is in flight, as far as the core knows.
+// flight is the state of a group's data in flight, as far as the core knows.
 type flight uint8
 
 const (
@@ -167,7 +167,7 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	ev := feedback.Event{
 		Kind: feedback.Data, PSN: f.Original.PSN, AckReq: v.AckReq(head),
 		First: v.Opcode.IsFirst() || v.Opcode.IsOnly(), Last: v.Opcode.EndsMessage(),
-		MigReq: v.MigReq(head), // of an answer that no receiver gives
+		MigReq: v.MigReq(head), // for answers that come from no receiver
 	}
 	if ev.Syndrome = admit(g, f); ev.Syndrome != 0 {
 		ev.Kind = feedback.Refuse
@@ -312,7 +312,7 @@ func (st *state) receiver(f *Frame) (path int, r Reason) {
 }
 
 // perform turns the actions of merging into outputs. f is the congestion notification that one of
-// them passes on; where none does, it may be nil.
+// the actions passes on, or nil if none does.
 func (c *Core) perform(st *state, f *Frame, out *Outputs) {
 	g, gone := st.group, st.active == departed
 	for i := range c.acts {
@@ -321,7 +321,7 @@ func (c *Core) perform(st *state, f *Frame, out *Outputs) {
 		case feedback.Copy:
 			st.fillIn(out.another(), a)
 		case feedback.Reply, feedback.PassCNP:
-			if !gone { // the group's first Source has a PSN space of its own, and would take it for an answer
+			if !gone { // the first Source counts its own PSNs, and would take this for an answer to them
 				c.naks[a.Cause]++
 				st.naks[a.Cause]++
 				st.tell(f, a, out)
@@ -365,10 +365,10 @@ func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
 	c.reconsider(now, st, Reason(feedback.Absorbed), 1, out)
 }
 
-// Adopt makes g the version of its group by which frames are merged, as the first frame of g would,
-// and appends what has to be sent because of that. If the engine carried the group, Adopt takes the
-// group back. From then on Tick does not look at the engine for this group, so Adopt itself lets
-// the group wait for the answers to what the engine carried last.
+// Adopt switches the merging of a group to version g, as the first frame of g would, and appends
+// what has to be sent because of that. If the engine carried the group, Adopt disarms it. Tick
+// looks at the engine only for armed groups, so Adopt itself starts the wait for the answers to the
+// last packets that the engine carried.
 func (c *Core) Adopt(now feedback.Tick, g *mft.Group, out *Outputs) {
 	st, rearranged := c.adopt(now, g, out)
 	if rearranged {
@@ -377,10 +377,10 @@ func (c *Core) Adopt(now feedback.Tick, g *mft.Group, out *Outputs) {
 	c.conclude(now, st, out)
 }
 
-// adopt makes g the version of its group, and returns the group's merging state, which is new where
-// the group is. The state goes on where a next hop has changed, or members have joined or left;
-// rearranged reports whether it has other paths than before. Where the engine has the old version,
-// adopt disarms it first.
+// adopt switches the merging of a group to version g, and returns the group's merging state. A new
+// group gets a new state. The state of a known group goes on when a next hop changes, or members
+// join or leave; rearranged reports whether it has other paths than before. If the engine has the
+// old version, adopt disarms the group first.
 func (c *Core) adopt(now feedback.Tick, g *mft.Group, out *Outputs) (st *state, rearranged bool) {
 	st = c.stateOf(g.ID)
 	switch {

@@ -90,7 +90,7 @@ func (q *egressQueue) admitsAll(fate Fate) bool { return !q.bounded && fate != S
 // The copy has been written into its frame; the mark lasts until the next one is written. What
 // carries no copy, our own replies, is always sent: it is short, and the source waits for it.
 //
-// If the copy may not be sent, admit notes why as its fate.
+// If the copy may not be sent, admit sets the fate that says why.
 func (w *Worker) admit(port mft.PortID, o *Outgoing) bool {
 	q, stats := &w.queues[port], &w.stats[port]
 	if !q.looked {
@@ -116,9 +116,8 @@ func (w *Worker) admit(port mft.PortID, o *Outgoing) bool {
 	return true
 }
 
-// look notes that so many bytes wait: the newest of those that were given to the port. Repairs that
-// are older have left. If the port has lost frames, the estimate is off by these until the queue is
-// empty.
+// look notes that waiting bytes are unsent: the newest bytes that the port was given. Older repairs
+// have left. If the port has lost frames, the estimate is off by these until the queue is empty.
 func (q *egressQueue) look(waiting int) {
 	q.looked, q.waiting = true, waiting
 	r := &q.repairs
@@ -132,7 +131,7 @@ func (q *egressQueue) look(waiting int) {
 	}
 }
 
-// gave notes that the port was given what was admitted, and whatever else, bytes in all.
+// gave notes that the port was given so many bytes: all frames that were admitted, and replies.
 func (q *egressQueue) gave(bytes int) {
 	q.pending = 0
 	q.end += uint64(bytes)

@@ -73,7 +73,7 @@ var (
 	errNoPlace  = errors.New("another group has its place in the kernel engine, and is busy")
 )
 
-// look returns what the FanOut did for an armed group. It merges nothing more until resume.
+// look returns what the FanOut did for an armed group. Until resume the FanOut merges nothing more.
 func (e *engine) look(st *state) (p progress) {
 	p.merged = e.endMerge(st)
 	p.word = e.fanOut.Load(st.group.ID)
@@ -87,8 +87,8 @@ func (e *engine) disarm(st *state) (p progress) {
 	return p
 }
 
-// note takes down how far the FanOut is with a group, and returns how far it was and how many
-// packets it has carried since then.
+// note records how far the FanOut is with a group. It returns how far the FanOut was at the last
+// call, and how many packets it has carried since.
 func (e *engine) note(now feedback.Tick, st *state, w FanWord) (was FanWord, carried int32) {
 	f := &st.fan
 	was, f.at = f.at, w
@@ -101,7 +101,7 @@ func (e *engine) note(now feedback.Tick, st *state, w FanWord) (was FanWord, car
 	return was, carried
 }
 
-// ended takes down that a group was disarmed at w.
+// ended records that a group was disarmed at w.
 func (e *engine) ended(st *state, w FanWord) {
 	e.counts.Disarmed++
 	if st.held != nil && w.PSN.Prev() == st.fan.reach() {
@@ -119,8 +119,8 @@ const (
 	isOutdated                // it is to be disarmed and armed with another block
 )
 
-// weigh judges a group after an event, which was so many packets. A group that has been plain for
-// long enough is noted for Core.Arm. captured: a capture wants its packets.
+// weigh decides what becomes of a group after an event of so many packets. It notes a group for
+// Core.Arm that has been plain for long enough. captured: a capture wants the group's packets.
 func (e *engine) weigh(st *state, r Reason, packets int, captured bool) verdict {
 	switch f := &st.fan; {
 	case e.fanOut == nil:
@@ -169,7 +169,8 @@ func (e *engine) prepare(st *state) error {
 	return st.block(&e.block, e.marks)
 }
 
-// wanted returns what another group wants of what this one, which has a place, has in the engine.
+// wanted returns which resource of this group, which has a place in the engine, another group is
+// waiting for.
 func (e *engine) wanted(st *state) Want { return e.fanOut.Wanted(st.group.ID) }
 
 // retained returns a packet that the engine has carried and retains, or nil.
@@ -208,7 +209,7 @@ func (e *engine) arm(now feedback.Tick, st *state) error {
 	return nil
 }
 
-// refused takes down that a group was not armed.
+// refused records that a group was not armed.
 func (e *engine) refused(st *state) {
 	st.fan.need = max(st.fan.need, calmPackets)
 	st.fan.needMore()

@@ -16,8 +16,8 @@ type FanOut interface {
 	// Claim takes the group's place in the engine. If another group has it, holder is that group,
 	// ok is false, and Wanted of the holder will return true.
 	Claim(id mft.GroupID) (holder mft.GroupID, ok bool)
-	// Wanted says what of the group's another group has asked for since the last call. The group
-	// must have a place.
+	// Wanted returns which resource of the group another group has claimed since the last call. The
+	// group must have a place.
 	Wanted(id mft.GroupID) Want
 	// Release gives up the group's place. The group must not be armed.
 	Release(id mft.GroupID)
@@ -38,9 +38,9 @@ type FanOut interface {
 	// packets up to span beyond that may be carried as well, feedback.Window beyond the limit at
 	// most.
 	Merge(id mft.GroupID, at []feedback.Place, told feedback.Place, span int32) error
-	// EndMerge ends that. It fills in what each path has acknowledged, and returns what the source
-	// was told last, which is no more. It comes before Load and Disarm, so that these count what
-	// was acknowledged.
+	// EndMerge ends the merging. It fills in what each path has acknowledged, and returns what the
+	// source was told last, which is not beyond that. Call it before Load and Disarm, so that they
+	// count every packet that was acknowledged.
 	EndMerge(id mft.GroupID, at []feedback.Place) (told feedback.Place)
 	// Retained returns a packet that the engine carried and retains, as the source sent it, or nil.
 	// The group must have a place. It must have been armed with a block with Retain, and what may
@@ -48,7 +48,7 @@ type FanOut interface {
 	Retained(id mft.GroupID, psn roce.PSN) []byte
 }
 
-// Want is what of a group's in the engine another group wants.
+// Want says which resource of a group in the engine another group is waiting for.
 type Want uint8
 
 const (
@@ -61,8 +61,8 @@ const (
 type FanWord struct {
 	PSN      roce.PSN // of the next packet
 	Messages roce.MSN // number of messages that ended since the group was armed
-	// Payload is the number of payload bytes since the group was armed. It may lack what a packet
-	// has that is just being counted.
+	// Payload is the number of payload bytes since the group was armed. It may lack the bytes of a
+	// packet that is being counted at this moment.
 	Payload uint64
 	Inside  bool // the newest packet is not the last one of its message
 	Armed   bool

@@ -119,7 +119,7 @@ func (st *state) disarmed(w FanWord) {
 }
 
 // hearsCarried notes that all receivers have acknowledged something that the engine carried since
-// it was armed last. With repair they may have it from the core.
+// it was armed last. With repair, the receivers may have got it from the core instead.
 func (st *state) hearsCarried() {
 	if f := &st.fan; st.held == nil && !st.slowest().Before(f.from) {
 		f.heard = true
@@ -144,8 +144,8 @@ func (st *state) arrivedLate(r Reason, packets int) bool {
 
 // givenBack sets the number of plain packets after which a disarmed group is armed again. carried
 // is the number of packets that the engine carried. Frames that still wait for the core when the
-// group is armed disarm it at once, because the packet behind them has not the next PSN. So it
-// counts against the group only after inVainMax times in a row that nothing was carried.
+// group is armed disarm it at once, because the packet behind them does not have the next PSN. So
+// only inVainMax times in a row without a carried packet count against the group.
 func (f *fanState) givenBack(carried uint64) {
 	f.calm, f.need = 0, max(f.need, calmPackets)
 	switch {

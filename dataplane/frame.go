@@ -53,7 +53,7 @@ type Frame struct {
 	View roce.View
 	// Fragments are the frame's bytes in order; Fragments[0] is Buf[Start:Start+len(Fragments[0])].
 	Fragments [MaxFragments][]byte
-	_         [32]byte // so that each frame of a list lies like the first one in its cache lines
+	_         [32]byte // padding: every frame of a list begins at the start of a cache line, if the first one does
 }
 
 // Head is the first fragment.

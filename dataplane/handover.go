@@ -26,10 +26,10 @@ func (c *Core) look(now feedback.Tick, st *state, out *Outputs) {
 	c.conclude(now, st, out)
 }
 
-// precede comes before data of a member of the group, and never before a frame of anybody else:
-// nobody else may end the engine's turn. Data of the active source that reaches the core while the
-// group is armed has waited for the core since before that. The engine must not carry the same
-// packet, sent again, while the core forwards it: both would count the packet.
+// precede is called before data of a member. Frames of others never disarm a group. Data of the
+// active source that reaches the core while the group is armed was received before the group was
+// armed. The engine must not carry the same packet, sent again, while the core forwards it: both
+// would count the packet.
 func (c *Core) precede(now feedback.Tick, st *state, sender int, out *Outputs) {
 	if sender == st.active {
 		c.takeBack(now, st, out)
@@ -61,9 +61,9 @@ func (c *Core) takeBack(now feedback.Tick, st *state, out *Outputs) {
 }
 
 // takeIn reports to the merging the packets that the engine carried, and then the ACKs that it
-// merged. The group may have stopped being plain since the last look at the engine. A NAK that
-// waits for the source to come further may then be due. The engine may have merged an ACK and have
-// been stopped before it told the source.
+// merged. The group may have stopped being plain since the last look at the engine: a NAK that
+// waited for the source to come further may be due now, or the engine may have been stopped between
+// merging an ACK and telling the source.
 func (c *Core) takeIn(now feedback.Tick, st *state, p progress, out *Outputs) {
 	w := p.word
 	was, n := c.engine.note(now, st, w)
@@ -143,10 +143,10 @@ func (c *Core) place(now feedback.Tick, st *state, out *Outputs) bool {
 // own, and whether any group wants their memory.
 const giveWayPeriod = feedback.Tick(time.Second)
 
-// giveWay is called when another group wants what a group has in the engine. It takes the group's
-// place, and with that its memory, if the engine has carried nothing since it was called before,
-// and reports whether it did. Memory is taken only from a group that was sent nothing since then,
-// and that has nothing there which a receiver may still need.
+// giveWay is called when another group wants what a group has in the engine. If the engine has
+// carried nothing of the group since the call before, giveWay takes the group's place and with it
+// the memory, and reports true. Memory alone is taken only if the group has been idle since then,
+// and no receiver may still need what it retains.
 func (c *Core) giveWay(now feedback.Tick, st *state, want Want, out *Outputs) bool {
 	c.look(now, st, out)
 	f, next := &st.fan, st.merge.NextPSN()
@@ -160,8 +160,8 @@ func (c *Core) giveWay(now feedback.Tick, st *state, want Want, out *Outputs) bo
 	return true
 }
 
-// empties takes a group back if no receiver needs what the engine retains of it, and reports
-// whether that is so still: the engine may have carried something until then.
+// empties disarms a group if no receiver needs what the engine retains of it. It reports whether
+// that still holds afterwards: the engine may have carried more until it was disarmed.
 func (c *Core) empties(now feedback.Tick, st *state, out *Outputs) bool {
 	if st.held.inEngine == 0 {
 		c.takeBack(now, st, out)

@@ -19,7 +19,7 @@ type merging struct {
 	migReq bool                     // of the answers that it merges
 	path   [mft.BlockAnswers]uint16 // index in the group of each path of the block
 	told   roce.PSN                 // what the source was told, as last written or read
-	span   int32                    // how far beyond told the engine carries; 0: it has not merged since it was armed
+	span   int32                    // how far beyond told the engine carries; 0: the engine has not merged since the group was armed
 	busy   feedback.Tick            // when packets were last found to have been carried, or the group was armed
 
 	// What follows is of groups with repair.
@@ -107,8 +107,8 @@ func (m *merging) of(b *mft.Block) {
 }
 
 // outdated reports whether another block would let the engine merge answers that come to the core
-// now. The first answers of the receivers show their MigReq bits, and the group may have been armed
-// before.
+// now. The block needs the receivers' MigReq bits; the group may have been armed before their first
+// answers showed them.
 func (st *state) outdated() bool {
 	m := &st.fan.merges
 	migReq, ok := st.merge.MayMerge()

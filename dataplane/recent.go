@@ -9,8 +9,9 @@ import (
 // recently is the time for which recent tells what happened.
 const recently = feedback.Tick(time.Minute)
 
-// recent counts events of each path in the last minute, or nearly: of the minute before the one
-// that has begun it takes the part that is not over, as if the events had been spread evenly.
+// recent estimates the number of events of each path in the last 60 seconds. It counts whole
+// minutes. Of the previous minute it takes the part that is less than 60 seconds ago, as if the
+// events had been spread evenly.
 type recent struct {
 	began       feedback.Tick // when the present minute did
 	now, before []uint32      // events of each path, in the present minute and in the one before

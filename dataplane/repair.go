@@ -136,7 +136,7 @@ func (c *Core) makeRoom(now feedback.Tick, st *state, f *Frame, out *Outputs) {
 	for r := c.repair.retained; !r.fits(f); {
 		owner := r.slots[r.oldest].owner
 		c.sync(now, owner, out)
-		r.releaseBelow(owner.held, owner.merge.Oldest()) // the engine may have merged that it is not needed
+		r.releaseBelow(owner.held, owner.merge.Oldest()) // an ACK that the engine merged may have made packets unneeded
 		if !r.fits(f) && r.slots[r.oldest].owner == owner {
 			c.lose(now, owner, r.slots[r.oldest].frame.Original.PSN, &c.repair.counts.NoMemory, out)
 		}
@@ -200,10 +200,10 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 	out.Repairs = append(out.Repairs, again)
 }
 
-// fetch takes packet psn of a group, which is b in the engine's memory, into a buffer; nil: the
-// engine does not have it. It may fail for now, because there is no room yet: the merging sends the
-// packet again when the receiver stays silent. Or the packet is lost, and is counted where lost
-// points.
+// fetch copies packet psn of a group from b, the engine's memory, into a buffer. b is nil if the
+// engine does not have the packet. If there is no room yet, ok is false and lost is nil: the
+// merging sends the packet again when the receiver stays silent. If the packet is lost, lost is the
+// counter for it.
 func (r *repairs) fetch(st *state, psn roce.PSN, b []byte) (ok bool, lost *uint64) {
 	f, counts := &r.fetched, &r.counts
 	switch {

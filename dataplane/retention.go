@@ -58,8 +58,8 @@ type held struct {
 	used         int // buffers that it has; a packet in the engine counts as one
 	inEngine     int // so many of the packets the engine has
 
-	// If lost is set, a packet was to be sent again and could not be: this one, and it is
-	// counted here. The merging does not know yet.
+	// Packet lostPSN could not be sent again, and lost is the counter for it. The merging has not
+	// been told yet. nil: there is none.
 	lost    *uint64
 	lostPSN roce.PSN
 	waits   int           // the group's place in repairs.waiting, from 1 on; 0: it is not there
@@ -148,8 +148,8 @@ func (h *held) newestInEngine() (psn roce.PSN, some bool) {
 }
 
 // keep retains f, which fits, as the newest packet of its group. From now on f's buffers belong to
-// the retention. Where packets between the group's last one and f were not forwarded, f begins
-// anew. The group's oldest packet goes where the group has as many as it may have.
+// the retention. If packets between the group's last one and f were not forwarded, all older ones
+// are released. The group's oldest packet goes where the group has as many as it may have.
 func (r *retention) keep(st *state, f *Frame, checked bool) {
 	h, psn := st.held, f.Original.PSN
 	if psn != h.next {

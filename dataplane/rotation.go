@@ -11,7 +11,7 @@ import (
 type rotation struct {
 	groups []*state
 	served int           // in this round
-	next   feedback.Tick // not before then begins the next round
+	next   feedback.Tick // the next round begins then, or later
 }
 
 // tickGroups bounds the groups that one call of turn serves, so that frames do not wait for all of

@@ -276,7 +276,7 @@ func (s *Switch) EndBatches() {
 	}
 }
 
-// adopt makes g the version of its group by which frames are merged.
+// adopt switches the merging of a group to version g.
 func (s *Switch) adopt(g *mft.Group) {
 	s.do(s.workers[s.owners.claim(g.ID, -1)], func(w *Worker) { w.adopt(g) })
 }

@@ -16,7 +16,7 @@ type Trace struct {
 	Class Class
 	Group mft.GroupID // with Class ToGroup; mft.NoGroup: only the address is a group's
 	Kind  Kind
-	// Carried: an engine has the group now, and sends these copies by itself.
+	// Carried: an engine carries the group now, and sends these copies by itself.
 	Carried bool
 	// GivesBack: an engine has the group now, and gives it back because of this frame. IsPlain: it
 	// does not.

@@ -22,8 +22,8 @@ var followed = []string{"active-backup", "802.3ad", "balance-xor"}
 func (u *Upper) IsBond() bool { return u.Kind == "bond" && slices.Contains(followed, u.Mode) }
 
 // Refusal says why an interface cannot be a port because of its kind, and what mends that; "": it
-// can be one. Where the kernel takes the frames of an upper device in at the device below, it gives
-// none of them to a socket that is bound to the upper one.
+// can be one. The kernel receives the frames of such a device at the device below it, and gives
+// none of them to a socket that is bound to the upper device.
 func (u *Upper) Refusal() string {
 	below := ""
 	if len(u.Below) > 0 {

@@ -31,8 +31,8 @@ const (
 	// receiver has acknowledged everything.
 	spinSettled = feedback.Tick(50 * time.Microsecond)
 	// spinInFlight is the same while a group has data in flight: longer than most round trips, so
-	// that acknowledgements find the worker awake. It is no multiple of what a sleep and a wake-up
-	// cost: a worker that spins for long uses more CPU time than one that sleeps at once.
+	// that acknowledgements find the worker awake. It is about what a sleep and a wake-up cost: a
+	// worker that spins much longer uses more CPU time than one that sleeps at once.
 	spinInFlight = feedback.Tick(100 * time.Microsecond)
 	// feedbackNap is how long feedback may wait for more while sources stream. It is short beside
 	// the time that a window of packets takes: 128 (RXE_MAX_UNACKED_PSNS of rxe_req.c) take 250 us
@@ -384,8 +384,7 @@ func (w *Worker) wakePeers() {
 	}
 }
 
-// adopt makes g the version of its group by which frames are merged, and sends what is due because
-// of that.
+// adopt switches the merging of a group to version g, and sends what is due because of that.
 func (w *Worker) adopt(g *mft.Group) {
 	w.core.Adopt(w.now(), g, &w.out)
 	w.flush()
@@ -507,7 +506,7 @@ func (w *Worker) sendTrain(port mft.PortID, q *queued, c *Copy, last bool) {
 	}
 }
 
-// takeBack takes the last frame that was to be sent by port back, because it was not admitted.
+// takeBack removes the last frame from the list to be sent by port, because it was not admitted.
 func (w *Worker) takeBack(port mft.PortID, o *Outgoing) {
 	if len(w.core.taps) > 0 {
 		w.sawOutgoing(port, o)

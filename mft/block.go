@@ -29,14 +29,14 @@ type Block struct {
 	PKey         uint16
 	TrafficClass uint8 // ECN bits zero
 	VLANs        VLANs // of the source's packets
-	PCP          uint8 // of what an engine tells the source where the receiver's ACK has no tag
+	PCP          uint8 // of merged ACKs, if the receiver's ACK has no tag
 	PathMTU      int
 	Retain       int     // number of packets that the engine must retain; 0: none
 	Memory       *Memory // the group's own
-	// An engine may merge those ACKs of the paths that have this MigReq bit, and tell Source; nil:
-	// it may not.
+	// Source is the leg by which an engine sends merged ACKs; nil: it merges none. It merges only
+	// ACKs with this MigReq bit.
 	Source   *Leg
-	Priority roce.TagPriority // of the tags of what Source is told
+	Priority roce.TagPriority // of the tags of merged ACKs
 	MigReq   bool
 	Paths    []BlockPath // sorted by port: the paths of one port are neighbours
 }
@@ -62,9 +62,9 @@ var (
 	ErrBlockEmpty    = errors.New("no receiver gets data")
 )
 
-// Begin makes b the block of g for the time while the member of path source sends, or the Source if
-// it is below 0; b has no paths yet. The packets of that member have pkey and trafficClass, and the
-// last one came by port ingress.
+// Begin makes b the block of g for packets of the member of path source (below 0: of the Source). b
+// has no paths yet. The packets of that member have pkey and trafficClass, and the last one came by
+// port ingress.
 func (b *Block) Begin(g *Group, source int, ingress PortID, pkey uint16, trafficClass uint8) error {
 	leg := g.Leg(source)
 	if !g.Hears(leg, ingress) { // the route has changed since

@@ -9,8 +9,8 @@ type Edits struct {
 	Paths []roce.Edit // parallel to Group.Paths
 }
 
-// Edits computes the edits for the packets of the member of path source; below 0: of the Source.
-// The edit of a path whose next hop is unknown must not be used.
+// Edits computes the edits for packets of the member of path source (below 0: of the Source). The
+// edit of a path whose next hop is unknown must not be used.
 func (g *Group) Edits(source int) Edits {
 	e := Edits{
 		From:  g.Flow(source),

@@ -287,8 +287,8 @@ type Regions struct {
 // At returns the Regions of a receiver that keeps each range at the place that to returns.
 func (m *Memory) At(to func(VirtualRegion) Region) Regions { return Regions{}.Follow(nil, m, to) }
 
-// Follow returns the Regions for the Memory that follows was, for which r is. It calls to for every
-// range that was lacks.
+// Follow returns the Regions for the Memory is; r has those for the Memory was. It calls to for
+// every range of is that was lacks.
 func (r Regions) Follow(was, is *Memory, to func(VirtualRegion) Region) Regions {
 	if was == is {
 		return r

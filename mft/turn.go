@@ -7,8 +7,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Turn is where the members stand with the first packet of one member's turn as the source. It is
-// what a restart has to know of all turns before: each member's queue pairs count for themselves.
+// Turn says where the members' queue pairs stand when one member's turn as the source begins. Each
+// queue pair counts its packets over all turns, so a restart needs this.
 type Turn struct {
 	Source QP     // zero: the group's Source, which only sends
 	First  Sender // that Source, if it only sends
@@ -31,7 +31,7 @@ type Standing struct {
 	Sender
 }
 
-// Sender is the place of a member's own stream.
+// Sender says where a member's own stream stands.
 type Sender struct {
 	NextPSN  roce.PSN // what the member sends next
 	Messages roce.MSN // how many it has sent
@@ -50,7 +50,7 @@ func (t *Turn) Member(qp QP) *Standing {
 	return nil
 }
 
-// Sender returns the place of the stream of the turn's source, or nil if that is no member.
+// Sender returns where the stream of the turn's source stands, or nil if the source is no member.
 func (t *Turn) Sender() *Sender {
 	if t.Source == (QP{}) {
 		return &t.First

@@ -42,7 +42,7 @@ type Edit struct {
 	// Checksum is added to the complement of the IPv4 header checksum (RFC 1624). The hop that
 	// this box is (the TTL falls by one) is part of it.
 	Checksum uint16
-	// Priority is that of the VLAN tags of L2, in which it is 0.
+	// Priority is the priority of the VLAN tags. In L2 they have priority 0.
 	Priority TagPriority
 	// CRC is what the change of addresses and dest QPN leaves in the CRC register at the end of the
 	// BTH.
@@ -100,8 +100,9 @@ func NewTarget(fromVA uint64, fromKey uint32, toVA uint64, toKey uint32) Target 
 }
 
 // Apply writes the headers of the copy behind the Ethernet header over those in head, and returns
-// the copy's ICRC. psn is the copy's. target is nil where the packet has no RETH, or keeps what it
-// says. was is what the frame was received as: another copy may have been written over it since.
+// the copy's ICRC. psn is the copy's. target is nil if the packet has no RETH, or keeps the VA and
+// R_Key of its RETH. was is the frame as it was received: another copy may have been written over
+// it since.
 func (e *Edit) Apply(head []byte, psn PSN, target *Target, was *Original) (icrc uint32) {
 	at := int(was.L3)
 	var rest *[udpBytes + BTHBytes]byte // what lies behind the IP header, which has no options
@@ -156,7 +157,7 @@ type Original struct {
 	L3       uint8 // where the IP header starts
 }
 
-// Read sets o to what copies of the frame that v locates are computed from.
+// Read fills o from the frame that v locates.
 func (o *Original) Read(v *View, fragments [][]byte) {
 	head := fragments[0]
 	o.PSN, o.AckReq, o.ICRC = v.PSN(head), v.AckReq(head), v.StoredICRC(fragments)
@@ -180,9 +181,9 @@ func (o *Original) PutICRC(head []byte, icrc uint32) {
 	binary.LittleEndian.PutUint32(head[o.AtICRC:], icrc)
 }
 
-// WriteAckReq follows Edit.Apply, which returned icrc, where a copy may have another AckReq bit
-// than the received packet: it sets the bit if ask is true, and else writes it as received. It
-// returns the ICRC of that.
+// WriteAckReq is called after Edit.Apply, which returned icrc, if the copy's AckReq bit may differ
+// from the received one. It sets the bit if ask is true, and else restores the received one. It
+// returns the copy's ICRC.
 func (o *Original) WriteAckReq(v *View, head []byte, ask bool, icrc uint32) uint32 {
 	flags := &head[v.BTH+8]
 	*flags &^= bthAckReq

@@ -1,6 +1,6 @@
 package roce
 
-// TagPriority says which priority (PCP) the VLAN tags of a frame get that the box sends. The zero
+// TagPriority says which priority (PCP) the VLAN tags get in a frame that the box sends. The zero
 // value keeps the priority of the packet that caused the frame, in every tag. A tag of a VLAN
 // device with an egress-qos-map gets what the map says instead.
 //

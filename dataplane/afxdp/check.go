@@ -15,8 +15,8 @@ import (
 	"github.com/rocast/rocast/dataplane/xsk"
 )
 
-// survey does the part of open that opens nothing: it fills in what c leaves out, looks the
-// interfaces up and gives them their rooms.
+// survey does the part of Open that opens nothing: it fills in what c leaves out, looks the
+// interfaces up and sets how many chunks each may receive into.
 func (s *Switch) survey(c *Config) (now []seen, err error) {
 	if s.attach, s.socket, err = c.Mode.split(); err != nil {
 		return nil, err

@@ -7,9 +7,9 @@
 //
 // A port may be up and give rocast nothing: its driver takes the program and does not run it, or
 // the kernel drops what the program redirects. Counters show both within one to two seconds of
-// traffic (deaf.go), and the port is opened again in generic mode. No question of rocast's own
-// is asked when a port opens: a NIC does not give a frame for itself back, and the answer to an
-// ARP request shows no more than any other frame does.
+// traffic (deaf.go), and the port is opened again in generic mode. rocast sends no probe of its own
+// when a port opens: a NIC does not loop a frame to itself back, and the answer to an ARP request
+// shows no more than any other frame does.
 //
 // The package decides nothing about frames. Read open.go first, then refresh.go, port.go
 // (receiving) and send.go.

@@ -22,8 +22,8 @@ type ifreq struct {
 	_    [16]byte
 }
 
-// ethtool asks a driver. A structure of the kernel's, which begins with the question, gets the
-// answer.
+// ethtool asks a driver. question points to a structure of the kernel, whose first field is the
+// command; the answer is written into it.
 func ethtool(name string, question unsafe.Pointer) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -63,8 +63,8 @@ type ethtoolValue struct{ cmd, data uint32 }
 const flagRxVLAN = 1 << 8
 
 // takesTags reports whether a device takes VLAN tags out of the frames that it receives. The kernel
-// has them beside the frame then, where no XDP program sees them. Of a veth this says nothing:
-// there the other end leaves a tag beside a frame that it sends, or does not.
+// then keeps them beside the frame, where no XDP program sees them. For a veth the feature of its
+// other end decides, so the result is false.
 func takesTags(name, kind string) bool {
 	flags := ethtoolValue{cmd: unix.ETHTOOL_GFLAGS}
 	return kind != "veth" && ethtool(name, unsafe.Pointer(&flags)) == nil && flags.data&flagRxVLAN != 0

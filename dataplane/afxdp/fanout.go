@@ -111,8 +111,8 @@ func (s *Switch) prepare(g *mft.Group) {
 	}
 }
 
-// portsOf returns the ports to which a group's packets go then. The result is false for a group
-// that the kernel never carries.
+// portsOf returns the ports to which a group's packets go while all its receivers take part and its
+// first source sends. The result is false for a group that the kernel never carries.
 func portsOf(g *mft.Group) (set ports, ok bool) {
 	if g.Engine == mft.EngineAFXDP || g.PathMTU > mft.BlockPathMTU {
 		return set, false
@@ -141,8 +141,8 @@ func (f *fanOut) want(set ports) {
 type fan struct {
 	set     ports
 	as      [bpf.SlotPorts]uint32 // ifindex of each port when the fan was made; 0: not in the set
-	retired bool                  // the workers are no longer told of it
-	free    bool                  // retired, and no worker is busy any more that was told of it before
+	retired bool                  // the workers no longer see it
+	free    bool                  // retired, and no worker uses it any more
 }
 
 // wantFan gives a set of ports a fan. If all fans are taken, an unused one is retired, and the set

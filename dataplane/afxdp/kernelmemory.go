@@ -32,9 +32,9 @@ func newKernelMemory(packets int) *kernelMemory {
 
 func (k *kernelMemory) of(place int) kernelPart { return k.parts[place] }
 
-// take gives a place memory for that many packets or more. The memory that the place has stays if
-// it is large enough; else the place gets other memory. If there is none, the place has none
-// afterwards, and the memory of all other places is wanted.
+// take gives a place memory for that many packets or more. The place keeps its memory if that is
+// large enough, and else gets other memory. If none is free, the place has none afterwards, and
+// wanted tells all other places.
 func (k *kernelMemory) take(place, packets int) kernelPart {
 	packets = max(segmentPackets, 1<<bits.Len(uint(packets-1)))
 	if k.parts[place].packets >= packets {

@@ -26,8 +26,8 @@ const (
 	// leastReserve and mostReserve bound the chunks of each worker for ports that are added while
 	// it runs: 8 to 32 MiB.
 	leastReserve, mostReserve = queueDescs, 8192
-	// addedQueueChunks is how many chunks a queue of such a port gets at least, if they are there:
-	// as many as a queue uses in copy mode after its first frames.
+	// addedQueueChunks is the least number of chunks for a queue of such a port, if the reserve has
+	// them: as many as a queue uses in copy mode after its first frames.
 	addedQueueChunks = 512
 )
 
