@@ -30,16 +30,13 @@ func (c *Controller) memberEvent(kind api.EventKind, g *group, id groupfile.ID, 
 // packetEvent is memberEvent for an event that is about a packet of the source.
 func (c *Controller) packetEvent(kind api.EventKind, g *group, id groupfile.ID, psn roce.PSN, format string, args ...any) {
 	e := memberEvent(kind, g, id, fmt.Sprintf(format, args...))
-	e.PSN = number(psn)
+	e.PSN = new(uint32(psn))
 	c.tell(e)
 }
 
 func memberEvent(kind api.EventKind, g *group, id groupfile.ID, cause string) api.Event {
 	return api.Event{Kind: kind, Group: g.Name, Member: id.IP.String(), RemoteQPN: uint32(id.RemoteQPN), Cause: cause}
 }
-
-// number is a PSN as the API has it.
-func number(psn roce.PSN) *uint32 { return new(uint32(psn)) }
 
 // updateEvents records that a group is about to get the members of the file next. Those that are
 // new join later.

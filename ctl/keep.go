@@ -56,7 +56,7 @@ func keepNew(s *store.Store, g *group, text []byte) error {
 	}
 	// Another group of that name may have left its regions, if it could not be removed as a whole.
 	if g.File.Table {
-		g.tableEnd, err = s.PutRegions(g.Name, g.Table.Parts(receiverIDs(g.File)))
+		g.tableEnd, err = s.PutRegions(g.Name, g.Table.Parts(g.File.ReceiverIDs()))
 	} else {
 		err = s.DropRegions(g.Name)
 	}

@@ -334,17 +334,6 @@ func storeAwayText(why error) string {
 	return fmt.Sprintf("etcd does not answer: %v; groups that run here run on, and changes are refused", why)
 }
 
-// addDesired adds that etcd does not answer to the problems. The box may lack groups that it is to
-// carry.
-func (c *Controller) addDesired(s *api.Status) {
-	if c.Desired == nil {
-		return
-	}
-	if why := c.Desired.Away(); why != nil {
-		addProblem(s, api.Problem{Of: api.OfStore, State: api.Away, Reason: storeAwayText(why), Blocks: true})
-	}
-}
-
 // yield ends a group and its claim, so that another box can carry it.
 func (c *Controller) yield(ctx context.Context, name string, g *group, why string) {
 	c.Log.Info(why, zap.String("group", name))

@@ -7,9 +7,12 @@ import (
 )
 
 // PortList describes the ports.
-func (c *Controller) PortList() api.Ports {
+func (c *Controller) PortList() api.Ports { return describePorts(c.Switch.Ports()) }
+
+// describePorts returns all that the API shows of ports.
+func describePorts(all []dataplane.PortInfo) api.Ports {
 	list := api.Ports{Ports: []api.Port{}}
-	for _, p := range c.Switch.Ports() {
+	for _, p := range all {
 		list.Ports = append(list.Ports, api.Port{
 			Name: p.Name, State: string(p.State), Reason: p.Reason, IfIndex: p.IfIndex, MAC: portMAC(p), MTU: p.MTU,
 			Attach: p.Attach, Fallback: p.Fallback, Mode: p.Mode, MultiBuffer: p.MultiBuffer, Queues: p.Queues, NoKernel: p.NoFanOut, TagsTaken: tagsTakenBy(&p),

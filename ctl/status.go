@@ -64,31 +64,56 @@ func (p *pulse) alive(now time.Time) error {
 func (c *Controller) Status() api.Status { return c.statusAt(time.Now()) }
 
 func (c *Controller) statusAt(now time.Time) api.Status {
-	s := api.Status{
-		Version: build.Build(), Started: c.started.UTC().Truncate(time.Second), Uptime: int64(now.Sub(c.started) / time.Second),
-		Workers: c.Workers, Ready: true, Problems: []api.Problem{},
+	b := everything{started: c.started, workers: c.Workers, stuck: c.pulse.alive(now), ports: *c.seenPorts.Load(), groups: c.allSeen(), strays: *c.seenStrays.Load()}
+	if c.Desired != nil {
+		b.storeAway = c.Desired.Away()
 	}
-	if err := c.pulse.alive(now); err != nil {
-		addProblem(&s, api.Problem{Of: api.OfWorker, State: api.Stuck, Reason: err.Error(), Blocks: true})
+	if bad := c.badGroupIPs.Load(); bad != nil {
+		b.badGroupIPs = *bad
+	}
+	return judge(now, &b)
+}
+
+// everything is what the status of a box is made of.
+type everything struct {
+	started     time.Time
+	workers     int   // forwarding threads
+	stuck       error // why a forwarding thread counts as stuck; nil: none does
+	storeAway   error // why etcd cannot be relied on; nil: it answers, or the box needs none
+	ports       ports.Set
+	groups      []*groups.Version
+	badGroupIPs map[string]string // those that no group of hosts can have, and why
+	strays      []seenStray
+}
+
+// judge reports whether a box works. While a forwarding thread is stuck, what is known of the ports
+// and groups may be old, so it is left out.
+func judge(now time.Time, b *everything) api.Status {
+	s := api.Status{
+		Version: build.Build(), Started: b.started.UTC().Truncate(time.Second), Uptime: int64(now.Sub(b.started) / time.Second),
+		Workers: b.workers, Ready: true, Problems: []api.Problem{},
+	}
+	if b.stuck != nil {
+		addProblem(&s, api.Problem{Of: api.OfWorker, State: api.Stuck, Reason: b.stuck.Error(), Blocks: true})
 	} else {
-		c.addDesired(&s)
-		c.addPortsAndGroups(&s, now)
+		if b.storeAway != nil { // the box may lack groups that it is to carry
+			addProblem(&s, api.Problem{Of: api.OfStore, State: api.Away, Reason: storeAwayText(b.storeAway), Blocks: true})
+		}
+		addPortsAndGroups(&s, now, b)
 	}
 	s.Healthy = len(s.Problems) == 0
 	return s
 }
 
-func (c *Controller) addPortsAndGroups(s *api.Status, now time.Time) {
+func addPortsAndGroups(s *api.Status, now time.Time, b *everything) {
 	s.Ports = map[string]int{api.PortUp: 0, api.PortDown: 0, api.PortGone: 0, api.PortFailed: 0}
 	s.Groups = map[string]int{api.Ready: 0, api.Waiting: 0, api.Degraded: 0, api.Failed: 0}
-	addPorts(s, *c.seenPorts.Load())
-	if bad := c.badGroupIPs.Load(); bad != nil {
-		for _, ip := range slices.Sorted(maps.Keys(*bad)) {
-			addProblem(s, api.Problem{Of: api.OfHosts, Name: ip, State: api.Failed, Reason: (*bad)[ip]})
-		}
+	addPorts(s, b.ports)
+	for _, ip := range slices.Sorted(maps.Keys(b.badGroupIPs)) {
+		addProblem(s, api.Problem{Of: api.OfHosts, Name: ip, State: api.Failed, Reason: b.badGroupIPs[ip]})
 	}
 	var theirs []api.Problem // of groups that no operator made
-	for _, g := range c.allSeen() {
+	for _, g := range b.groups {
 		v := summary(g)
 		if v.Unconfirmed {
 			s.Unconfirmed++
@@ -110,7 +135,7 @@ func (c *Controller) addPortsAndGroups(s *api.Status, now time.Time) {
 	if s.Unconfirmed > 0 {
 		s.Notes = append(s.Notes, fmt.Sprintf("groups that hosts have made and not confirmed yet: %d; rocast group ls shows them", s.Unconfirmed))
 	}
-	addStrays(s, now, *c.seenStrays.Load())
+	addStrays(s, now, b.strays)
 }
 
 func addPorts(s *api.Status, set ports.Set) {

@@ -117,16 +117,19 @@ func (c *Controller) strayText(f *dataplane.Refused, row refused.Row) string {
 	return fmt.Sprintf("from %s by %s: %s", from, cmp.Or(c.portName(f.Port), "a port that has gone"), row.Says(&refused.Case{Port: c.portName(f.Port), Frame: *f}))
 }
 
-// seenStray is a counter of strays as readers see it.
+// seenStray is a counter of frames that are refused and that no group counts, as readers see it.
 type seenStray struct {
-	name string
-	strayOf
+	name  string
+	count refused.Rising
+	ofBox bool   // the box is not set up for such frames; else a stranger sends them
+	says  string // with the last frame
 }
 
 // seen returns the counters, by name.
 func (s *strays) seen() (list []seenStray) {
 	for _, name := range slices.Sorted(maps.Keys(s.kinds)) {
-		list = append(list, seenStray{name, *s.kinds[name]})
+		k := s.kinds[name]
+		list = append(list, seenStray{name: name, count: k.Rising, ofBox: k.row.Whose == refused.Box, says: k.says})
 	}
 	return list
 }
@@ -137,8 +140,8 @@ func addStrays(s *api.Status, now time.Time, list []seenStray) {
 	for i := range list {
 		k := &list[i]
 		switch {
-		case !k.Trouble(now, k.row.Whose == refused.Box):
-		case k.row.Whose == refused.Box:
+		case !k.count.Trouble(now, k.ofBox):
+		case k.ofBox:
 			addProblem(s, api.Problem{Of: api.OfBox, Name: k.name, State: api.Degraded, Reason: k.says})
 		default:
 			s.Notes = append(s.Notes, fmt.Sprintf("frames are refused (%s) %s", k.name, k.says))

@@ -104,7 +104,7 @@ func (c *Controller) compact(g *group) (end int64) {
 	if !g.Kept || g.tableEnd <= 2*g.Table.Bytes()+spareBytes {
 		return g.tableEnd
 	}
-	end, err := c.Store.PutRegions(g.Name, g.Table.Parts(receiverIDs(g.File)))
+	end, err := c.Store.PutRegions(g.Name, g.Table.Parts(g.File.ReceiverIDs()))
 	if err != nil {
 		c.Log.Error("could not write the regions of a group anew; the file with their changes stays, and grows",
 			zap.String("group", g.Name), zap.Error(err))
@@ -128,19 +128,11 @@ func (c *Controller) recallTable(g *group) error {
 			zap.String("group", g.Name), zap.Int64("bytes", cut))
 	}
 	g.tableEnd = end
-	if g.Table, err = history.Table(receiverIDs(g.File)); err != nil {
+	if g.Table, err = history.Table(g.File.ReceiverIDs()); err != nil {
 		return err
 	}
 	g.tableEnd = c.compact(g)
 	return nil
-}
-
-func receiverIDs(f *groupfile.File) []groupfile.ID {
-	ids := make([]groupfile.ID, len(f.Receivers))
-	for i := range f.Receivers {
-		ids[i] = f.Receivers[i].ID()
-	}
-	return ids
 }
 
 // refuseUnplaced refuses a receiver that comes to a group whose memory is a table with ranges:
@@ -160,7 +152,7 @@ func (g *group) refuseUnplaced(next *groupfile.File) error {
 
 // tableChange checks a change of the memory of a group with a table.
 func tableChange(g *group, change *api.RegionChange) (*regions.Change, error) {
-	c := &regions.Change{Receivers: receiverIDs(g.File)}
+	c := &regions.Change{Receivers: g.File.ReceiverIDs()}
 	for _, r := range change.Remove {
 		v, found := mft.VirtualRegion{}, false
 		if r.RKey <= math.MaxUint32 {
@@ -193,6 +185,11 @@ func (c *Controller) Regions(name string, from, count int) (api.Regions, error) 
 	if err != nil {
 		return api.Regions{}, err
 	}
+	return pageOfFile(&v, from, count), nil
+}
+
+// pageOfFile lists regions that the group file has.
+func pageOfFile(v *api.Group, from, count int) api.Regions {
 	page := api.Regions{Total: len(v.Memory), From: from, Regions: []api.GroupRegion{}}
 	for i := from; i < len(v.Memory) && i < from+count; i++ {
 		r := api.GroupRegion{Region: v.Memory[i]}
@@ -203,7 +200,7 @@ func (c *Controller) Regions(name string, from, count int) (api.Regions, error) 
 		}
 		page.Regions = append(page.Regions, r)
 	}
-	return page, nil
+	return page
 }
 
 // pageOf lists regions of a table. An answer has fewer than count if the group has many receivers.
@@ -211,7 +208,7 @@ func pageOf(table *regions.Table, f *groupfile.File, from, count int) api.Region
 	const values = 1 << 16
 	count = min(count, max(1, values/(1+len(f.Receivers))))
 	page := api.Regions{Total: table.Len(), From: from, Regions: []api.GroupRegion{}}
-	for r := range table.Part(receiverIDs(f), from, count) {
+	for r := range table.Part(f.ReceiverIDs(), from, count) {
 		listed := api.GroupRegion{Region: region(mft.Region(r.VirtualRegion))}
 		for i, at := range r.At {
 			m := &f.Receivers[i]

@@ -15,7 +15,7 @@ import (
 
 // Traffic has the totals of this box's groups. Those that are not ready come first.
 func (c *Controller) Traffic() api.Traffic {
-	now, names := time.Now(), c.namesByTrouble()
+	now, names := time.Now(), namesByTrouble(c.allSeen())
 	shown := names[:min(len(names), api.MaxTraffic)]
 	t := api.Traffic{At: now, Groups: []api.GroupTraffic{}, More: len(names) - len(shown)}
 	for _, name := range shown {
@@ -38,9 +38,9 @@ func (c *Controller) GroupTraffic(name string) (api.Traffic, error) {
 
 // namesByTrouble returns the names of the groups of operators that are not ready, then of their
 // others, and then the same of all other groups: those can be any number.
-func (c *Controller) namesByTrouble() (names []string) {
+func namesByTrouble(all []*groups.Version) (names []string) {
 	rank := map[string]int{}
-	for _, v := range c.allSeen() {
+	for _, v := range all {
 		s := summary(v)
 		rank[v.Name] = 2 * rankOf(&s)
 		if s.State == api.Ready {
@@ -52,21 +52,29 @@ func (c *Controller) namesByTrouble() (names []string) {
 
 // trafficOf asks the worker that has the group.
 func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, ok bool) {
-	g := c.seen(name)
-	if g == nil {
+	v := c.seen(name)
+	if v == nil {
 		return t, false
 	}
+	var state dataplane.GroupState
+	if v.Published != nil {
+		state, _ = c.Switch.GroupState(v.ID)
+	}
+	return carriedBy(v, state, c.events.Counts(name), now), true
+}
+
+// carriedBy returns what a group has carried, where the data path has it in this state; happened
+// counts its events.
+func carriedBy(g *groups.Version, state dataplane.GroupState, happened map[api.EventKind]uint64, now time.Time) (t api.GroupTraffic) {
 	s := summary(g)
 	if s.Reason == "" {
 		s.Reason = waitsBecause(g)
 	}
-	t = api.GroupTraffic{Name: name, State: s.State, Reason: s.Reason, By: s.By, Unconfirmed: s.Unconfirmed, Events: c.events.Counts(name), Receivers: []api.ReceiverTraffic{}}
+	t = api.GroupTraffic{Name: g.Name, State: s.State, Reason: s.Reason, By: s.By, Unconfirmed: s.Unconfirmed, Events: happened, Receivers: []api.ReceiverTraffic{}}
 	if g.File == nil {
-		return t, true
+		return t
 	}
-	var state dataplane.GroupState
 	if g.Published != nil {
-		state, _ = c.Switch.GroupState(g.ID)
 		var engine api.Engine
 		addEngine(&engine, state.Engine)
 		t.Carrier = engine.Carrier
@@ -84,7 +92,7 @@ func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, 
 	}
 	t.Source = sourceTraffic(g)
 	t.Receivers = append(t.Receivers, receiverTraffic(g, now, state)...)
-	return t, true
+	return t
 }
 
 // isDropped reports whether a frame with this reason was of no use to its sender.

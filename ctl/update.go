@@ -117,7 +117,7 @@ func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]
 	}
 	next.Past, next.Plan = g.Past.Next(g.File, next.File), c.plan(next.File)
 	if next.Table != nil {
-		next.Table = next.Table.Only(receiverIDs(next.File))
+		next.Table = next.Table.Only(next.File.ReceiverIDs())
 	}
 	for id, at := range came {
 		if next.File.Receiver(id) >= 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/plan"
+	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -28,10 +29,15 @@ func (c *Controller) Groups() api.Groups {
 		list.Groups = append(list.Groups, summary(v))
 	}
 	list.Groups = append(list.Groups, c.elsewhere()...)
-	slices.SortFunc(list.Groups, func(a, b api.GroupSummary) int {
+	sortSummaries(list.Groups)
+	return list
+}
+
+// sortSummaries puts groups in the order in which they are listed.
+func sortSummaries(list []api.GroupSummary) {
+	slices.SortFunc(list, func(a, b api.GroupSummary) int {
 		return cmp.Or(cmp.Compare(rankOf(&a), rankOf(&b)), strings.Compare(a.Name, b.Name))
 	})
-	return list
 }
 
 // Tally is how much a daemon has.
@@ -119,7 +125,27 @@ func summary(g *groups.Version) api.GroupSummary {
 	return s
 }
 
-func (c *Controller) view(g *groups.Version) api.Group {
+// view describes a group as it is in the data path now.
+func (c *Controller) view(v *groups.Version) api.Group {
+	var b behind
+	if v.Published != nil {
+		b.state, _ = c.Switch.GroupState(v.ID)
+		if v.Policy().Repair == feedback.RepairOff {
+			b.cannotRetain = c.Switch.Retains(v.File.Policy, v.File.PathMTU)
+		}
+	}
+	return describe(v, b, *c.seenPorts.Load())
+}
+
+// behind is what the data path says of a published group. The zero behind is that of a group that
+// it does not have.
+type behind struct {
+	state        dataplane.GroupState
+	cannotRetain error // why repair is off although the file does not say so; nil: there is no such reason
+}
+
+// describe returns all that the API shows of a group, with its R_Keys.
+func describe(g *groups.Version, path behind, set ports.Set) api.Group {
 	v := api.Group{GroupSummary: summary(g), Restored: g.Restored}
 	f := g.File
 	if f == nil {
@@ -133,14 +159,13 @@ func (c *Controller) view(g *groups.Version) api.Group {
 	for _, m := range f.Memory {
 		v.Memory = append(v.Memory, region(mft.Region(m)))
 	}
-	var state dataplane.GroupState
+	state := path.state
 	if g.Published != nil {
-		state, _ = c.Switch.GroupState(g.ID)
 		v.Counters = counters(state.Counters)
 		addEngine(v.Engine, state.Engine)
 		if g.Policy().Repair != feedback.RepairOff {
 			v.Retained = &state.Retained
-		} else if err := c.Switch.Retains(f.Policy, f.PathMTU); err != nil {
+		} else if err := path.cannotRetain; err != nil {
 			v.Notes = append(v.Notes, fmt.Sprintf("repair is off, although that is not the default: %v (an update cannot change what the file says "+
 				"of repair: create the group again)", err))
 		}
@@ -159,7 +184,7 @@ func (c *Controller) view(g *groups.Version) api.Group {
 		}
 		v.Members = append(v.Members, member(l.Member, reach))
 	}
-	v.Notes = append(v.Notes, tagsTaken(g, *c.seenPorts.Load())...)
+	v.Notes = append(v.Notes, tagsTaken(g, set)...)
 	addTree(g, &v)
 	return v
 }
@@ -246,7 +271,7 @@ func reachOf(g *groups.Version, l *plan.Leg) api.Reach {
 	if r := g.Ended(l.Member); r != nil {
 		reach := api.Reach{State: api.LeftOut, Reason: r.Mend(), Part: string(r.Standing)}
 		if r.Standing != chronicle.Lost {
-			reach.Lacks = number(r.PSN)
+			reach.Lacks = new(uint32(r.PSN))
 		}
 		return reach
 	}
@@ -283,7 +308,7 @@ func addProgress(g *groups.Version, r *api.Reach, m *groupfile.Member, state dat
 		r.Part = p.Part.String()
 		hasSpoken := p.Part != feedback.PartUnknown && p.Part != feedback.PartJoining && p.Acked != g.File.Source.FirstPSN.Prev()
 		if hasSpoken {
-			r.Acked = number(p.Acked)
+			r.Acked = new(uint32(p.Acked))
 		}
 		if p.Part == feedback.PartUnknown && r.Reason == "" {
 			r.Reason = notHeard

@@ -87,3 +87,12 @@ const (
 var roleNames = [...]string{"receiver", "source", "both"}
 
 func (r Role) String() string { return roleNames[r] }
+
+// ReceiverIDs returns the IDs of the receivers, in the order of the file.
+func (f *File) ReceiverIDs() []ID {
+	ids := make([]ID, len(f.Receivers))
+	for i := range f.Receivers {
+		ids[i] = f.Receivers[i].ID()
+	}
+	return ids
+}
