@@ -11,6 +11,7 @@ import (
 	"github.com/rocast/rocast/ctl/events"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/ports"
+	"github.com/rocast/rocast/ctl/view"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -45,14 +46,14 @@ type book struct {
 
 	seenGroups atomic.Pointer[map[string]*atomic.Pointer[groups.Version]] // by name
 	seenPorts  atomic.Pointer[ports.Set]
-	seenStrays atomic.Pointer[[]seenStray]
+	seenStrays atomic.Pointer[[]view.Stray]
 }
 
 func newBook(now func() time.Time, set ports.Set) *book {
 	b := &book{groups: map[string]*group{}, events: events.New(now)}
 	b.changes.of = map[*group]struct{}{}
 	b.seenGroups.Store(&map[string]*atomic.Pointer[groups.Version]{})
-	b.seenStrays.Store(new([]seenStray))
+	b.seenStrays.Store(new([]view.Stray))
 	b.setPorts(set)
 	return b
 }

@@ -61,7 +61,7 @@ type Controller struct {
 	// refreshing is held while the switch's ports change. It is taken before mu.
 	refreshing sync.Mutex
 
-	// badGroupIPs says which of groupIPs of hosts: no group can have, and why. nil: all can.
+	// BadGroupIPs says which of groupIPs of hosts: no group can have, and why. nil: all can.
 	badGroupIPs atomic.Pointer[map[string]string]
 
 	mu        changes // of what follows

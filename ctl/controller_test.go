@@ -20,9 +20,8 @@ import (
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/store"
-	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/ctl/view"
 	"github.com/rocast/rocast/mft"
-	"github.com/rocast/rocast/roce"
 )
 
 // g1 is the file most tests begin with: a source on eth1 and two receivers on eth2 and eth3.
@@ -359,7 +358,7 @@ func TestEveryPolicyKeyIsPublishedAndShown(t *testing.T) {
 	if *g.Policy != want {
 		t.Errorf("\nshown %+v\nwant  %+v", *g.Policy, want)
 	}
-	if published := w.groups["g1"].Published.Policy; !published.NeedsTimer() || *policy(published) != want {
+	if published := w.groups["g1"].Published.Policy; !published.NeedsTimer() || *view.Policy(published) != want {
 		t.Errorf("published %+v", published)
 	}
 }
@@ -373,15 +372,6 @@ func TestABoundWithoutEffectIsNotShown(t *testing.T) {
 	}
 	if g := w.create(t, "repair: off\n"+g1); *g.Policy != want || g.Members[1].Repair != nil || g.Retained != nil {
 		t.Errorf("\nshown %+v\nwant  %+v", *g.Policy, want)
-	}
-}
-
-// A receiver may have more than its group was seen to send, after a restart.
-func TestALagIsNotNegative(t *testing.T) {
-	for acked, want := range map[roce.PSN]uint32{999: 1, 1000: 0, 1001: 0} {
-		if r := repair(&feedback.PathSnapshot{Acked: acked}, 1000); r.Lag != want {
-			t.Errorf("acked %d: lag %d, want %d", acked, r.Lag, want)
-		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/ctl/view"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 )
@@ -244,7 +245,7 @@ func TestRepairIsTheDefaultWhereThereIsMemory(t *testing.T) {
 		check := func(when string, g api.Group, err error) {
 			t.Helper()
 			published := w.groups["g1"].Published.Policy
-			if err != nil || *g.Policy != *policy(published) || g.Policy.Repair != "off" || g.Policy.RepairWindow != 0 || g.Retained != nil ||
+			if err != nil || *g.Policy != *view.Policy(published) || g.Policy.Repair != "off" || g.Policy.RepairWindow != 0 || g.Retained != nil ||
 				len(g.Notes) != 1 || g.Notes[0] != note || g.Members[1].Repair != nil {
 				t.Errorf("%d buffers, %s: %+v, notes %q, %v", chunks, when, g.Policy, g.Notes, err)
 			}

@@ -25,9 +25,9 @@
 //	follow.go        links and next hops that change; change_ports.go, ports that the config changes
 //	news.go          the data path's notes about members; turn.go, another member becomes the source
 //	progress.go      whether groups get on; senders.go and strays.go, frames that are refused;
-//	                 trouble.go, who does not get on and why; silence.go, whose MAC may have changed
-//	view.go          groups as the API shows them; traffic.go, what they carry; tags.go, whose VLAN
-//	                 tags a port takes out; status.go, the box; stats.go; events.go
+//	                 trouble.go, when a group is degraded because of a member; silence.go, whose MAC
+//	                 may have changed; events.go
+//	read.go          what the API reads; pulse.go, whether the forwarding threads work
 //	serving.go       what the services at group IPs (ctl/services) know of control
 //	hosting.go       what groups that hosts make (ctl/hosts) know of control
 //	boxes.go         other boxes, and who changes a group at present; link.go, what is stored of links
@@ -43,12 +43,12 @@
 // in the group's file by the link to the neighbour, and nothing below plan knows of trees.
 //
 // Each of the packages below can be read alone: groups (what control has of a group: versions,
-// links and places, without the requests that change them), plan, tree, neighbour, chronicle,
-// ports, groupfile (the files users write), nexthop (how hosts are reached), address (the groups'
-// IPs on the box), store (the state directory), api (the messages on the socket), server (the
-// socket), metrics, config, desired (groups that several boxes share), hosts (groups that programs
-// on hosts make), services (groups for programs that know nothing of groups), perftest and cm (two
-// such services), groupip (what both share).
+// links and places, without the requests that change them), view (what the API shows of them),
+// plan, tree, neighbour, chronicle, ports, groupfile (the files users write), nexthop (how hosts
+// are reached), address (the groups' IPs on the box), store (the state directory), api (the
+// messages on the socket), server (the socket), metrics, config, desired (groups that several boxes
+// share), hosts (groups that programs on hosts make), services (groups for programs that know
+// nothing of groups), perftest and cm (two such services), groupip (what both share).
 //
 // # Events and goodput
 //
@@ -62,7 +62,7 @@
 // of the best remembered rate got on. The best rate is forgotten with a half-life of about a
 // minute of work. A group that could not be created at all its boxes is degraded too, and one with
 // a member in trouble (trouble.go); the latter goes on (goesOn), so no program leaves it because
-// of that. summary in view.go is the one place that says in which state a group is.
+// of that. Summary of ctl/view alone says in which state a group is.
 //
 // The package never touches a frame, and never writes an R_Key to a log.
 //

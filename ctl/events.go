@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net"
@@ -17,11 +16,6 @@ import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/roce"
 )
-
-// Events returns the events after a place. If there is none, it waits for one until ctx is done.
-func (c *Controller) Events(ctx context.Context, at api.Place, group string) api.Events {
-	return c.events.Wait(ctx, at, group)
-}
 
 func (c *Controller) memberEvent(kind api.EventKind, g *group, id groupfile.ID, format string, args ...any) {
 	c.tell(memberEvent(kind, g, id, fmt.Sprintf(format, args...)))

@@ -14,6 +14,7 @@ import (
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/hosts"
+	"github.com/rocast/rocast/ctl/view"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -81,7 +82,7 @@ func (h hosting) whole(described api.Group, err error) (hosts.Group, error) {
 		if l == nil || slices.ContainsFunc(all, func(known api.Member) bool { return known.IP == m.IP.String() }) {
 			continue
 		}
-		far := member(&m, api.Reach{})
+		far := view.Member(&m, api.Reach{})
 		if m.Role == groupfile.Both {
 			far.Part = ends[l.Remote.IP]
 		}

@@ -8,13 +8,11 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/ctl/address"
-	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab"
-	"github.com/rocast/rocast/roce"
 )
 
 // cannot is a kernel that fails in one call, and that loses an address as soon as it runs.
@@ -120,51 +118,5 @@ func TestRunFollowsEverything(t *testing.T) {
 	}
 	if err := w.Services.PerftestDown("127.0.0.203"); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestWhatIsShownOfAReceiversProgress(t *testing.T) {
-	w := newWorld(t)
-	w.create(t, g1)
-	g := w.groups["g1"]
-	first := g.File.Source.FirstPSN
-	m := &g.File.Receivers[0]
-	show := func(p feedback.PathSnapshot, paths int) api.Reach {
-		var r api.Reach
-		state := dataplane.GroupState{}
-		state.Paths, state.Receivers = make([]feedback.PathSnapshot, paths), make([]dataplane.Receiver, paths)
-		state.Repaired = make([]uint64, paths)
-		if paths > 0 {
-			path := g.Published.FindPath(m.IP, m.RemoteQPN)
-			state.Group = g.Published
-			state.Paths[path], state.Receivers[path].NAKs = p, 5
-		}
-		addProgress(&g.Version, &r, m, state)
-		return r
-	}
-	for _, part := range []feedback.Part{feedback.PartUnknown, feedback.PartJoining, feedback.PartActive} {
-		r := show(feedback.PathSnapshot{Part: part, Acked: first.Add(7)}, 2)
-		if r.Part != part.String() || r.NAKs != 5 || (r.Acked != nil) != (part == feedback.PartActive) || r.Pending != "" || r.Acked != nil && *r.Acked != 1007 {
-			t.Errorf("%v: %+v", part, r)
-		}
-		if (r.Reason == notHeard) != (part == feedback.PartUnknown) {
-			t.Errorf("%v: its reason is %q", part, r.Reason)
-		}
-	}
-	if r := show(feedback.PathSnapshot{Part: feedback.PartActive, Pending: roce.NAKSequence}, 2); r.Pending != roce.NAKSequence.String() {
-		t.Errorf("with a NAK that waits: %+v", r)
-	}
-	if r := show(feedback.PathSnapshot{Part: feedback.PartActive, Acked: first.Prev()}, 2); r.Acked != nil {
-		t.Errorf("before its first answer: %+v", r)
-	}
-	if r := show(feedback.PathSnapshot{}, 0); r.Part != "" {
-		t.Errorf("before the data path has a state: %+v", r)
-	}
-	var e api.Engine
-	if addEngine(&e, dataplane.EngineState{Kernel: true, Carried: 9}); e.Carrier != api.CarrierKernel || e.Carried != 9 {
-		t.Errorf("%+v", e)
-	}
-	if c := counters([]dataplane.Counter{{Name: "a", Value: 1}, {Name: "b", Value: 2}, {Name: "a", Value: 3}}); c["a"] != 4 || c["b"] != 2 {
-		t.Errorf("%v", c)
 	}
 }

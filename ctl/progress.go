@@ -13,7 +13,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/goodput"
 	"github.com/rocast/rocast/ctl/groupfile"
-	"github.com/rocast/rocast/ctl/groups"
+	"github.com/rocast/rocast/ctl/view"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -166,7 +166,7 @@ func (g *group) lookAtFloor(state dataplane.GroupState) {
 	last, _ := slowest(g, state)
 	for i := range state.Paths {
 		s, path := &state.Paths[i], &g.Published.Paths[i]
-		if s.Part == feedback.PartUnknown || isWaitedFor(s.Part) && s.Acked == last.Acked {
+		if s.Part == feedback.PartUnknown || view.IsWaitedFor(s.Part) && s.Acked == last.Acked {
 			g.Found.AtFloor[groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}] = true
 		}
 	}
@@ -182,16 +182,12 @@ func (g *group) sourceStops(state dataplane.GroupState) bool {
 		}
 	}
 	for l := range g.Plan.Members() {
-		if kind, _ := troubleOf(&g.Version, l); isCause(kind) && g.IsSource(l.Member) {
+		if kind, _ := view.TroubleOf(&g.Version, l); view.IsCause(kind) && g.IsSource(l.Member) {
 			return true
 		}
 	}
 	return false
 }
-
-// isWaitedFor reports whether the source waits for a receiver that answers, or that has ended its
-// QP.
-func isWaitedFor(p feedback.Part) bool { return p == feedback.PartActive || p == feedback.PartDead }
 
 // places returns the receivers that have one of the parts.
 func places(g *group, state dataplane.GroupState, parts ...feedback.Part) (list []goodput.Place[groupfile.ID]) {
@@ -220,7 +216,7 @@ func (c *Controller) degraded(g *group, state dataplane.GroupState) {
 	if p.meter.Rate() == 0 {
 		f.Seen = "packets wait, and none gets on"
 	}
-	who, known := heldUpBy(&g.Version)
+	who, known := view.HeldUpBy(&g.Version)
 	switch last, ok := slowest(g, state); {
 	case ok:
 		f.Last = fmt.Sprintf("the last is %v, which lacks the source's packet %d", last.ID.IP, last.Acked.Next())
@@ -233,22 +229,11 @@ func (c *Controller) degraded(g *group, state dataplane.GroupState) {
 	if who.IP.IsValid() {
 		e.Member, e.RemoteQPN = who.IP.String(), uint32(who.RemoteQPN)
 	}
-	e.Cause = slowBecause(&g.Version)
+	e.Cause = view.SlowBecause(&g.Version)
 	if p.quiet = p.still.Stands(); !p.quiet {
 		c.Log.Warn("a group is degraded", zap.String("group", g.Name), zap.String("reason", e.Cause))
 	}
 	c.tell(e)
-}
-
-// slowBecause says why a group hardly gets on: the cause, if it is known, and else who is the last.
-func slowBecause(g *groups.Version) string {
-	switch _, known := heldUpBy(g); {
-	case known != "":
-		return known + "; " + g.Found.Seen
-	case g.Found.Last != "":
-		return g.Found.Seen + "; " + g.Found.Last
-	}
-	return g.Found.Seen
 }
 
 // slowest returns the receiver that is furthest behind of those that the source may wait for. ok
@@ -276,11 +261,11 @@ func (c *Controller) lookAtStandstill(g *group, now time.Time, sample goodput.Sa
 		c.Log.Info("a group gets on again", zap.String("group", g.Name), zap.Duration("after", lasted))
 	case begun:
 		fields := []zap.Field{zap.String("group", g.Name)}
-		who, why := heldUpBy(&g.Version)
+		who, why := view.HeldUpBy(&g.Version)
 		if why != "" {
 			fields = g.fieldsOf(who)
 		} else {
-			why = trouble(&g.Version) // the receiver that is furthest behind may be another one
+			why = view.Trouble(&g.Version) // the receiver that is furthest behind may be another one
 			if last, ok := slowest(g, state); ok {
 				fields = append(g.fieldsOf(last.ID), zap.Uint32("lacksPSN", uint32(last.Acked.Next())))
 			}
@@ -298,7 +283,7 @@ func (c *Controller) restored(g *group, cause string) {
 	if g.Found.Degraded || g.TreeProblem != "" {
 		return
 	}
-	s := summary(&g.Version)
+	s := view.Summary(&g.Version)
 	c.tellTrouble(g, &s, cause)
 }
 

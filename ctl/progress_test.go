@@ -18,6 +18,7 @@ import (
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/refused"
+	"github.com/rocast/rocast/ctl/view"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
@@ -311,7 +312,7 @@ func TestAnEndedQPIsNotTheReasonOfAGroupThatGoesOn(t *testing.T) {
 	if g.Reason != want {
 		t.Errorf("%+v", g.GroupSummary)
 	}
-	if kind, _ := troubleOf(&r.groups["g1"].Version, &r.groups["g1"].Plan.Receivers[0]); kind != api.TroubleStalled {
+	if kind, _ := view.TroubleOf(&r.groups["g1"].Version, &r.groups["g1"].Plan.Receivers[0]); kind != api.TroubleStalled {
 		t.Errorf("10.77.0.2 is %q", kind)
 	}
 }

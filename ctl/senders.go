@@ -8,6 +8,7 @@ import (
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/refused"
+	"github.com/rocast/rocast/ctl/view"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -89,19 +90,6 @@ func (g *group) getsOn(who groups.Sender, w *watched, rose *dataplane.Refused, s
 	return acknowledged || !takesPart || state.Traffic.Sent == 0 // then an answer cannot be placed
 }
 
-// framesRefused says why the box refuses a member's frames, if the member does not get on because
-// of that; else "". A source and a receiver may have the same ID.
-func framesRefused(g *groups.Version, m *groupfile.Member) string {
-	says, id := g.Found.Says, m.ID()
-	if why := says[groups.Sender{ID: id, Answers: true}]; why != "" && m.Role != groupfile.Source {
-		return why
-	}
-	if m.Role == groupfile.Receiver && id == g.File.Source.ID() {
-		return ""
-	}
-	return says[groups.Sender{ID: id}]
-}
-
 // caseOf describes the QP of a sender whose frames are refused.
 func (c *Controller) caseOf(g *group, who groups.Sender, frame dataplane.Refused, state dataplane.GroupState) *refused.Case {
 	about := &refused.Case{Group: g.Name, MTU: g.File.PathMTU, Port: cmp.Or(c.portName(frame.Port), "PORT"), Lacks: g.lacks(state), Frame: frame}
@@ -119,7 +107,7 @@ func (c *Controller) caseOf(g *group, who groups.Sender, frame dataplane.Refused
 // lacks names a receiver that has not acknowledged everything of the source, and says how many more
 // there are; "": there is none. Those that do not answer come first.
 func (g *group) lacks(state dataplane.GroupState) string {
-	var silent, l blamed
+	var silent, l view.Blamed
 	for i := range state.Paths {
 		p, path := &state.Paths[i], &g.Published.Paths[i]
 		name := path.Dst.String()
@@ -128,14 +116,14 @@ func (g *group) lacks(state dataplane.GroupState) string {
 		}
 		switch {
 		case p.Part == feedback.PartUnknown && !p.Told:
-			silent.add(name, "it has not answered since rocastd began")
+			silent.Add(name, "it has not answered since rocastd began")
 		case p.Part == feedback.PartUnknown:
-			l.add(name, fmt.Sprintf("it has acknowledged everything up to PSN %d", p.Acked))
-		case isWaitedFor(p.Part) && p.Acked.Before(state.Sent):
-			l.add(name, fmt.Sprintf("it has acknowledged everything up to PSN %d, and the source has sent %d", p.Acked, state.Sent))
+			l.Add(name, fmt.Sprintf("it has acknowledged everything up to PSN %d", p.Acked))
+		case view.IsWaitedFor(p.Part) && p.Acked.Before(state.Sent):
+			l.Add(name, fmt.Sprintf("it has acknowledged everything up to PSN %d, and the source has sent %d", p.Acked, state.Sent))
 		}
 	}
-	silent.addAll(l)
+	silent.AddAll(l)
 	return silent.String()
 }
 

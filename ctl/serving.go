@@ -8,6 +8,7 @@ import (
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/view"
 )
 
 // serving is what the services at group IPs know of control (services.Control).
@@ -41,7 +42,7 @@ func (s serving) Counters(name string) (api.Counters, bool) {
 		return nil, false
 	}
 	state, ok := s.c.Switch.GroupState(v.ID)
-	return counters(state.Counters), ok
+	return view.Counters(state.Counters), ok
 }
 
 func (s serving) Unfit(host netip.Addr, pathMTU int) (why string) {

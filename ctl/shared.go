@@ -17,6 +17,7 @@ import (
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/desired"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/view"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -325,13 +326,9 @@ func (c *Controller) lookAtDesired() {
 	c.storeAway = why != nil
 	e := api.Event{Kind: api.StoreBack, Cause: "etcd answers"}
 	if why != nil {
-		e = api.Event{Kind: api.StoreAway, Cause: storeAwayText(why)}
+		e = api.Event{Kind: api.StoreAway, Cause: view.StoreAwayText(why)}
 	}
 	c.tell(e)
-}
-
-func storeAwayText(why error) string {
-	return fmt.Sprintf("etcd does not answer: %v; groups that run here run on, and changes are refused", why)
 }
 
 // yield ends a group and its claim, so that another box can carry it.
@@ -513,7 +510,7 @@ func (c *Controller) report(ctx context.Context, name string, revision int64, re
 	}
 	c.mu.Lock()
 	if g := c.groups[name]; g != nil {
-		r.Group = summary(&g.Version)
+		r.Group = view.Summary(&g.Version)
 	} else {
 		r.Group = api.GroupSummary{Name: name, State: api.Failed, Reason: r.Refused}
 	}

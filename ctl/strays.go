@@ -12,6 +12,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/refused"
+	"github.com/rocast/rocast/ctl/view"
 	"github.com/rocast/rocast/dataplane"
 )
 
@@ -117,34 +118,11 @@ func (c *Controller) strayText(f *dataplane.Refused, row refused.Row) string {
 	return fmt.Sprintf("from %s by %s: %s", from, cmp.Or(c.portName(f.Port), "a port that has gone"), row.Says(&refused.Case{Port: c.portName(f.Port), Frame: *f}))
 }
 
-// seenStray is a counter of frames that are refused and that no group counts, as readers see it.
-type seenStray struct {
-	name  string
-	count refused.Rising
-	ofBox bool   // the box is not set up for such frames; else a stranger sends them
-	says  string // with the last frame
-}
-
 // seen returns the counters, by name.
-func (s *strays) seen() (list []seenStray) {
+func (s *strays) seen() (list []view.Stray) {
 	for _, name := range slices.Sorted(maps.Keys(s.kinds)) {
 		k := s.kinds[name]
-		list = append(list, seenStray{name: name, count: k.Rising, ofBox: k.row.Whose == refused.Box, says: k.says})
+		list = append(list, view.Stray{Name: name, Count: k.Rising, OfBox: k.row.Whose == refused.Box, Says: k.says})
 	}
 	return list
-}
-
-// addStrays adds what the box is not set up for to the problems, and what strangers send to the
-// notes: who is no member must not make the box look ill.
-func addStrays(s *api.Status, now time.Time, list []seenStray) {
-	for i := range list {
-		k := &list[i]
-		switch {
-		case !k.count.Trouble(now, k.ofBox):
-		case k.ofBox:
-			addProblem(s, api.Problem{Of: api.OfBox, Name: k.name, State: api.Degraded, Reason: k.says})
-		default:
-			s.Notes = append(s.Notes, fmt.Sprintf("frames are refused (%s) %s", k.name, k.says))
-		}
-	}
 }

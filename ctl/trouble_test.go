@@ -12,6 +12,7 @@ import (
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/refused"
+	"github.com/rocast/rocast/ctl/view"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
@@ -100,11 +101,11 @@ func TestARefusalEndsWithTheGroup(t *testing.T) {
 	g := r.groups["g1"]
 	r.note(dataplane.Note{Group: g.ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501})
 	g.ID++
-	if why := trouble(&g.Version); why != "" {
+	if why := view.Trouble(&g.Version); why != "" {
 		t.Error(why)
 	}
 	g.Found.Refusals.Add(g.ID, g.File.Receivers[1].ID(), "x")
-	if why := trouble(&g.Version); why != "10.77.0.3: x" {
+	if why := view.Trouble(&g.Version); why != "10.77.0.3: x" {
 		t.Error(why)
 	}
 	g.ID--
@@ -227,7 +228,7 @@ func TestACauseIsNamedFirst(t *testing.T) {
 	for ip, what := range map[string]feedback.Note{"10.77.0.2": feedback.NoteSilent, "10.77.0.3": feedback.NoteEvicted} {
 		r.note(dataplane.Note{Group: g.ID, Receiver: addr(ip), RemoteQPN: 1, What: what, PSN: 1501})
 	}
-	if why := trouble(&g.Version); why != "10.77.0.3: evicted: it lacks the source's PSN 1501 and what follows; and 1 more" {
+	if why := view.Trouble(&g.Version); why != "10.77.0.3: evicted: it lacks the source's PSN 1501 and what follows; and 1 more" {
 		t.Error(why)
 	}
 }
@@ -238,11 +239,11 @@ func TestABoxBehindNamesTheCauseOfAStandstill(t *testing.T) {
 	g := b1.groups["g1"]
 	end := g.Links[0].Member(g.Wanted)
 	g.Links[0].Absent = []api.Absent{{Box: "b2", Member: "10.2.0.1", Reason: "eth1 has no carrier"}, {Box: "b2", Reason: "x"}}
-	if who, why := heldUpBy(&g.Version); why != "" {
+	if who, why := view.HeldUpBy(&g.Version); why != "" {
 		t.Errorf("nothing waits for %v: %s", who, why)
 	}
 	g.Found.AtFloor = map[groupfile.ID]bool{end.ID(): true}
-	if who, why := heldUpBy(&g.Version); who != end.ID() || why != "10.2.0.1 at box b2: eth1 has no carrier; and 1 more" {
+	if who, why := view.HeldUpBy(&g.Version); who != end.ID() || why != "10.2.0.1 at box b2: eth1 has no carrier; and 1 more" {
 		t.Errorf("%v: %s", who, why)
 	}
 }

@@ -40,6 +40,7 @@ var rooms = []room{
 		suite{dir: "ctl/config"}, suite{dir: "ctl", flags: []string{"-test.run=RDMACM"}})},
 	{dir: "ctl/config", suites: []suite{{dir: "ctl/config"}}, swept: true},
 	{dir: "ctl/groupfile", suites: []suite{{dir: "ctl/groupfile"}}},
+	{dir: "ctl/groups", suites: []suite{control}},
 	{dir: "ctl/hosts", suites: []suite{{dir: "ctl/hosts"}, control}},
 	{dir: "ctl/metrics", suites: []suite{{dir: "ctl/metrics"}}},
 	{dir: "ctl/neighbour", suites: []suite{{dir: "ctl/neighbour"}, {dir: "ctl/config"}}},
@@ -51,6 +52,7 @@ var rooms = []room{
 	{dir: "ctl/services", suites: []suite{{dir: "ctl/services"}, control}},
 	{dir: "ctl/store", suites: []suite{{dir: "ctl/store"}}},
 	{dir: "ctl/tree", suites: []suite{{dir: "ctl/tree"}}, swept: true},
+	{dir: "ctl/view", suites: []suite{{dir: "ctl/view"}, control}},
 	{dir: "ctl/yamldoc", suites: []suite{{dir: "ctl/yamldoc"}}, swept: true},
 }
 

@@ -1,6 +1,7 @@
-package ctl
+package view
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -18,7 +19,7 @@ import (
 // several ports; a member without a tag, or behind another port, is not.
 func TestWhoseTagsAPortTakesOut(t *testing.T) {
 	leg := func(ip string, ifIndex, tags int, uplinks ...int) plan.Leg {
-		l := plan.Leg{Member: &groupfile.Member{IP: addr(ip)}, Hop: nexthop.Hop{Port: ifIndex, Uplinks: nexthop.InterfacesOf(uplinks...)}}
+		l := plan.Leg{Member: &groupfile.Member{IP: netip.MustParseAddr(ip)}, Hop: nexthop.Hop{Port: ifIndex, Uplinks: nexthop.InterfacesOf(uplinks...)}}
 		l.L2Bytes = uint8(copy(l.L2[:], roce.AppendVLAN(nil, roce.MAC{2}, roce.MAC{4}, 7, 0x0800)))
 		if tags == 0 {
 			l.L2Bytes = uint8(copy(l.L2[:], roce.AppendEthernet(nil, roce.MAC{2}, roce.MAC{4}, 0x0800)))

@@ -1,14 +1,11 @@
-package ctl
+package view
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"net"
-	"slices"
-	"strings"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
@@ -22,150 +19,35 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Groups lists the groups.
-func (c *Controller) Groups() api.Groups {
-	list := api.Groups{Groups: []api.GroupSummary{}}
-	for _, v := range c.allSeen() {
-		list.Groups = append(list.Groups, summary(v))
-	}
-	list.Groups = append(list.Groups, c.elsewhere()...)
-	sortSummaries(list.Groups)
-	return list
+// DataPath is what the data path says of a published group. The zero DataPath is that of a group
+// that it does not have.
+type DataPath struct {
+	State        dataplane.GroupState
+	CannotRetain error // why repair is off although the file does not say so; nil: there is no such reason
 }
 
-// sortSummaries puts groups in the order in which they are listed.
-func sortSummaries(list []api.GroupSummary) {
-	slices.SortFunc(list, func(a, b api.GroupSummary) int {
-		return cmp.Or(cmp.Compare(rankOf(&a), rankOf(&b)), strings.Compare(a.Name, b.Name))
-	})
-}
-
-// Tally is how much a daemon has.
-type Tally struct {
-	Groups      int // in this box
-	Ports, Open int
-}
-
-// Tally counts. It asks no worker and does not wait: a sign of life of the data path must not
-// depend on others.
-func (c *Controller) Tally() Tally {
-	ports := *c.seenPorts.Load()
-	return Tally{Groups: len(*c.seenGroups.Load()), Ports: len(ports), Open: len(ports.Open())}
-}
-
-// Group describes a group. The answer contains R_Keys.
-func (c *Controller) Group(name string) (api.Group, error) {
-	if v := c.seen(name); v != nil {
-		return c.view(v), nil
-	}
-	if s, ok := c.summaryElsewhere(name); ok {
-		return api.Group{GroupSummary: s}, nil
-	}
-	return api.Group{}, noGroup(name)
-}
-
-// madeBy says who made a group: "" for an operator.
-func madeBy(g *groups.Version) string {
-	switch {
-	case !g.Kept && g.Branch == nil:
-		return api.ByService
-	case g.Wanted != nil && g.Wanted.Hosts == groupfile.HostsEnd:
-		return api.ByHosts
-	}
-	return ""
-}
-
-// rankOf orders groups by who made them: those of operators are first, and those that nobody has
-// confirmed are last.
-func rankOf(s *api.GroupSummary) int {
-	switch {
-	case s.Unconfirmed:
-		return 2
-	case s.By != "":
-		return 1
-	}
-	return 0
-}
-
-// neverConfirmed reports whether a receiver with which the group began has not confirmed. One that
-// has joined later does not count: the others have confirmed.
-func neverConfirmed(g *groups.Version) bool {
-	return slices.ContainsFunc(g.Unconfirmed(), func(id groupfile.ID) bool { return g.Past.Standing(id) == "" })
-}
-
-func summary(g *groups.Version) api.GroupSummary {
-	s := api.GroupSummary{Name: g.Name, State: api.Ready, WaitingCount: g.Waiting(), By: madeBy(g)}
-	switch {
-	case g.Problem != "":
-		s.State, s.Reason = api.Failed, g.Problem
-	case s.WaitingCount > 0:
-		s.State, s.Reason = api.Waiting, waitsBecause(g)
-	}
-	for _, l := range g.Links {
-		if state, reason := l.State(); g.Problem == "" && state != api.Ready && s.State != api.Degraded {
-			s.State, s.Reason = state, reason
-		}
-	}
-	if g.Branch != nil && g.Branch.Above != "" && g.Problem == "" {
-		s.State, s.Reason = api.Degraded, fmt.Sprintf("box %s, from which its data comes: %s", g.Branch.Upper, g.Branch.Above)
-	}
-	if g.TreeProblem != "" && g.Problem == "" {
-		s.State, s.Reason = api.Degraded, g.TreeProblem
-	}
-	s.ClearToSend = s.State == api.Ready
-	if s.State != api.Failed && s.State != api.Degraded && g.Found.Degraded {
-		s.State, s.Reason = api.Degraded, slowBecause(g)
-	}
-	addTrouble(g, &s)
-	if f := g.Wanted; f != nil {
-		s.IP, s.QPN, s.Addressing = f.IP.String(), uint32(f.QPN), f.Addressing.String()
-		s.MemberCount = len(f.Members())
-		s.Unconfirmed = s.By == api.ByHosts && neverConfirmed(g)
-	}
-	return s
-}
-
-// view describes a group as it is in the data path now.
-func (c *Controller) view(v *groups.Version) api.Group {
-	var b behind
-	if v.Published != nil {
-		b.state, _ = c.Switch.GroupState(v.ID)
-		if v.Policy().Repair == feedback.RepairOff {
-			b.cannotRetain = c.Switch.Retains(v.File.Policy, v.File.PathMTU)
-		}
-	}
-	return describe(v, b, *c.seenPorts.Load())
-}
-
-// behind is what the data path says of a published group. The zero behind is that of a group that
-// it does not have.
-type behind struct {
-	state        dataplane.GroupState
-	cannotRetain error // why repair is off although the file does not say so; nil: there is no such reason
-}
-
-// describe returns all that the API shows of a group, with its R_Keys.
-func describe(g *groups.Version, path behind, set ports.Set) api.Group {
-	v := api.Group{GroupSummary: summary(g), Restored: g.Restored}
+// Group returns all that the API shows of a group, with its R_Keys.
+func Group(g *groups.Version, d DataPath, set ports.Set) api.Group {
+	v := api.Group{GroupSummary: Summary(g), Restored: g.Restored}
 	f := g.File
 	if f == nil {
 		return v
 	}
 	v.MTU, v.Hosts = f.PathMTU, f.Hosts != groupfile.HostsNothing
-	v.Policy, v.Engine = policy(g.Policy()), &api.Engine{Wanted: f.Engine.String()}
+	v.Policy, v.Engine = Policy(g.Policy()), &api.Engine{Wanted: f.Engine.String()}
 	if g.Table != nil {
 		v.RegionCount = g.Table.Len()
 	}
 	for _, m := range f.Memory {
 		v.Memory = append(v.Memory, region(mft.Region(m)))
 	}
-	state := path.state
+	state := d.State
 	if g.Published != nil {
-		v.Counters = counters(state.Counters)
+		v.Counters = Counters(state.Counters)
 		addEngine(v.Engine, state.Engine)
 		if g.Policy().Repair != feedback.RepairOff {
 			v.Retained = &state.Retained
-		} else if err := path.cannotRetain; err != nil {
+		} else if err := d.CannotRetain; err != nil {
 			v.Notes = append(v.Notes, fmt.Sprintf("repair is off, although that is not the default: %v (an update cannot change what the file says "+
 				"of repair: create the group again)", err))
 		}
@@ -179,10 +61,10 @@ func describe(g *groups.Version, path behind, set ports.Set) api.Group {
 		if l.Member.Role != groupfile.Source && g.Published != nil && reach.State != api.LeftOut {
 			addProgress(g, &reach, l.Member, state)
 		}
-		if kind, why := troubleOf(g, l); kind == api.TroubleFrames && reach.State == api.Ready {
+		if kind, why := TroubleOf(g, l); kind == api.TroubleFrames && reach.State == api.Ready {
 			reach.Reason = why
 		}
-		v.Members = append(v.Members, member(l.Member, reach))
+		v.Members = append(v.Members, Member(l.Member, reach))
 	}
 	v.Notes = append(v.Notes, tagsTaken(g, set)...)
 	addTree(g, &v)
@@ -219,8 +101,9 @@ func addEngine(v *api.Engine, e dataplane.EngineState) {
 	}
 }
 
-// policy is the policy as the API shows it: the fields of api.Policy have the names of the keys.
-func policy(p feedback.Policy) *api.Policy {
+// Policy returns the policy as the API shows it: the fields of api.Policy have the names of the
+// keys.
+func Policy(p feedback.Policy) *api.Policy {
 	values := map[string]any{}
 	for i := range feedback.Keys {
 		if k := &feedback.Keys[i]; !k.Repairs || p.Repair != feedback.RepairOff {
@@ -240,7 +123,8 @@ func policy(p feedback.Policy) *api.Policy {
 	return v
 }
 
-func member(m *groupfile.Member, reach api.Reach) api.Member {
+// Member returns a member of a group as the API shows it, with its R_Keys.
+func Member(m *groupfile.Member, reach api.Reach) api.Member {
 	v := api.Member{
 		IP: m.IP.String(), QPN: uint32(m.QPN), PSN: uint32(m.FirstPSN), Role: m.Role.String(),
 		RemoteQPN: uint32(m.RemoteQPN), Reach: reach,
@@ -318,7 +202,7 @@ func addProgress(g *groups.Version, r *api.Reach, m *groupfile.Member, state dat
 			r.Pending = p.Pending.String()
 		}
 		if state.Group.Policy.Repair != feedback.RepairOff {
-			r.Repair = repair(&p, state.Sent)
+			r.Repair = repairOf(&p, state.Sent)
 			r.Repair.Recently = state.Repaired[path]
 		}
 	}
@@ -327,15 +211,16 @@ func addProgress(g *groups.Version, r *api.Reach, m *groupfile.Member, state dat
 	}
 }
 
-// repair describes the repair of a path of a group whose source has sent packets up to sent.
-func repair(p *feedback.PathSnapshot, sent roce.PSN) *api.Repair {
+// repairOf describes the repair of a path of a group whose source has sent packets up to sent.
+func repairOf(p *feedback.PathSnapshot, sent roce.PSN) *api.Repair {
 	return &api.Repair{
 		Repairing: p.Repairing, Cursor: uint32(p.Cursor), Lag: uint32(max(0, sent.Sub(p.Acked))),
 		Repaired: p.Repaired, Probes: p.Probes, GivenUp: p.GivenUp,
 	}
 }
 
-func counters(list []dataplane.Counter) api.Counters {
+// Counters returns the sums of the counters of each name.
+func Counters(list []dataplane.Counter) api.Counters {
 	counts := api.Counters{}
 	for _, c := range list {
 		counts[c.Name] += c.Value

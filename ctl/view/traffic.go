@@ -1,4 +1,4 @@
-package ctl
+package view
 
 import (
 	"cmp"
@@ -13,35 +13,12 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
-// Traffic has the totals of this box's groups. Those that are not ready come first.
-func (c *Controller) Traffic() api.Traffic {
-	now, names := time.Now(), namesByTrouble(c.allSeen())
-	shown := names[:min(len(names), api.MaxTraffic)]
-	t := api.Traffic{At: now, Groups: []api.GroupTraffic{}, More: len(names) - len(shown)}
-	for _, name := range shown {
-		if g, ok := c.trafficOf(name, time.Now()); ok { // else it was removed meanwhile
-			t.Groups = append(t.Groups, g)
-		}
-	}
-	return t
-}
-
-// GroupTraffic is Traffic for one group.
-func (c *Controller) GroupTraffic(name string) (api.Traffic, error) {
-	now := time.Now()
-	g, ok := c.trafficOf(name, now)
-	if !ok {
-		return api.Traffic{}, noGroup(name)
-	}
-	return api.Traffic{At: now, Groups: []api.GroupTraffic{g}}, nil
-}
-
-// namesByTrouble returns the names of the groups of operators that are not ready, then of their
+// ByTrouble returns the names of the groups of operators that are not ready, then of their
 // others, and then the same of all other groups: those can be any number.
-func namesByTrouble(all []*groups.Version) (names []string) {
+func ByTrouble(all []*groups.Version) (names []string) {
 	rank := map[string]int{}
 	for _, v := range all {
-		s := summary(v)
+		s := Summary(v)
 		rank[v.Name] = 2 * rankOf(&s)
 		if s.State == api.Ready {
 			rank[v.Name]++
@@ -50,23 +27,10 @@ func namesByTrouble(all []*groups.Version) (names []string) {
 	return slices.SortedFunc(maps.Keys(rank), func(a, b string) int { return cmp.Or(cmp.Compare(rank[a], rank[b]), cmp.Compare(a, b)) })
 }
 
-// trafficOf asks the worker that has the group.
-func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, ok bool) {
-	v := c.seen(name)
-	if v == nil {
-		return t, false
-	}
-	var state dataplane.GroupState
-	if v.Published != nil {
-		state, _ = c.Switch.GroupState(v.ID)
-	}
-	return carriedBy(v, state, c.events.Counts(name), now), true
-}
-
-// carriedBy returns what a group has carried, where the data path has it in this state; happened
+// Traffic returns what a group has carried, where the data path has it in this state; happened
 // counts its events.
-func carriedBy(g *groups.Version, state dataplane.GroupState, happened map[api.EventKind]uint64, now time.Time) (t api.GroupTraffic) {
-	s := summary(g)
+func Traffic(g *groups.Version, state dataplane.GroupState, happened map[api.EventKind]uint64, now time.Time) (t api.GroupTraffic) {
+	s := Summary(g)
 	if s.Reason == "" {
 		s.Reason = waitsBecause(g)
 	}
@@ -104,7 +68,7 @@ func isDropped(r dataplane.Reason) bool {
 // known.
 func sourceTraffic(g *groups.Version) *api.SourceTraffic {
 	for l := range g.Legs().Members() {
-		if kind, why := troubleOf(g, l); kind != "" && l.Member.Role == groupfile.Source {
+		if kind, why := TroubleOf(g, l); kind != "" && l.Member.Role == groupfile.Source {
 			return &api.SourceTraffic{IP: l.Member.IP.String(), RemoteQPN: uint32(l.Member.RemoteQPN), Trouble: kind, Reason: why}
 		}
 	}
@@ -123,7 +87,7 @@ func receiverTraffic(g *groups.Version, now time.Time, state dataplane.GroupStat
 			IP: m.IP.String(), RemoteQPN: uint32(m.RemoteQPN), Box: g.BoxBehind(m.ID()), Port: reach.Port,
 			State: reach.State, Reason: reach.Reason,
 		}
-		if kind, why := troubleOf(g, l); kind != "" {
+		if kind, why := TroubleOf(g, l); kind != "" {
 			r.Trouble, r.Reason = kind, why
 		}
 		if g.Published != nil {
@@ -142,7 +106,7 @@ func addTraffic(g *groups.Version, now time.Time, r *api.ReceiverTraffic, m *gro
 	}
 	of, p := state.Receivers[path], state.Paths[path]
 	r.Acknowledged, r.NAKs, r.RNRs, r.CNPs, r.Repaired = of.Acknowledged, of.NAKs, of.RNRs, of.CNPs, p.Repaired
-	if !isWaitedFor(p.Part) || m.ID() == g.Source {
+	if !IsWaitedFor(p.Part) || m.ID() == g.Source {
 		return
 	}
 	if lag := state.Sent.Sub(p.Acked); lag > 0 {

@@ -1,0 +1,144 @@
+package ctl
+
+import (
+	"context"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/bounds"
+	"github.com/rocast/rocast/ctl/groups"
+	"github.com/rocast/rocast/ctl/view"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+)
+
+// Groups lists the groups.
+func (c *Controller) Groups() api.Groups {
+	list := api.Groups{Groups: []api.GroupSummary{}}
+	for _, v := range c.allSeen() {
+		list.Groups = append(list.Groups, view.Summary(v))
+	}
+	list.Groups = append(list.Groups, c.elsewhere()...)
+	view.Sort(list.Groups)
+	return list
+}
+
+// Group describes a group. The answer contains R_Keys.
+func (c *Controller) Group(name string) (api.Group, error) {
+	if v := c.seen(name); v != nil {
+		return c.view(v), nil
+	}
+	if s, ok := c.summaryElsewhere(name); ok {
+		return api.Group{GroupSummary: s}, nil
+	}
+	return api.Group{}, noGroup(name)
+}
+
+// view describes a group as it is in the data path now.
+func (c *Controller) view(v *groups.Version) api.Group {
+	var b view.DataPath
+	if v.Published != nil {
+		b.State, _ = c.Switch.GroupState(v.ID)
+		if v.Policy().Repair == feedback.RepairOff {
+			b.CannotRetain = c.Switch.Retains(v.File.Policy, v.File.PathMTU)
+		}
+	}
+	return view.Group(v, b, *c.seenPorts.Load())
+}
+
+// Regions lists the regions of a group's memory: count of them at most, from the from-th on.
+func (c *Controller) Regions(name string, from, count int) (api.Regions, error) {
+	if v := c.seen(name); v != nil && v.Table != nil {
+		return view.TableRegions(v.Table, v.File, from, count), nil
+	}
+	v, err := c.Group(name)
+	if err != nil {
+		return api.Regions{}, err
+	}
+	return view.FileRegions(&v, from, count), nil
+}
+
+// Traffic has the totals of this box's groups. Those that are not ready come first.
+func (c *Controller) Traffic() api.Traffic {
+	now, names := time.Now(), view.ByTrouble(c.allSeen())
+	shown := names[:min(len(names), api.MaxTraffic)]
+	t := api.Traffic{At: now, Groups: []api.GroupTraffic{}, More: len(names) - len(shown)}
+	for _, name := range shown {
+		if g, ok := c.trafficOf(name, time.Now()); ok { // else it was removed meanwhile
+			t.Groups = append(t.Groups, g)
+		}
+	}
+	return t
+}
+
+// GroupTraffic is Traffic for one group.
+func (c *Controller) GroupTraffic(name string) (api.Traffic, error) {
+	now := time.Now()
+	g, ok := c.trafficOf(name, now)
+	if !ok {
+		return api.Traffic{}, noGroup(name)
+	}
+	return api.Traffic{At: now, Groups: []api.GroupTraffic{g}}, nil
+}
+
+// trafficOf asks the worker that has the group.
+func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, ok bool) {
+	v := c.seen(name)
+	if v == nil {
+		return t, false
+	}
+	var state dataplane.GroupState
+	if v.Published != nil {
+		state, _ = c.Switch.GroupState(v.ID)
+	}
+	return view.Traffic(v, state, c.events.Counts(name), now), true
+}
+
+// PortList describes the ports.
+func (c *Controller) PortList() api.Ports { return view.Ports(c.Switch.Ports()) }
+
+// Stats returns the sums of the counters of all groups, and what is retained for repair.
+func (c *Controller) Stats() api.Stats {
+	m := c.Switch.RepairMemory()
+	return api.Stats{
+		Counters: view.Counters(c.Switch.Counters()),
+		Retained: api.Retained{Packets: m.Packets, Buffers: m.Buffers, Room: m.Room},
+	}
+}
+
+// BoundsMet returns how often each bound was met.
+func (c *Controller) BoundsMet() map[bounds.Bound]uint64 { return c.Bounds.Counts() }
+
+// Status reports whether the box works. It asks no worker, and waits for nothing. If a worker is
+// stuck, changes of groups may wait for that worker, so what readers see of the ports and groups
+// may be old; these are left out then.
+func (c *Controller) Status() api.Status { return c.statusAt(time.Now()) }
+
+func (c *Controller) statusAt(now time.Time) api.Status {
+	b := view.Box{Started: c.started, Workers: c.Workers, Stuck: c.pulse.alive(now), Ports: *c.seenPorts.Load(), Groups: c.allSeen(), Strays: *c.seenStrays.Load()}
+	if c.Desired != nil {
+		b.StoreAway = c.Desired.Away()
+	}
+	if bad := c.badGroupIPs.Load(); bad != nil {
+		b.BadGroupIPs = *bad
+	}
+	return view.Status(now, &b)
+}
+
+// Tally is how much a daemon has.
+type Tally struct {
+	Groups      int // in this box
+	Ports, Open int
+}
+
+// Tally counts. It asks no worker and does not wait: a sign of life of the data path must not
+// depend on others.
+func (c *Controller) Tally() Tally {
+	ports := *c.seenPorts.Load()
+	return Tally{Groups: len(*c.seenGroups.Load()), Ports: len(ports), Open: len(ports.Open())}
+}
+
+// Events returns the events after a place. If there is none, it waits for one until ctx is done.
+func (c *Controller) Events(ctx context.Context, at api.Place, group string) api.Events {
+	return c.events.Wait(ctx, at, group)
+}
