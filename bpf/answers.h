@@ -7,8 +7,8 @@
  * it handles the answer.
  *
  * An entry, and what the source was told, is a word of this form. Open says that the program may
- * move it. User space opens told last. It closes told before it closes and reads the entries: so it
- * reads of each path at least what the source was told, and what was not told any more it tells.
+ * move it. User space opens told last. To end the merging it first closes told, and then closes and
+ * reads the entries: none of them is behind told, and user space tells the source what is new.
  *
  *	0       24      48  49     50      64
  *	| PSN   | MSN   |   | open | epoch |
@@ -118,9 +118,9 @@ static __always_inline __u64 lowest(const struct rocast_slot *slot, __u64 epoch)
 }
 
 /*
- * Raises told to the lowest entry and makes the frame the ACK that says so. The frame is written in
- * front of the swap: who swaps knows that the slot still has the block that was read. A CPU that
- * gives up leaves the source without this ACK, as if the ACK had been lost on its way.
+ * Raises told to the lowest entry and makes the frame the ACK that says so. The frame is written
+ * before the swap: if the swap succeeds, the slot still has the block that was read. If a CPU gives
+ * up, the source misses this ACK, as if the ACK had been lost on its way.
  *
  * If a word is closed, the frame goes to user space. User space may be opening the words again, and
  * would not look at the entry that was just moved before its next event: this one.

@@ -354,8 +354,8 @@ static __always_inline __u32 *look_up(const struct frame *f, enum rocast_match m
 }
 
 /*
- * The compiler keeps reads in front of it in front of those behind it. x86 does so by itself. On
- * other CPUs the loader refuses fan-out (checkOrder in fanout.go), and does not write changes.
+ * Compiler barrier: no read before it is moved behind it. x86 keeps the order of reads by itself.
+ * On other CPUs the loader refuses fan-out (checkOrder in order.go), and does not write changes.
  */
 static __always_inline void in_order(void)
 {

@@ -332,9 +332,9 @@ static __always_inline __s32 ahead(__u64 a, __u64 b)
 }
 
 /*
- * Whether a packet must not be carried before user space has looked again. What the source was told
- * in this epoch all receivers have, also while user space has closed it. WINDOW bounds what user
- * space has not seen yet, because it compares PSNs of 24 bits.
+ * Whether a packet must wait until user space has looked again. All receivers have what the source
+ * was told in this epoch, also while told is closed. WINDOW bounds what user space has not seen: it
+ * compares PSNs of 24 bits.
  */
 static __always_inline int beyond(const struct rocast_slot *slot, __u64 word, __u32 psn)
 {
@@ -598,7 +598,7 @@ static __always_inline int carry(struct xdp_md *ctx, const struct frame *f, __u3
 		       ((next + (1ull << WORD_MESSAGES_SHIFT)) & ((__u64)PSN_MASK << WORD_MESSAGES_SHIFT));
 	else
 		next |= WORD_INSIDE;
-	/* In front of the swap: who sees the packet counted sees that it asks. */
+	/* Before the swap: whoever sees the packet counted also sees that it asks. */
 	if (asks)
 		*(volatile __u32 *)&slot->asked = tag.psn | ASKED;
 	if (__sync_val_compare_and_swap(&slot->word, word, next) != word) {

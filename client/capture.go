@@ -11,8 +11,8 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-// Capture yields the lines of a capture as they come, until ctx ends or the capture does: the last
-// line then says why. Only root gets one. An error is yielded last.
+// Capture yields the lines of a capture as they come, until ctx or the capture ends; the last line
+// says why the capture ended. An error is yielded last. Only root may capture.
 func (c *Client) Capture(ctx context.Context, q api.CaptureQuery) iter.Seq2[api.CaptureLine, error] {
 	return func(yield func(api.CaptureLine, error) bool) {
 		err := c.capture(ctx, q, func(line api.CaptureLine) bool { return yield(line, nil) })
@@ -55,8 +55,8 @@ func (c *Client) capture(ctx context.Context, q api.CaptureQuery, yield func(api
 	}
 }
 
-// Trace says what would happen with a frame that came by a port now. Nothing changes. Only root
-// gets one.
+// Trace returns what would happen with a frame that came by a port now, and changes nothing. Only
+// root may trace.
 func (c *Client) Trace(ctx context.Context, request api.TraceRequest) (trace api.Trace, err error) {
 	return trace, c.post(ctx, api.TracePath, request, &trace)
 }

@@ -51,10 +51,10 @@ func (h *Host) Ready(ctx context.Context, group string, own HostRequest) (HostGr
 	return h.ask(ctx, group, own, func(g *HostGroup) bool { return g.ClearToSend })
 }
 
-// Follow returns how the group is, as soon as that is another state than that with the version
-// seen: whether it is degraded or has ended, and who its members are. If ctx is canceled meanwhile,
-// and own has no port, the box takes the host out of the group after 10 s, unless the program asks
-// again.
+// Follow waits until the group's state differs from the one with the version seen, and returns it:
+// whether the group is degraded or has ended, and who its members are. If ctx is canceled
+// meanwhile, and own has no port, the box takes the host out of the group after 10 s, unless the
+// program asks again.
 func (h *Host) Follow(ctx context.Context, group string, own HostRequest, seen string) (HostGroup, error) {
 	own.Ready = true
 	return h.ask(ctx, group, own, func(g *HostGroup) bool { return g.Version != seen })

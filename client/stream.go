@@ -88,14 +88,14 @@ type heard struct {
 	cause  error
 }
 
-// runner is one Run. The goroutine of decide changes the way, that of sendAll goes it.
+// runner is one Run. The goroutine of decide changes the way, and that of sendAll sends by it.
 type runner[T any] struct {
 	*Stream[T]
 	signals chan heard
 	deaf    chan struct{} // closed when nobody takes signals any more
 	within  time.Duration
 	probing sync.WaitGroup
-	opened  bool // Open has been called since Close; of decide, and of its probe
+	opened  bool // Open has been called since Close; used by decide and its probe
 
 	mu      sync.Mutex
 	changed *sync.Cond

@@ -37,10 +37,7 @@ enum {
 	MAX_DEPTH = 4096,
 	DEFAULT_PATIENCE = 30000,
 	DEFAULT_GIVE_UP = 3000,
-	/*
-	 * By so much a group that works may be slower per kilobyte than its operations' give_up_ms
-	 * says.
-	 */
+	/* Operations get 1 ms more than give_up_ms for so many bytes on their way. */
 	BYTES_PER_MS = 1000,
 };
 

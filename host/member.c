@@ -95,7 +95,7 @@ static uint16_t known_port(const struct rocast_group *group, const union address
 	return 0;
 }
 
-/* Makes what the box has said part of the group. Returns whether the group runs. */
+/* Takes over what the box has said about the group. Returns whether the group runs. */
 static bool understand(struct rocast_group *group, const char *answer)
 {
 	struct member *others = NULL;
@@ -166,7 +166,7 @@ static int refused(const struct rocast_group *group, const struct question *ques
 	return fail(ROCAST_EREFUSED, "the box refuses group %s: %s", group->name, text);
 }
 
-/* Says whether the box refuses for a reason of this kind. */
+/* Whether the box refuses for a reason of this kind. */
 static bool refused_as(const struct question *question, const char *kind)
 {
 	const char *answer;

@@ -369,7 +369,7 @@ static unsigned longer(unsigned pause_ms)
 	return pause_ms < LONGEST / 2 ? 2 * pause_ms : LONGEST;
 }
 
-/* By the group nothing gets through: from now on by single connections. */
+/* Nothing gets through by the group: goes on by single connections. */
 static void fall_back(struct rocast_group *group, int64_t now)
 {
 	enum { FIRST = 1000, SETTLED = 30000 };
@@ -415,8 +415,8 @@ static void come_back(struct rocast_group *group)
 }
 
 /*
- * The member that sends by single connections ends the group at the box, where the box answers, and
- * calls the others back: all of them join with new queue pairs, so that nothing of before arrives.
+ * The member that sends by single connections ends the group at the box, if the box answers, and
+ * calls the others back. All of them join with new queue pairs, so nothing of the old one arrives.
  */
 static void try_to_return(struct rocast_group *group)
 {

@@ -180,8 +180,8 @@ int rocast_join(struct rocast *host, const struct rocast_membership *wanted, str
  * Leaves a group. What this member has posted and is not complete may or may not arrive. The others
  * go on without it, except that a group ends with its ROCAST_SOURCE. Its receivers hear so, unless
  * the box is away: receives that are left are ROCAST_FAILED, and calls return ROCAST_EBROKEN.
- * Where a member with ROCAST_BOTH leaves that is the source, or that the group began with, the
- * others make the group anew when one of them sends next; with without_fallback they cannot.
+ * If a member with ROCAST_BOTH leaves that is the present source, or was the first one, the others
+ * make the group anew when one of them sends next; with without_fallback they cannot.
  *
  * Completions that were not taken are gone, and receives are not completed. Afterwards nothing
  * writes into the memory by this group. The group is freed whatever is returned, except by

@@ -35,8 +35,8 @@ repair: local, REPAIRED says how many packets the box above sent it again, and L
 	}
 }
 
-// printTree prints a box and what is behind it. link is the box's end of the link as its upper box
-// sees it, with the upper box's progress. The first box has no link.
+// printTree prints a box and what is behind it. link is the box as its upper box sees it, a member,
+// and progress that of the upper box. The first box has no link.
 func printTree(w io.Writer, t api.Tree, link *api.Member, progress *api.Progress, indent string) {
 	name, state := "box "+t.Box, t.Group.State
 	var engine, rate string

@@ -44,9 +44,9 @@ var (
 	credentials = regexp.MustCompile(`://[^/\s]+@`) // a password may have an @ and quotation marks
 )
 
-// Smaller numbers are counts in most places. leastDecimal is the smallest secret that is recognized
-// where it is written in decimal; leastHex is the number of digits from which on one is recognized
-// in hexadecimal without 0x.
+// leastDecimal is the smallest secret that is recognized in decimal: smaller numbers are counts in
+// most places. leastHex is the least number of digits with which a secret is recognized in
+// hexadecimal without 0x.
 const (
 	leastDecimal = 10000
 	leastHex     = 8

@@ -13,8 +13,9 @@ import (
 )
 
 // findPlaces returns an error if a file or directory that a start makes cannot be made now. It
-// makes nothing. A start that fails for it is tried again: a disk may be mounted meanwhile. What is
-// forbidden is left to the start, because whoever checks a config may be another user.
+// makes nothing. systemd tries such a start again, because a disk may be mounted meanwhile. A path
+// that is forbidden is no error here: the config may be checked by another user than that of the
+// daemon.
 func findPlaces(c *config.Config) error {
 	for _, path := range store.Places(c.StateDir) {
 		if err := canMake(path, "stateDir"); err != nil {
@@ -41,7 +42,7 @@ func addressNotes(stateDir string) string { return filepath.Join(stateDir, "addr
 // canMake returns an error if a path is not there and cannot be made. The config's key names it.
 func canMake(path, key string) error {
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		return nil // what else is wrong with it, findMistakes says
+		return nil // findMistakes reports other errors
 	}
 	if to, err := os.Readlink(path); err == nil {
 		if !filepath.IsAbs(to) {

@@ -108,9 +108,9 @@ func mustParse(line string) []chosen {
 	return some
 }
 
-// MayLoseQuorum reports whether a quorum may be had no more, so that the queue pair of a source may
-// end: without repair some receivers lack for ever what the quorum went on without, and others were
-// evicted, have left, or send now.
+// MayLoseQuorum reports whether too few receivers for a quorum may be left, so that a source's
+// queue pair may end. Without repair some receivers never get what the quorum went on without, and
+// others were evicted, have left, or are the source.
 func (c Cell) MayLoseQuorum() bool {
 	evicts := c.Is("evict", "yes") || c.Is("event", "refused") && c.Is("on-fatal", "evict")
 	changes := c.Is("event", "leave") || !c.Is("source-switch", "none")

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// space is what can be run at a place.
+// space is the part of the declaration that can be run at a place.
 type space struct {
 	allowed [][]uint8  // by dimension: the values that run there
 	barred  [][]chosen // values that do not meet there
@@ -201,8 +201,8 @@ func newOpen(todo []target) *open {
 	return o
 }
 
-// place is where a target stands in left. A pair stands where the three would that have none of the
-// events.
+// place returns the index of a target in left. A pair has the index of the triple whose event is
+// none.
 func (o *open) place(t *target) int {
 	e := 0
 	if t[2] != t[1] {
@@ -223,7 +223,7 @@ func (o *open) take(t *target) { o.left[o.place(t)] = false }
 // cover takes what a cell covers.
 func (o *open) cover(c Cell) { o.each(c, func(at int) { o.left[at] = false }) }
 
-// in counts what a cell covers, which may have unset values.
+// in counts the targets that a cell covers. The cell may have unset values.
 func (o *open) in(c Cell) (n int) {
 	o.each(c, func(at int) {
 		if o.left[at] {

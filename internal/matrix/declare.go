@@ -20,8 +20,8 @@ const (
 type Value struct {
 	Name string
 	Runs Place
-	// Elsewhere is the test of a value that no cell has yet: nothing shows with what it goes
-	// together.
+	// Elsewhere names the test of a value that no cell has yet. Nothing shows which values it goes
+	// together with.
 	Elsewhere string
 }
 
@@ -80,7 +80,7 @@ func simulated(name string) Value { return Value{Name: name, Runs: Simulation} }
 
 func elsewhere(name, test string) Value { return Value{Name: name, Elsewhere: test} }
 
-// Rule says why some values do not meet, where they do not.
+// Rule says why some values do not go together, and at which places.
 type Rule struct {
 	Of    string // values of several dimensions, written as a cell is: addressing=virtual-qpn shape=tree
 	Where Place
@@ -111,7 +111,7 @@ const refusesTable = "memory is a table, which only this box would have, and wit
 const refusesBoth = "has role both, but with addressing virtual-qpn the group is found by the address of its only source; " +
 	"use addressing: group-ip, or give it role: receiver"
 
-// Void are values that name nothing: one of them takes away what the other is about.
+// Void are combinations without a meaning: one value removes what the other is about.
 var Void = []Rule{
 	{"source-switch=none event=switch", Everywhere, "no member but the source may send"},
 	{"addressing=hosts regions=table", Namespaces, "a program on a host says where its memory is when it joins"},
@@ -136,8 +136,8 @@ var Left = []Rule{
 	{"shape=tree event=switch", Simulation, "the members of simulated trees stay the same"},
 }
 
-// Missing are values that go together and that no cell has with everything else that they go
-// together with: each place has only a part of that.
+// Missing are values that go together, but not with every other value in one cell: each place can
+// run only some of these combinations.
 var Missing = []Rule{
 	{"shape=tree tag=vlan", Everywhere, "simulated trees stay the same, and the lab in namespaces has no tags"},
 	{"regions=table event=join", Everywhere, "on a real box the member is refused while the group has regions, and the sentence says so"},

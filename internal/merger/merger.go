@@ -21,8 +21,8 @@ type Merger[P ~struct {
 	Told P   // what the source was told last
 }
 
-// ACK takes the ACK of path i of At. If it tells, the source is sent an ACK of Told. If it is not
-// taken, it is the core's.
+// ACK handles an ACK of path i of At. tells: the source is sent an ACK of Told. Unless taken, the
+// core has to handle the ACK.
 func (m *Merger[P]) ACK(i int, acked P) (tells, taken bool) {
 	switch at, was := place(acked), place(m.At[i]); {
 	case at.PSN.After(was.PSN):

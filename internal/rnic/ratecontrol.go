@@ -60,8 +60,8 @@ const (
 	bitsPerByte = 8
 )
 
-// reaction is the reaction point of a queue pair. Its timers run out unnoticed: catchUp makes up
-// for them when the rate matters next.
+// reaction is the reaction point of a queue pair. Nothing happens when its timers run out: catchUp
+// applies them when the rate is needed next.
 type reaction struct {
 	RateControl
 	rate, target int64 // R_C and R_T
@@ -136,7 +136,7 @@ func (r *reaction) mayTransmit(now time.Duration) bool {
 // release ends the wait for sendAt, so that deadline does not return a time that has passed.
 func (r *reaction) release(now time.Duration) { r.held = r.held && now < r.sendAt }
 
-// transmitted notes that a frame left, which the next one has to wait for.
+// transmitted sets the earliest time of the next frame.
 func (r *reaction) transmitted(now time.Duration, bytes int) {
 	if !r.on() {
 		return
@@ -158,7 +158,7 @@ func (r *reaction) deadline() time.Duration {
 	return Never
 }
 
-// Paced reports whether a packet waits for its turn that comes before a time.
+// Paced reports whether a packet waits that may leave before a time.
 func (q *QP) Paced(until time.Duration) bool { return q.reaction.deadline() < until }
 
 // Rate returns the rate at which the queue pair may send now, in bits per second; 0: without rate

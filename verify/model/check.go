@@ -208,8 +208,8 @@ func (e *engine) has(s *state) int {
 	return e.hasWithout(s, func(r *receiver) bool { return r.gone })
 }
 
-// finished returns the same of a state in which nothing more can happen: what the source heard
-// before a crash does not speak for a receiver that was evicted by then.
+// finished is has for a state in which nothing more can happen. There an acknowledgement that the
+// source heard before a crash does not count for a receiver that was evicted before the crash.
 func (e *engine) finished(s *state) int {
 	return e.hasWithout(s, func(r *receiver) bool { return r.gone || r.left })
 }
@@ -293,9 +293,9 @@ func (e *engine) checkEnd(s *state) {
 }
 
 // stands reports whether a source that retries for ever can get no further, and the switch cannot
-// tell it so: a receiver is dead, and the switch does not know that, because nothing evicts it. Too
-// few of the others have what the source was told, and each that lacks some of it and has asked for
-// it is reported.
+// end it: a receiver is dead, and the switch does not know that, because nothing evicts it. Too few
+// others have what the source was told, and those of them are reported that lack some of it and
+// have asked for it.
 func (e *engine) stands(s *state) bool {
 	if !e.Unlimited || e.Policy.Ack == feedback.AckAll || s.group.Waiting() || s.home.n > 0 {
 		return false

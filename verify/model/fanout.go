@@ -183,7 +183,7 @@ func (e *engine) checkKept(s *state, was roce.PSN) {
 	}
 }
 
-// known is the packet behind those that the group knows.
+// known is the first packet that the group has not heard of.
 func (e *engine) known(s *state) uint8 { return uint8(e.packet(s.group.NextPSN())) }
 
 // settle decides, after an event, whether the engine may go on.

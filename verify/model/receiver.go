@@ -13,7 +13,7 @@ type receiver struct {
 	dead     bool          // its QP is in the error state, or its host is gone
 	out      bool          // the group declared it behind, or it must be declared behind
 	gone     bool          // evicted
-	left     bool          // it was evicted before a crash: what the source heard until then does not speak for it
+	left     bool          // it was evicted before a crash: an acknowledgement that the source heard until then does not count for it
 	asked    bool          // the switch heard its request for its next packet, and has not sent that packet since
 	inBlock  bool          // the engine sends to it
 	down     queue[uint8]  // packets, with asksAnyway

@@ -28,8 +28,7 @@ type forwarder interface {
 	Kept(now feedback.Tick, pool dataplane.Pool, frames []dataplane.Frame) int
 }
 
-// box is the switch, which has no shorter name that Go allows: the core and the table that run on
-// the wire, without ports.
+// box is the switch (a keyword of Go): the core and the table that run on the wire, without ports.
 type box struct {
 	core    forwarder
 	engine  *engine // nil: the core gets every frame

@@ -76,7 +76,7 @@ func (r *Runner) ReplayCell(c matrix.Cell, seed uint64, lines int) (result Resul
 
 // expect makes a result whose invariants held a failure, if the program of the first source heard
 // what the cell does not promise. A queue pair lives, with these exceptions:
-//   - a receiver refuses a WRITE, and the group fails then, or its quorum cannot do without that
+//   - a receiver refuses a WRITE, and the group's policy does not let it go on without that
 //     receiver;
 //   - the source waits in vain after that, because the NAK was lost or the turn of another one has
 //     failed;

@@ -31,8 +31,8 @@ type socket struct {
 	rx   *batch
 	tx   *batch
 
-	readFn  func(fd uintptr) bool // read, as a value that is made once
-	writeFn func(fd uintptr)      // write, as a value that is made once
+	readFn  func(fd uintptr) bool // read as a func value, made once so that no call allocates
+	writeFn func(fd uintptr)      // the same for write
 	arrived int
 	readErr unix.Errno
 	mayWait bool
