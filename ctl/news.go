@@ -102,6 +102,20 @@ func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 	return changed
 }
 
+// settleJoins records of which receivers that have joined a quorum counts everything now, and
+// reports whether there are any. A restart would not count them for the packets before they joined,
+// because the source may wait for these.
+func (g *group) settleJoins(state dataplane.GroupState) (settled bool) {
+	for _, id := range g.Past.Open() {
+		at := g.Published.FindPath(id.IP, id.RemoteQPN)
+		if at >= 0 && at < len(state.Paths) && state.Paths[at].Part == feedback.PartActive && !state.Paths[at].Fresh {
+			g.Past.Settle(id)
+			settled = true
+		}
+	}
+	return settled
+}
+
 // out records that a receiver no longer takes part.
 func (c *Controller) out(g *group, id groupfile.ID, s chronicle.Standing, psn roce.PSN) {
 	was := g.Past.Standing(id)

@@ -96,6 +96,9 @@ func (c *Controller) lookAt(name string, now time.Time) (silent []netip.Addr) {
 		return nil
 	}
 	if state, ok := c.Switch.GroupState(g.ID); ok {
+		if g.settleJoins(state) { // before a note of what joined since
+			c.keepChronicle(g)
+		}
 		c.hear() // a source that has switched is known only now
 		c.settleTurn(g)
 		g.renewTurn(c, state.Snapshot)

@@ -29,10 +29,10 @@ func (c *Controller) takeTurn(g *group) {
 		return
 	}
 	c.lookAround(g) // a restart must not let who is out take part from where it was in an earlier turn
-	before := g.Past
+	before := g.Past.Share()
 	g.Past.Take(&turn)
 	if err := c.saveChronicle(g); err != nil {
-		g.Past.Turn, g.Past.Switched = before.Turn, before.Switched
+		g.Past = before
 		c.turnNotStored(g, err)
 		return
 	}

@@ -6,8 +6,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
@@ -326,6 +328,68 @@ func TestWhereAReceiverJoinedOutlivesACrash(t *testing.T) {
 		if p := w.path("10.77.0.2", 1); p.FirstPSN != 5 {
 			t.Errorf("a receiver of the first file: %+v", p)
 		}
+	}
+}
+
+// A quorum does not count who has joined for the packets before, which the source may send again.
+// So a restart has to know where, until all of them were acknowledged.
+func TestAQuorumKnowsAfterACrashWhereAReceiverJoined(t *testing.T) {
+	quorum := strings.Replace(g1, "mtu:", "ack: quorum 1\nmtu:", 1)
+	w := newWorld(t)
+	w.create(t, quorum)
+	w.update(t, quorum+receiver4)
+	joins := func(clean bool, want ...mft.Join) {
+		t.Helper()
+		w = w.restart(t, clean)
+		if got := w.sw.Table().Group(w.groups["g1"].ID).Joins; !slices.Equal(got, want) {
+			t.Errorf("joins %v, want %v", got, want)
+		}
+	}
+	look := func(s feedback.PathSnapshot) {
+		w.sw.Repair("10.77.0.4", s, 0)
+		w.lookAtProgress("g1", time.Now())
+	}
+	// What the look sees is older than the note: another queue pair, of the same member before.
+	w.sw.Tell(dataplane.Note{Group: w.groups["g1"].ID, What: feedback.NoteJoined, Receiver: addr("10.77.0.4"), RemoteQPN: 1, PSN: 1234})
+	look(feedback.PathSnapshot{Part: feedback.PartActive})
+	look(feedback.PathSnapshot{Part: feedback.PartActive, Fresh: true})
+	at1234 := mft.Join{QP: mft.QP{IP: addr("10.77.0.4"), RemoteQPN: 1}, PSN: 1234}
+	joins(false, at1234)
+	look(feedback.PathSnapshot{Part: feedback.PartUnknown})
+	joins(true, at1234)
+	look(feedback.PathSnapshot{Part: feedback.PartActive})
+	joins(false)
+	if p := w.path("10.77.0.4", 1); p.FirstPSN == 9 {
+		t.Error("it is forgotten where the receiver has joined")
+	}
+}
+
+// The source's PSN at which it joined is that of an earlier turn, once a turn has begun.
+func TestWhoHasJoinedHasEverythingOfTheNextTurn(t *testing.T) {
+	w := newWorld(t)
+	quorum := strings.Replace(bothG1, "mtu:", "ack: quorum 1\nmtu:", 1)
+	w.create(t, quorum)
+	w.update(t, quorum+"  - {ip: 10.77.0.4, qpn: 20, psn: 300}\n")
+	w.news(feedback.NoteJoined, "10.77.0.4", 1, 1010)
+	next := turnOfB
+	next.Members = append(next.Members[:3:3], mft.Standing{QP: mft.QP{IP: addr("10.77.0.4"), RemoteQPN: 1}, Expects: 310})
+	groups := filepath.Join(w.dir, "groups")
+	if err := os.Rename(groups, groups+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	granted, _ := w.takes(t, next)
+	if err := os.Rename(groups+"-away", groups); err != nil {
+		t.Fatal(err)
+	}
+	if g := w.groups["g1"]; granted || g.Past.Turn != nil || len(g.Past.Open()) != 1 {
+		t.Errorf("a turn that was not stored: granted %v, %+v", granted, g.Past)
+	}
+	if granted, _ := w.takes(t, next); !granted {
+		t.Error("not granted")
+	}
+	w = w.restart(t, false)
+	if g := w.sw.Table().Group(w.groups["g1"].ID); len(g.Joins) > 0 {
+		t.Errorf("%+v", g.Joins)
 	}
 }
 

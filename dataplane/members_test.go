@@ -330,6 +330,36 @@ func TestARestoredGroupKnowsNothing(t *testing.T) {
 	}
 }
 
+// d has joined at packet 30, and 26 to 29 had reached only b when the daemon crashed. d stands at
+// 29 and has nothing of them: the source hears no ACK of 26 before c has it.
+func TestARestoredGroupKnowsWhoHasJoinedAndWhere(t *testing.T) {
+	g := group()
+	g.Restored, g.Policy.Ack = true, 2
+	g.Joins = []mft.Join{{QP: mft.QP{IP: ipC, RemoteQPN: 99}}, {QP: g.Paths[2].QP(), PSN: firstPSN + 30}}
+	net := newNet(t, g)
+	at := func(i int, packet int32) roce.PSN { return g.Paths[i].FirstPSN.Add(packet) }
+	say(t, net, write(firstPSN+26, nil))
+	for i, host := range []netip.Addr{ipB, ipC, ipD} {
+		if psn := heard(t, net, host, roce.OpWriteOnly); psn != at(i, 26) {
+			t.Errorf("%v got PSN %d", host, psn)
+		}
+	}
+	say(t, net, ack(ipB, at(0, 29), roce.SyndromeUnlimited))
+	say(t, net, ack(ipD, at(2, 29), roce.SyndromeUnlimited))
+	if out := net.Ports[0].Take(); len(out) > 0 {
+		t.Errorf("the source hears %+v", decode(t, out[0]))
+	}
+	for i, p := range snapshot(t, net.Switch, g).Paths {
+		if p.Fresh != (i == 2) {
+			t.Errorf("path %d: %+v", i, p)
+		}
+	}
+	say(t, net, ack(ipC, at(1, 26), roce.SyndromeUnlimited))
+	if psn := heard(t, net, ipA, roce.OpAck); psn != firstPSN+26 {
+		t.Errorf("the source hears an ACK of %d", psn)
+	}
+}
+
 // Asking for a group's state changes nothing: a group without traffic takes no memory on the
 // worker.
 func TestAskingForStateMakesNone(t *testing.T) {

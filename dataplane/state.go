@@ -105,7 +105,7 @@ func newState(g *mft.Group) *state {
 		begins = st.recall(g.Turn)
 	}
 	st.merge = feedback.New(feedback.Config{
-		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: begins.NextPSN, Restored: g.Restored, Weights: weights(g),
+		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: begins.NextPSN, Restored: g.Restored, Joined: joined(g), Weights: weights(g),
 	})
 	if g.Policy.Repair != feedback.RepairOff {
 		st.held = heldFor(g)
@@ -114,6 +114,16 @@ func newState(g *mft.Group) *state {
 	st.merge.Away(st.active)
 	st.edits = g.Edits(st.active)
 	return st
+}
+
+// joined returns which paths of a restored group have joined in its turn.
+func joined(g *mft.Group) (list []feedback.Joined) {
+	for _, j := range g.Joins {
+		if i := g.FindPath(j.IP, j.RemoteQPN); i >= 0 {
+			list = append(list, feedback.Joined{Path: i, PSN: j.PSN})
+		}
+	}
+	return list
 }
 
 // othersSend reports whether another member may become the source.

@@ -195,6 +195,7 @@ func (g *Group) settleAt() {
 	if best == nil {
 		return
 	}
+	ripenLate(g.paths, best.acked.Next())
 	have, counted := 0, 0
 	messages := best.msn
 	for i := range g.paths {
@@ -203,7 +204,9 @@ func (g *Group) settleAt() {
 			counted += g.weight(i)
 		}
 		if p.told && p.acked == best.acked {
-			have += g.weight(i)
+			if !p.fresh {
+				have += g.weight(i)
+			}
 			if p.msn.Sub(messages) < 0 {
 				messages = p.msn
 			}

@@ -128,6 +128,19 @@ func (g *Group) isFresh(psn roce.PSN) bool {
 	return g.policy.Ack != AckAll && (!g.merged.known || g.merged.highest.Before(psn.Prev()))
 }
 
+// ripenLate makes those paths count that have joined long before the source sends psn, and reports
+// whether there are any. The source has at most firstWindow packets on their way, so it has heard
+// the ACK of everything before such a path's first packet.
+func ripenLate(paths []path, psn roce.PSN) (ripe bool) {
+	for i := range paths {
+		p := &paths[i]
+		if d := psn.Sub(p.from); p.fresh && (d >= firstWindow || d < -Window) {
+			p.fresh, ripe = false, true
+		}
+	}
+	return ripe
+}
+
 // ripen makes those paths count that are no longer fresh.
 func (g *Group) ripen() {
 	ripe := false

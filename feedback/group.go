@@ -29,6 +29,16 @@ type Config struct {
 	// Restored says that traffic ran before this state began: neither the source's place nor what
 	// a path has acknowledged is known (rule 13).
 	Restored bool
+	// Joined are the paths of a restored group that have joined in this turn, and for whose first
+	// packet the source may not have heard the ACK of all packets before. A quorum does not count
+	// such a path for these (rule 9).
+	Joined []Joined
+}
+
+// Joined says with which packet of the source a path has joined.
+type Joined struct {
+	Path int
+	PSN  roce.PSN
 }
 
 // Group is the merging state of one group. It belongs to the one thread that calls Step.
@@ -69,6 +79,10 @@ func New(c Config) *Group {
 		g.repairState = &repairState{legs: make([]leg, c.Paths)}
 	}
 	if c.Restored {
+		for _, j := range c.Joined {
+			p := &g.paths[j.Path]
+			p.from, p.fresh = j.PSN, g.policy.Ack != AckAll
+		}
 		g.restart(asking{turn: c.FirstPSN})
 		return g
 	}
@@ -84,6 +98,7 @@ func New(c Config) *Group {
 //   - the membership: policy, the paths and their parts, and the part of the path that was away;
 //   - what a receiver's QP is by itself: the receives it has posted, whether it wants to migrate,
 //     and the NAK that ended it, which ends the next source as well;
+//   - where a path has joined, because a restart is inside a turn (SwitchSource);
 //   - how congested the links are, and how long they are.
 func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()
@@ -96,7 +111,7 @@ func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	}
 	for i := range g.paths {
 		p := &g.paths[i]
-		survives := path{part: p.part, credit: p.credit, migReq: p.migReq, cnps: p.cnps}
+		survives := path{part: p.part, credit: p.credit, migReq: p.migReq, cnps: p.cnps, fresh: p.fresh, from: p.from}
 		if p.part == PartDead {
 			survives.pending = p.pending
 		}

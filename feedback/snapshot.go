@@ -17,6 +17,7 @@ type PathSnapshot struct {
 	Part    Part
 	Acked   roce.PSN
 	MSN     roce.MSN
+	Fresh   bool          // a quorum does not count it yet: the source may wait for packets from before it joined
 	Told    bool          // it was asked since a restart, and has answered: Acked means something although Part is PartUnknown
 	Pending roce.Syndrome // a NAK that the source was not sent yet, or the one that ended the QP; 0: none
 
@@ -70,7 +71,7 @@ func (g *Group) Snapshot() Snapshot {
 	s := Snapshot{Started: g.source.known, Sent: g.source.sent, Pos: g.source.pos, Merged: g.merged.psn}
 	for i := range g.paths {
 		p := &g.paths[i]
-		s.Paths = append(s.Paths, PathSnapshot{Part: p.part, Acked: p.acked, MSN: p.msn, Told: p.told, Pending: p.pending})
+		s.Paths = append(s.Paths, PathSnapshot{Part: p.part, Acked: p.acked, MSN: p.msn, Fresh: p.fresh, Told: p.told, Pending: p.pending})
 		g.snapshotLeg(i, &s.Paths[i])
 	}
 	return s

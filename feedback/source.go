@@ -116,6 +116,9 @@ func (g *Group) hearSource(now Tick, psn roce.PSN) {
 	for i := range g.paths {
 		g.paths[i].since = now
 	}
+	if ripenLate(g.paths, psn) {
+		g.findEnd()
+	}
 }
 
 // count notes that packet psn was seen, and whether it is the last one of a message. It counts only

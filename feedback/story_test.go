@@ -19,7 +19,8 @@ import (
 // written; with the group's first PSN at 0xFFFFFE, so that every rule is also seen across the wrap;
 // and with an engine that carries every packet that it may. All must print the same.
 //
-//	group receivers=(b,c) first=100 [restored] [source=b] [ack=(quorum,2)] [evict=true] [repair-attempts=7]
+//	group receivers=(b,c) first=100 [restored] [joined=(b,90)] [source=b] [ack=(quorum,2)]
+//	                         [evict=true] [repair-attempts=7]
 //	                         and other keys of a policy (Keys)
 //	run
 //	data 100-103!            packets of the source, a message; ! asks for an ACK
@@ -105,6 +106,9 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 			source = arg.Vals[0]
 		case "restored":
 			cfg.Restored = true
+		case "joined":
+			n, _ := strconv.Atoi(arg.Vals[1])
+			cfg.Joined = append(cfg.Joined, Joined{Path: slices.Index(s.names, arg.Vals[0]), PSN: roce.PSN(n).Add(s.shift)})
 		default: // a key of the policy
 			k := KeyOf(arg.Key)
 			if k == nil {

@@ -145,6 +145,9 @@ func (g *Group) SwitchSource(s SourceSwitch, acts []Action) []Action {
 	if s.OldPath >= 0 {
 		g.comeBack(&g.paths[s.OldPath])
 	}
+	for i := range g.paths {
+		g.paths[i].fresh = false // it had joined before the new source's first packet
+	}
 	g.begin(s.PSN, s.Messages)
 	g.Away(s.NewPath)
 	g.findEnd()

@@ -106,6 +106,9 @@ type Group struct {
 	Restored bool
 	// Turn is the turn with which a restored group begins; nil: the Source's first one.
 	Turn *Turn
+	// Joins are the members of a restored group that have joined in its Turn, and where. Of the
+	// packets before, the source may still wait for some (feedback.Config.Joined).
+	Joins []Join
 	// KeepsTurns: another member's turn begins only when control has stored it.
 	KeepsTurns bool
 	PathMTU    int // payload bytes of a full packet: 256, 512 .. 4096

@@ -23,6 +23,12 @@ type QP struct {
 	RemoteQPN roce.QPN
 }
 
+// Join is where a member with a path has joined.
+type Join struct {
+	QP
+	PSN roce.PSN // the first packet of the source that it got
+}
+
 // Standing is where a member with a path stands.
 type Standing struct {
 	QP

@@ -148,10 +148,27 @@ func (c *Chronicle) Joined(id groupfile.ID, psn roce.PSN) (changed bool) {
 	c.own()
 	for _, r := range c.records {
 		if r.Standing == Joining && r.update <= update {
-			r.Standing, r.PSN = Joined, psn
+			r.Standing, r.PSN, r.Before = Joined, psn, Open
 		}
 	}
 	return true
+}
+
+// Open returns the receivers that have joined and of which it is not known that everything before
+// their first packets was acknowledged to the source.
+func (c *Chronicle) Open() (list []groupfile.ID) {
+	for id, r := range c.records {
+		if r.isOpen() {
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+// Settle records that everything before a receiver's first packet was acknowledged to the source.
+func (c *Chronicle) Settle(id groupfile.ID) {
+	c.own()
+	c.records[id].Before = Acknowledged
 }
 
 // Resume puts the receivers that were joining at a clean stop back into the published group. It

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -285,6 +286,7 @@ func TestASharedChronicleDoesNotChange(t *testing.T) {
 	f := &groupfile.File{Receivers: []groupfile.Member{{IP: netip.MustParseAddr("10.0.0.1"), RemoteQPN: 1}}}
 	a, b, other, apart := f.Receivers[0].ID(), id("10.0.0.2", 2), id("10.0.0.3", 3), id("10.0.0.4", 4)
 	for name, change := range map[string]func(c *Chronicle){
+		"a settled join": func(c *Chronicle) { c.Settle(apart) },
 		"a confirmation": func(c *Chronicle) { c.Confirm(b) },
 		"an eviction":    func(c *Chronicle) { c.Out(b, Evicted, 5) },
 		"a move":         func(c *Chronicle) { c.Came(b, 7) },
@@ -321,6 +323,88 @@ func TestASharedChronicleDoesNotChange(t *testing.T) {
 				t.Errorf("%s to the copy: the other one is\n%s", name, got)
 			}
 			joining = again
+		}
+	}
+}
+
+// A restart needs to know for which packets a quorum may count who has joined. What was not stored
+// is open where a quorum is left without the receiver, and else it is not: nobody else could
+// acknowledge anything.
+func TestWhatWasBeforeAJoin(t *testing.T) {
+	b, c, d := id("10.0.0.2", 1), id("10.0.0.3", 1), id("10.0.0.4", 1)
+	quorum := func(n feedback.AckPolicy, ids ...groupfile.ID) *groupfile.File {
+		f := &groupfile.File{Policy: feedback.Policy{Ack: n}, Source: groupfile.Member{FirstPSN: 10, Role: groupfile.Source}}
+		for _, id := range ids {
+			f.Receivers = append(f.Receivers, groupfile.Member{IP: id.IP, RemoteQPN: id.RemoteQPN, FirstPSN: 7})
+		}
+		return f
+	}
+	const joined = `{"ip":"10.0.0.4","remoteQPN":1,"standing":"joined","psn":30`
+	const turn = `"sourceSwitched":true,"turn":{"source":{"ip":"10.0.0.2","remoteQPN":1},"members":[{"ip":"10.0.0.2","remoteQPN":1,"sends":{"nextPSN":100}}`
+	for name, test := range map[string]struct {
+		text string
+		f    *groupfile.File
+		open bool
+	}{
+		"open":                             {joined + `,"before":"open"}`, quorum(2, b, c, d), true},
+		"open, and needed":                 {joined + `,"before":"open"}`, quorum(2, b, d), true},
+		"acknowledged":                     {joined + `,"before":"acknowledged"}`, quorum(2, b, c, d), false},
+		"not stored":                       {joined + `}`, quorum(2, b, c, d), true},
+		"not stored, and needed":           {joined + `}`, quorum(3, b, c, d), false},
+		"not stored, and one has left":     {joined + `}`, quorum(2, b, d), false},
+		"since the first packet":           {`{"ip":"10.0.0.4","remoteQPN":1,"standing":"joined","psn":10}`, quorum(2, b, c, d), false},
+		"not stored, and another one open": {`{"ip":"10.0.0.3","remoteQPN":1,"standing":"joined","psn":20,"before":"open"},` + joined + `}`, quorum(2, b, c, d), false},
+		"not stored, and another one out":  {`{"ip":"10.0.0.3","remoteQPN":1,"standing":"behind","psn":20},` + joined + `}`, quorum(2, b, c, d), false},
+	} {
+		got, err := Read([]byte(`{"receivers":[`+test.text+`]}`), test.f, false)
+		want := []mft.Join{{QP: mft.QP(d), PSN: 30}}
+		joins := slices.DeleteFunc(got.Joins(test.f), func(j mft.Join) bool { return j.QP != mft.QP(d) })
+		if err != nil || test.open != slices.Equal(joins, want) || !test.open && joins != nil && len(joins) > 0 {
+			t.Errorf("%s: %+v, %v", name, joins, err)
+		}
+		if again, err := got.Text(); err != nil || strings.Contains(string(again), `"psn": 30,
+      "before": "open"`) != test.open {
+			t.Errorf("%s: stored %s, %v", name, again, err)
+		}
+	}
+	for name, test := range map[string]struct {
+		stands string
+		f      *groupfile.File
+		open   bool
+	}{
+		"in this turn":                      {`,{"ip":"10.0.0.4","remoteQPN":1,"expects":77}`, quorum(1, b, c, d), true},
+		"in an earlier turn":                {`,{"ip":"10.0.0.4","remoteQPN":1,"expects":78}`, quorum(1, b, c, d), false},
+		"since the turn was stored":         {``, quorum(1, b, c, d), true},
+		"in this turn, and b is its source": {`,{"ip":"10.0.0.4","remoteQPN":1,"expects":77}`, quorum(2, b, c, d), false},
+	} {
+		got, err := Read([]byte(`{`+turn+test.stands+`]},"receivers":[`+joined+`}]}`), test.f, false)
+		if joins := got.Joins(test.f); err != nil || test.open != (len(joins) == 1) {
+			t.Errorf("%s: %+v, %v", name, joins, err)
+		}
+	}
+}
+
+// Who has joined in this run has no place in a group that begins: the data path knows it. A turn
+// that begins, and a look at the data path, end the question.
+func TestWhereAJoinIsSettled(t *testing.T) {
+	joiner := id("10.0.0.2", 1)
+	f := &groupfile.File{Receivers: []groupfile.Member{{IP: joiner.IP, RemoteQPN: 1}}}
+	for name, settle := range map[string]func(c *Chronicle){
+		"by a look": func(c *Chronicle) { c.Settle(joiner) },
+		"by a turn": func(c *Chronicle) { c.Take(&mft.Turn{}) },
+	} {
+		var none Chronicle
+		c := none.Next(&groupfile.File{}, f)
+		if c.Open() != nil {
+			t.Errorf("it has not joined: %v", c.Open())
+		}
+		c.Joined(joiner, 7)
+		copied := c.Share()
+		if open := c.Open(); !slices.Equal(open, []groupfile.ID{joiner}) || c.Joins(f) != nil {
+			t.Errorf("%v, %v", open, c.Joins(f))
+		}
+		if settle(&c); c.Open() != nil || copied.Open() == nil {
+			t.Errorf("%s: %v, and the copy %v", name, c.Open(), copied.Open())
 		}
 	}
 }

@@ -25,13 +25,24 @@ var standings = []Standing{Joining, Joined, Evicted, Behind, Lost}
 // IsOut reports whether the receiver no longer takes part.
 func (s Standing) IsOut() bool { return s == Evicted || s == Behind || s == Lost }
 
+// Before is what is known of the source's packets before the first one of a receiver that joined.
+type Before string
+
+const (
+	Open         Before = "open"         // the source may still wait for an acknowledgement of some
+	Acknowledged Before = "acknowledged" // they were acknowledged to the source
+)
+
 // Record is what is known of one receiver.
 type Record struct {
 	Standing Standing `json:"standing"`
 	// PSN is a PSN of the source: the first one that the receiver got, or, if it is out, the first
 	// one that it lacks.
-	PSN    roce.PSN `json:"psn"`
-	update int      // counts the updates that brought receivers; set while the receiver is joining
+	PSN roce.PSN `json:"psn"`
+	// Before is what is known of the packets before PSN, of a receiver that has joined. A quorum
+	// does not count it for those.
+	Before Before `json:"before,omitempty"`
+	update int    // counts the updates that brought receivers; set while the receiver is joining
 	// apart says that the published group lacks the receiver. A receiver that is put out while the
 	// daemon runs stays in the published group: the data path knows that it is out.
 	apart bool
@@ -39,6 +50,8 @@ type Record struct {
 	// nil if the receiver did not join later, and is kept when the receiver is put out.
 	since *roce.PSN
 }
+
+func (r *Record) isOpen() bool { return r.Standing == Joined && r.Before != Acknowledged }
 
 // Mend says why a receiver no longer takes part, and how it can join again.
 func (r *Record) Mend() string {

@@ -126,5 +126,6 @@ func Read(text []byte, f *groupfile.File, clean bool) (Chronicle, error) {
 			c.LeaveOut(id, Lost)
 		}
 	}
+	c.recallBefore(f)
 	return c, nil
 }

@@ -9,8 +9,13 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Take records the turn that begins.
-func (c *Chronicle) Take(t *mft.Turn) { c.Turn, c.Switched = t, true }
+// Take records the turn that begins. Who has joined before has everything of it.
+func (c *Chronicle) Take(t *mft.Turn) {
+	c.Turn, c.Switched = t, true
+	for _, id := range c.Open() {
+		c.Settle(id)
+	}
+}
 
 // Renew records the same turn from where it has got to.
 func (c *Chronicle) Renew(t *mft.Turn) { c.Turn = t }
@@ -60,6 +65,63 @@ func (c *Chronicle) Begins(f *groupfile.File) *mft.Turn {
 		t.Members = append(t.Members, is)
 	}
 	return &t
+}
+
+// Joins returns where receivers of the file have joined in the turn with which a restored group
+// begins, if the source may still wait for packets before.
+func (c *Chronicle) Joins(f *groupfile.File) (list []mft.Join) {
+	for i := range f.Receivers {
+		id := f.Receivers[i].ID()
+		if r := c.records[id]; r != nil && r.since != nil && r.isOpen() {
+			list = append(list, mft.Join{QP: mft.QP(id), PSN: *r.since})
+		}
+	}
+	return list
+}
+
+// recallBefore decides what is not known of the packets before the first ones of receivers: an
+// earlier release did not store it, and of those that come from another box it is not told. Such a
+// receiver counts for these packets only if no quorum is left without it: then they are
+// acknowledged, or the source's QP has ended.
+func (c *Chronicle) recallBefore(f *groupfile.File) {
+	source := mft.QP(f.Source.ID())
+	if c.Switched && c.Turn != nil {
+		source = c.Turn.Source
+	}
+	others := 0
+	var unknown []*Record
+	for i := range f.Receivers {
+		m := &f.Receivers[i]
+		r := c.records[m.ID()]
+		if r != nil && r.Standing == Joined && r.Before == "" && !c.joinedInTurn(f, m, r.PSN) {
+			r.Before = Acknowledged
+		}
+		switch {
+		case mft.QP(m.ID()) == source:
+		case r == nil || r.Standing == Joined && r.Before == Acknowledged:
+			others += m.Weight()
+		case r.Standing == Joined && r.Before == "":
+			unknown = append(unknown, r)
+		}
+	}
+	for _, r := range unknown {
+		if r.Before = Open; others < int(f.Policy.Ack) {
+			r.Before = Acknowledged
+		}
+	}
+}
+
+// joinedInTurn reports whether a receiver that has joined with packet psn of a source did so in the
+// present turn. If so, its QP has come as far as the source since.
+func (c *Chronicle) joinedInTurn(f *groupfile.File, m *groupfile.Member, psn roce.PSN) bool {
+	if !c.Switched && psn == f.Source.FirstPSN {
+		return false // it has had every packet
+	}
+	if c.Turn == nil {
+		return true
+	}
+	stood, source := c.Turn.Member(mft.QP(m.ID())), c.Turn.Sender()
+	return stood == nil || source == nil || stood.Expects.Sub(m.FirstPSN) == source.NextPSN.Sub(psn)
 }
 
 // isOf reports whether it is the turn of a member of the file. A link has another QP when it was

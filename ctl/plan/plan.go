@@ -202,7 +202,7 @@ func (p *Plan) Group(f *groupfile.File, table *regions.Table, past *chronicle.Ch
 		Policy: f.Policy, Engine: f.Engine, Restored: restored,
 		Source: mft.Source{Leg: p.Source.Leg, RemoteQPN: f.Source.RemoteQPN, FirstPSN: f.Source.FirstPSN},
 	}
-	g.Turn = past.Begins(f)
+	g.Turn, g.Joins = past.Begins(f), past.Joins(f)
 	for l := range p.Members() {
 		g.Uplinks |= l.Uplinks
 		if l.Priority != 0 && g.Priority(&l.Leg) == 0 {

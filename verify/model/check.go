@@ -81,6 +81,10 @@ func (e *engine) perform(s *state, ev feedback.Event, acts []feedback.Action, re
 			s.home.push(message{packet: int8(e.packet(a.PSN)), syndrome: a.Syndrome})
 		case feedback.Notice:
 			e.checkNotice(s, a)
+		case feedback.Join:
+			r := &s.receivers[a.Path]
+			r.from = uint8(e.packet(a.PSN))
+			r.expected, r.joining = r.from, false
 		}
 	}
 }
@@ -184,7 +188,7 @@ func (e *engine) checkReply(s *state, a *feedback.Action) {
 func (e *engine) tooFew(s *state) bool {
 	living := 0
 	for i := range s.receivers[:e.Receivers] {
-		if r := &s.receivers[i]; !r.dead && !r.out {
+		if r := &s.receivers[i]; !r.dead && !r.out && !r.joining && int(r.from) <= int(s.told)+1 {
 			living++
 		}
 	}
@@ -215,26 +219,29 @@ func (e *engine) finished(s *state) int {
 }
 
 func (e *engine) hasWithout(s *state, left func(*receiver) bool) int {
-	var have [maxReceivers]int
-	n := 0
+	counted := make([]*receiver, 0, maxReceivers)
 	for i := range s.receivers[:e.Receivers] {
-		if r := &s.receivers[i]; !left(r) {
-			have[n] = int(r.expected)
-			n++
+		if r := &s.receivers[i]; !left(r) && !r.joining {
+			counted = append(counted, r)
 		}
 	}
-	for i := 1; i < n; i++ { // sort in descending order
-		for k := i; k > 0 && have[k] > have[k-1]; k-- {
-			have[k], have[k-1] = have[k-1], have[k]
+	need := int(e.Policy.Ack)
+	if need == 0 {
+		need = len(counted)
+	}
+	for n := range e.Packets {
+		have := 0
+		for _, r := range counted {
+			// Who has joined lacks what was sent before. The quorum is one of others for that.
+			if late := n < int(r.from) && need == int(e.Policy.Ack) && n > int(s.told); n < int(r.expected) && !late {
+				have++
+			}
+		}
+		if have < need {
+			return n
 		}
 	}
-	if f := int(e.Policy.Ack); f > 0 {
-		return have[f-1]
-	}
-	if n == 0 {
-		return e.Packets
-	}
-	return have[n-1]
+	return e.Packets
 }
 
 func (e *engine) counted() string {
@@ -313,7 +320,7 @@ func (e *engine) stands(s *state) bool {
 func (e *engine) noQuorum(s *state) bool {
 	able := 0
 	for i := range s.receivers[:e.Receivers] {
-		if r := &s.receivers[i]; !r.dead && !r.out && r.expected >= s.src.unacked {
+		if r := &s.receivers[i]; !r.dead && !r.out && !r.joining && r.from <= s.src.unacked && r.expected >= s.src.unacked {
 			able++
 		}
 	}

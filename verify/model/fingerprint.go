@@ -62,7 +62,7 @@ func (w *World) append(b []byte, p feedback.Place) []byte {
 func (w *World) symmetric() bool { return w.Policy.SilentAfter == 0 }
 
 func (r *receiver) append(b []byte) []byte {
-	b = append(b, r.expected,
+	b = append(b, r.expected, r.from, bit(r.joining),
 		bit(r.naked)|bit(r.dead)<<1|bit(r.out)<<2|bit(r.gone)<<3|bit(r.asked)<<4|bit(r.inBlock)<<5|bit(r.left)<<6, r.down.n, r.aside.n)
 	b = append(b, r.down.all()...)
 	aside := len(b)

@@ -245,9 +245,16 @@ func (e *engine) crash(s *state, m move) {
 		r.left = r.left || r.gone
 		r.out, r.gone, r.asked, r.inBlock = false, false, false, false
 	}
+	var joined []feedback.Joined
+	if last := &s.receivers[e.Receivers-1]; s.isOpen(last) {
+		joined = []feedback.Joined{{Path: e.Receivers - 1, PSN: e.psn(int8(last.from))}}
+	}
 	s.group = feedback.New(feedback.Config{
-		Policy: e.Policy, Paths: e.Receivers, FirstPSN: e.First, Restored: true,
+		Policy: e.Policy, Paths: e.Receivers, FirstPSN: e.First, Restored: true, Joined: joined,
 	})
+	if s.receivers[e.Receivers-1].joining {
+		e.letJoin(s)
+	}
 	if m.index > 0 {
 		s.left.stale--
 		e.step(s, e.data(m.index-1))
@@ -269,7 +276,7 @@ func (e *engine) sends(s *state, f fate) {
 func (e *engine) data(packet uint8) feedback.Event {
 	ev := feedback.Event{
 		Kind: feedback.Data, PSN: e.psn(int8(packet)), AckReq: e.asks[packet],
-		First: packet == e.firstOf(packet), Last: packet == e.lastOf(packet),
+		First: packet == e.firstOf(packet) && int(packet) >= e.Late, Last: packet == e.lastOf(packet),
 	}
 	if packet == e.read() {
 		ev.Kind, ev.Syndrome = feedback.Refuse, roce.NAKInvalidRequest

@@ -9,6 +9,8 @@ import (
 // and from it.
 type receiver struct {
 	expected uint8
+	from     uint8         // the packet with which it has joined
+	joining  bool          // it gets nothing yet
 	naked    bool          // has sent a sequence NAK, and sends no other until a packet arrives in order
 	dead     bool          // its QP is in the error state, or its host is gone
 	out      bool          // the group declared it behind, or it must be declared behind

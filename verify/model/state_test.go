@@ -78,6 +78,7 @@ func TestEqualStatesActAlike(t *testing.T) {
 		{Losses: 1, Receivers: 2, Policy: feedback.Policy{Nak: feedback.NakLower}, Doubles: 1},
 		{Losses: 1, Receivers: 3, Policy: feedback.Policy{Ack: 2}},
 		{Crashes: 1, Losses: 1, Receivers: 2},
+		{Crashes: 1, Losses: 1, Receivers: 3, Late: 2, Policy: feedback.Policy{Ack: 2}},
 		{Losses: 1, Deaths: 1, Receivers: 2, Ticks: 1, Policy: feedback.Policy{SilentAfter: 20e6, Evict: true}},
 		{Losses: 1, Fatals: 1, Receivers: 2},
 		{Read: 2, Losses: 1, Receivers: 2},

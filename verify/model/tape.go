@@ -115,7 +115,11 @@ func (t *tape) move(w *World, s *state, m move) {
 		}
 		t.closeBlock()
 		t.told.WriteString("\n")
-		t.open(w, " restored")
+		restored := " restored"
+		if last := &s.receivers[w.Receivers-1]; s.isOpen(last) {
+			restored += fmt.Sprintf(" joined=(%s,%d)", receiverNames[w.Receivers-1], storyFirst+int(last.from))
+		}
+		t.open(w, restored)
 	case perishes:
 		line = name + " perishes"
 	case forgets:
@@ -180,6 +184,8 @@ func (t *tape) event(w *World, s *state, ev feedback.Event, outcome feedback.Out
 			said += fmt.Sprintf(", %d again to %s", n(a.PSN), receiverNames[a.Path])
 		case feedback.Reply:
 			said += fmt.Sprintf(", tells %v %d", a.Syndrome, n(a.PSN))
+		case feedback.Join:
+			said += fmt.Sprintf(", %s joins at %d", receiverNames[a.Path], n(a.PSN))
 		case feedback.Notice:
 			said += fmt.Sprintf(", %s is %v", receiverNames[a.Path], a.Note)
 		}

@@ -17,6 +17,7 @@ type World struct {
 	First     roce.PSN // PSN of packet 0
 	Read      int      // the packet that is a READ, which is a message of its own; 0: none
 	Unlimited bool     // the source retries forever; otherwise retries limits its retries
+	Late      int      // the first packet of the message from which on the last receiver may join; 0: it is there from the beginning
 	Switches  bool     // the receivers are switches: they acknowledge a packet that they have with its own PSN
 
 	// Number of faults of each kind in a run.
@@ -64,6 +65,9 @@ func (w World) String() string {
 	}
 	if w.Unlimited {
 		text += ", retrying for ever"
+	}
+	if w.Late > 0 {
+		text += fmt.Sprintf(", one receiver from %d", w.Late)
 	}
 	if w.Switches {
 		text += ", to switches"
@@ -181,7 +185,7 @@ func (q *queue[T]) remove(k int) T {
 func (q *queue[T]) all() []T { return q.at[:q.n] }
 
 func (w *World) start() *state {
-	return &state{
+	s := &state{
 		group: feedback.New(feedback.Config{Policy: w.Policy, Paths: w.Receivers, FirstPSN: w.First}),
 		place: -1, told: -1,
 		left: budget{
@@ -190,6 +194,25 @@ func (w *World) start() *state {
 			ticks: uint8(w.Ticks), armed: uint8(w.Armed), forgets: uint8(w.Forgets),
 		},
 	}
+	if w.Late > 0 {
+		s.receivers[w.Receivers-1].joining = true
+		w.letJoin(s)
+	}
+	return s
+}
+
+// isOpen reports whether a receiver has joined, and control has not stored that the source was told
+// of everything before.
+func (s *state) isOpen(r *receiver) bool { return int(r.from) > int(s.told)+1 }
+
+// letJoin lets the last receiver join with a message, after a restart too: it was no crash then.
+func (w *World) letJoin(s *state) {
+	from := make([]int, w.Receivers)
+	for i := range from {
+		from[i] = i
+	}
+	from[w.Receivers-1] = -1
+	s.group.Rearrange(from, nil)
 }
 
 // copyFrom makes s a copy of from. Queue entries beyond the length of a queue keep their old

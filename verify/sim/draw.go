@@ -266,8 +266,8 @@ func (d drawer) moment(kind Fault, packets int) Timed {
 }
 
 // members draws which hosts are receivers from the beginning, join, leave, and send beside the
-// first source. What such a change leaves behind in the switch does not outlive a crash of the
-// switch, so a run has either changes or crashes.
+// first source. With a crash of the switch a receiver may join before it; what the other changes
+// leave behind in the switch does not outlive it, so a run has either them or crashes.
 func (d drawer) members(s *Scenario, packets int) {
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
@@ -277,14 +277,14 @@ func (d drawer) members(s *Scenario, packets int) {
 	if s.has(SwitchCrash) {
 		if receivers > 1 && s.Addressing != mft.ByVirtualQPN && d.oneIn(2) {
 			d.otherSource(s, packets)
+		} else if receivers > 1 && d.oneIn(2) {
+			d.joins(s, packets)
+			s.Policy.Credits = feedback.CreditsUnlimited // they count from how many messages came before
 		}
 		return
 	}
 	if receivers > 1 && d.oneIn(6) {
-		f := d.moment(Join, packets)
-		f.Host = 1 + d.IntN(receivers)
-		s.Hosts[f.Host].Outside = true
-		s.Timed = append(s.Timed, f)
+		d.joins(s, packets)
 	}
 	if receivers > 2 && d.oneIn(6) {
 		f := d.moment(Leave, packets)
@@ -296,6 +296,14 @@ func (d drawer) members(s *Scenario, packets int) {
 	if receivers > 1 && s.Addressing != mft.ByVirtualQPN && d.oneIn(6) {
 		d.otherSource(s, packets)
 	}
+}
+
+// joins lets a receiver join later.
+func (d drawer) joins(s *Scenario, packets int) {
+	f := d.moment(Join, packets)
+	f.Host = 1 + d.IntN(len(s.Hosts)-1)
+	s.Hosts[f.Host].Outside = true
+	s.Timed = append(s.Timed, f)
 }
 
 // otherSource makes a receiver become the source later, and perhaps the first source a receiver.

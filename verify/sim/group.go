@@ -99,6 +99,9 @@ func (w *world) makeGroup(was *mft.Group) *mft.Group {
 	for i := range w.hosts {
 		if m := w.hosts[i].membership; m != outsider && m != left {
 			g.Paths = append(g.Paths, w.makePath(i, g.Memory, was))
+			if h := &w.hosts[i]; h.open {
+				g.Joins = append(g.Joins, mft.Join{QP: g.Paths[len(g.Paths)-1].QP(), PSN: s.Hosts[0].SendPSN.Add(int32(h.joinedAt))})
+			}
 		}
 	}
 	return g
@@ -109,6 +112,7 @@ func (w *world) makePath(host int, memory *mft.Memory, was *mft.Group) mft.Path 
 	p := mft.Path{
 		Leg: w.legOf(host), RemoteQPN: groupQPN, FirstPSN: h.RecvPSN, Sends: len(h.Messages) > 0, SendPSN: h.SendPSN,
 	}
+	p.FirstPSN = p.FirstPSN.Add(-int32(w.hosts[host].joinedAt))
 	p.Receivers = uint16(h.Weight)
 	at := func(v mft.VirtualRegion) mft.Region {
 		if v.RKey < virtualRKey || v.RKey >= virtualRKey+uint32(w.s.Regions) {

@@ -51,6 +51,36 @@ func TestAStoredEvictionOutlivesACrash(t *testing.T) {
 	}
 }
 
+// c is cut off, and the source waits for it with packets that only b has. d joins, and then the
+// switch crashes. A quorum does not count d for the packets before: they stay open until c is back.
+func TestWhereAReceiverJoinedOutlivesACrash(t *testing.T) {
+	for _, repair := range []feedback.RepairPolicy{feedback.RepairOff, feedback.RepairLocal} {
+		for name, open := range map[string]bool{"c is cut off": true, "c has everything": false} {
+			t.Run(name+", repair "+repair.String(), func(t *testing.T) {
+				s := calm()
+				s.Policy.Ack, s.Policy.Repair, s.RepairChunks = 2, repair, 64
+				s.Hosts[3].Outside = true
+				s.Timed = []Timed{
+					{Kind: Join, Host: 3, AfterPacket: 40},
+					{Kind: SwitchCrash, AfterPacket: 60, For: 10 * time.Millisecond},
+				}
+				if s.Timed[1].Delay = 50 * time.Microsecond; open {
+					s.Timed[1].Delay = 0
+					s.Timed = append(s.Timed, Timed{Kind: Cut, Host: 2, AfterPacket: 30, For: 30 * time.Millisecond})
+				}
+				var r Runner
+				if result := play(t, &r, s); result.Failure != nil || result.Status != rnic.Success {
+					t.Fatal(result.Failure, result.Status)
+				}
+				d := &r.w.hosts[3]
+				if d.joinedAt == 0 || d.joinedAt > 40 || d.open != open || len(r.w.group.Joins) > 0 != open || d.next[0] != 256 {
+					t.Errorf("d has joined at %d, open %v, and has executed up to packet %d", d.joinedAt, d.open, d.next[0])
+				}
+			})
+		}
+	}
+}
+
 // Another member begins to send while the first source sends. It has to wait until everything of
 // the first source is acknowledged. Each source gets ACKs for its own messages.
 func TestSourceChangesInMidStream(t *testing.T) {

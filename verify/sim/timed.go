@@ -68,6 +68,7 @@ func (w *world) endFault(f *Timed) {
 		w.hosts[i].place, w.hosts[i].grant, w.hosts[i].asked = unplaced, noGrant, nowhere
 	}
 	w.recall()
+	w.recallJoins()
 	w.recallTurn()
 	if err := w.openSwitch(true); err != nil {
 		panic("sim: restart the switch: " + err.Error()) // it was opened before
@@ -94,6 +95,20 @@ func (w *world) recall() {
 			h.membership = left
 		case h.membership == evicted:
 			h.membership = member
+		case h.membership == joining:
+			h.membership = left // it is not known whether it has joined
+		}
+	}
+}
+
+// recallJoins notes where receivers have joined, as control stores it. How many messages came
+// before is not stored where no other member may be the source.
+func (w *world) recallJoins() {
+	source := &w.hosts[0]
+	for i := range w.hosts {
+		if h := &w.hosts[i]; h.membership == member && h.from[0] > 0 {
+			h.joinedAt, h.open = h.from[0], h.from[0] > source.merged.acked+1
+			source.misread = max(source.misread, source.plan.messagesBefore(h.joinedAt))
 		}
 	}
 }
@@ -126,6 +141,9 @@ func afflict(h *host, kind Fault, n int) {
 // group, a receiver that joins is a member from the beginning.
 func (w *world) change(h *host, m membership) {
 	if m == joining && !w.box.known {
+		if w.group.Restored {
+			return // control is busy with the restart
+		}
 		m = member
 	}
 	h.membership, w.membersChanged = m, true
