@@ -25,7 +25,7 @@ type Store struct {
 	dir  string
 	lock *os.File
 
-	texts sync.Mutex // is held while the text of a group is written
+	texts textLocks
 
 	mu        sync.Mutex
 	forgotten bool // see Forget
@@ -90,8 +90,7 @@ func (s *Store) Dir() string { return s.dir }
 // Put stores a group. Where the group's state or links are stored already, the text says so: a
 // Restore that does not find them then fails the group.
 func (s *Store) Put(name string, text []byte) error {
-	s.texts.Lock()
-	defer s.texts.Unlock()
+	defer s.texts.lock(name)()
 	with := marks{state: isThere(s.beside(name, stateSuffix)), links: isThere(s.beside(name, treeSuffix))}
 	if err := s.writeMarked(s.path(name), text, with); err != nil {
 		return fmt.Errorf("keep group %s: %w", name, err)
@@ -147,8 +146,7 @@ func (s *Store) PutTree(name string, tree []byte) error {
 // markLinks lets the stored text of a group say whether it has links. It does nothing to a text
 // that is not there or is damaged.
 func (s *Store) markLinks(name string, links bool) error {
-	s.texts.Lock()
-	defer s.texts.Unlock()
+	defer s.texts.lock(name)()
 	text, with, err := readMarked(s.path(name))
 	if err != nil || with.links == links {
 		return nil
