@@ -258,7 +258,10 @@ func (c *Controller) changeBranch(ctx context.Context, g *group, upper string, b
 		was.Source = file.Source
 	}
 	came, possible := g.whoCame(file, b.Later, relinked)
-	if g.Published == nil || file.CheckUpdate(&was) != nil || !possible {
+	c.mu.Lock()
+	runs := g.Published != nil
+	c.mu.Unlock()
+	if !runs || file.CheckUpdate(&was) != nil || !possible {
 		return false, nil
 	}
 	next := newBranchOf(upper, b, own)

@@ -179,10 +179,9 @@ func (c *Controller) change(ctx context.Context, g *group, file *groupfile.File,
 	if err != nil {
 		return err
 	}
-	e := c.errandOf(&p.next, file)
-	e.file = below(withMembers(file, g.Wanted))
-	if p.remembers { // members that leave have no place for new memory; CheckOneChange has refused both at the root
-		e.file = below(file)
+	e := p.errand
+	if !p.remembers { // members that leave have no place for new memory; CheckOneChange has refused both at the root
+		e.file = below(withMembers(file, g.Wanted))
 	}
 	joined, err := c.askAll(ctx, e, p.joining)
 	if err == nil && ctx.Err() != nil {
@@ -209,6 +208,7 @@ func (c *Controller) change(ctx context.Context, g *group, file *groupfile.File,
 // preparation is a change that was not made yet.
 type preparation struct {
 	next    group
+	errand  errand
 	links   []*groups.Link // after the change
 	joining []*groups.Link // those that members join, as they are asked first: nobody has left yet
 	leaving []string
@@ -259,6 +259,7 @@ func (c *Controller) prepare(g *group, file *groupfile.File, next *groups.Branch
 			p.gone = append(p.gone, was)
 		}
 	}
+	p.errand = c.errandOf(&p.next, file) // what the box above says of itself may change from now on
 	return p, nil
 }
 

@@ -26,44 +26,43 @@ func (c *Controller) Confirm(name string, request []byte) (api.Group, error) {
 	if err := decoder.Decode(&ready); err != nil {
 		return api.Group{}, api.Errorf(api.BadRequest, "the confirmation cannot be read (%v); write ip, qpn and state", err)
 	}
-	g, err := c.confirm(name, &ready)
-	if err != nil {
+	if err := c.confirm(name, &ready); err != nil {
 		return api.Group{}, err
 	}
-	return c.view(g.shown.Load()), nil
+	return c.Group(name)
 }
 
-func (c *Controller) confirm(name string, ready *api.Confirmation) (*group, error) {
+func (c *Controller) confirm(name string, ready *api.Confirmation) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.groups[name]
 	switch {
 	case g == nil:
 		if s, ok := c.summaryElsewhere(name); ok {
-			return nil, api.Errorf(api.BadRequest, "group %s is carried by box %s; confirm there", name, s.Root)
+			return api.Errorf(api.BadRequest, "group %s is carried by box %s; confirm there", name, s.Root)
 		}
-		return nil, noGroup(name)
+		return noGroup(name)
 	case g.Wanted == nil:
-		return nil, api.Errorf(api.BadRequest, "group %s does not run (%s)", name, g.Problem)
+		return api.Errorf(api.BadRequest, "group %s does not run (%s)", name, g.Problem)
 	}
 	m, err := receiverToConfirm(&g.Version, *ready)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := checkQP(g.Wanted, m, *ready); err != nil {
-		return nil, err
+		return err
 	}
 	before := g.Past.Share()
 	if !g.Past.Confirm(m.ID()) {
-		return g, nil
+		return nil
 	}
 	// Who sees the confirmation sends: after a crash it must be there.
 	if err := c.saveChronicle(g); err != nil {
 		g.Past = before
-		return nil, fmt.Errorf("the confirmation of QP %d of %v cannot be stored, so it does not count (%w); repair the cause and confirm again", m.QPN, m.IP, err)
+		return fmt.Errorf("the confirmation of QP %d of %v cannot be stored, so it does not count (%w); repair the cause and confirm again", m.QPN, m.IP, err)
 	}
 	c.confirmed(g, m, fmt.Sprintf("its QP %d is in state %s", m.QPN, strings.ToUpper(ready.State)))
-	return g, nil
+	return nil
 }
 
 // confirmedAbove records the confirmations of receivers that came at a box above.

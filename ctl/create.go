@@ -37,16 +37,16 @@ func (c *Controller) Create(ctx context.Context, text []byte) (api.Group, error)
 
 // create makes a group, stores its text, and describes the group.
 func (c *Controller) create(ctx context.Context, file *groupfile.File, text []byte) (api.Group, error) {
-	g, err := c.setUp(ctx, file, text)
+	v, err := c.setUp(ctx, file, text)
 	if err != nil {
 		return api.Group{}, err
 	}
-	return c.view(g.shown.Load()), nil
+	return c.view(v), nil
 }
 
 // setUp makes a group and stores its text. If text is nil, the group is not stored and ends with
 // the daemon.
-func (c *Controller) setUp(ctx context.Context, file *groupfile.File, text []byte) (*group, error) {
+func (c *Controller) setUp(ctx context.Context, file *groupfile.File, text []byte) (*groups.Version, error) {
 	if err := c.refuseKnown(file); err != nil { // fail fast; checked again below
 		return nil, apiError(err)
 	}
@@ -63,7 +63,7 @@ func (c *Controller) setUp(ctx context.Context, file *groupfile.File, text []byt
 	v := g.shown.Load()
 	c.Log.Info("group created", zap.String("group", v.Name), zap.Int("members", len(file.Members())),
 		zap.Int("neighbours", len(v.Links)), zap.Int("waiting", v.Waiting()))
-	return g, nil
+	return v, nil
 }
 
 func (c *Controller) parse(ctx context.Context, text []byte) (*groupfile.File, error) {

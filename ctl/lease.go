@@ -72,12 +72,12 @@ func (c *Controller) tend(ctx context.Context, g *group) {
 	ctx, cancel := context.WithTimeout(ctx, tendWithin)
 	defer cancel()
 	c.mu.Lock()
-	upper := ""
+	name, upper := g.Name, ""
 	if g.Branch != nil {
 		upper = g.Branch.Upper
 	}
 	c.mu.Unlock()
-	unlock, ok := c.names.tryLock(g.Name, upper)
+	unlock, ok := c.names.tryLock(name, upper)
 	if !ok {
 		return
 	}
@@ -176,10 +176,11 @@ func (c *Controller) noteRenewal(g *group, next *groups.Link) {
 		c.tell(api.Event{Kind: api.NeighbourUp, Group: g.Name, Neighbour: next.Box, Cause: "its part of the group stands again"})
 	}
 	if b := g.Branch; b != nil && (at.Problem != next.Problem || !slices.Equal(at.Absent, next.Absent)) {
+		name := g.Name
 		go func() { // the box above hears it with its next renewal if not now
 			ctx, cancel := context.WithTimeout(context.Background(), withdrawWithin)
 			defer cancel()
-			_ = c.Boxes.TellUpper(ctx, b.Upper, g.Name)
+			_ = c.Boxes.TellUpper(ctx, b.Upper, name)
 		}()
 	}
 	otherEnd, sameLater := at.Remote != next.Remote, slices.EqualFunc(at.Later, next.Later, groups.Later.Equal)

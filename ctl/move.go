@@ -64,7 +64,7 @@ func (c *Controller) move(ctx context.Context, g *group, file *groupfile.File, n
 		c.mu.Unlock()
 		return nil
 	}
-	joined, err := c.askAll(ctx, c.errandOf(&p.next, file), p.joining)
+	joined, err := c.askAll(ctx, p.errand, p.joining)
 	if err != nil {
 		c.takeBack(g, p)
 		return err

@@ -28,6 +28,8 @@ type errand struct {
 	problem    string         // see api.Branch
 }
 
+// errandOf returns what all boxes behind links hear of a group, with file. The caller holds c.mu,
+// unless the group is new.
 func (c *Controller) errandOf(g *group, f *groupfile.File) errand {
 	e := errand{name: g.Name, root: c.Box, epoch: g.epoch, claim: g.claim, visited: []string{c.Box}, file: below(f), switched: g.Past.Switched, problem: g.Problem}
 	for i := range f.Receivers {

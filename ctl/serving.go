@@ -16,11 +16,10 @@ type serving struct{ c *Controller }
 
 // SetUp makes a group that ends with the daemon, and says which members are not reached, and why.
 func (s serving) SetUp(ctx context.Context, file *groupfile.File) (unreached []string, err error) {
-	g, err := s.c.setUp(ctx, file, nil)
+	v, err := s.c.setUp(ctx, file, nil)
 	if err != nil {
 		return nil, err
 	}
-	v := g.shown.Load()
 	for leg := range v.Legs().Members() {
 		if waits, reason := v.WaitsFor(leg); waits {
 			unreached = append(unreached, fmt.Sprintf("%v is not reached: %s", leg.Member.IP, reason))

@@ -266,7 +266,8 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 		return
 	}
 	defer unlock()
-	e, g := c.desired(name)
+	e, _ := c.Desired.Entry(name)
+	g := c.groupNamed(name)
 	switch {
 	case t.away && e.Wanted():
 		c.yield(ctx, name, g, "the box does not have the address of a group any more, and stands by for the box that has it")
@@ -276,7 +277,7 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 			c.letGo(g)
 		}
 		return
-	case !again && !t.byAddress && settled(e, g): // meanwhile
+	case !again && !t.byAddress && settled(e, g != nil): // meanwhile
 		return
 	}
 	file, err := c.parseDesired(ctx, name, e)
@@ -291,7 +292,7 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 		c.yield(ctx, name, g, "the source of a group is behind another box now, which may become its root")
 		return
 	}
-	if _, gone := c.addressState(g); gone {
+	if _, gone := c.addressState(name); gone {
 		c.letGo(g)
 		g = nil
 	}
@@ -340,13 +341,11 @@ func (c *Controller) yield(ctx context.Context, name string, g *group, why strin
 	}
 }
 
-// desired returns the desired group of a name, and this box's group of that name; nil: there is
-// none.
-func (c *Controller) desired(name string) (desired.Entry, *group) {
-	e, _ := c.Desired.Entry(name)
+// groupNamed returns this box's group of a name; nil: there is none.
+func (c *Controller) groupNamed(name string) *group {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return e, c.groups[name]
+	return c.groups[name]
 }
 
 // task says which work a box has with a desired group.
@@ -360,20 +359,21 @@ type task struct {
 // claim returns this box's task for a group. It claims the group if no box has claimed it and the
 // group's source is attached to this box.
 func (c *Controller) claim(ctx context.Context, name string, again bool) task {
-	e, g := c.desired(name)
-	part := g != nil && g.Branch != nil // of a group of another root, which sees to it
-	ends := task{concerned: g != nil && !part}
+	e, _ := c.Desired.Entry(name)
+	v := c.seen(name)
+	part := v != nil && v.Branch != nil // of a group of another root, which sees to it
+	ends := task{concerned: v != nil && !part}
 	elsewhere := e.Root != "" && e.Root != c.Box
-	if untold, _ := c.addressState(g); untold {
+	if untold, _ := c.addressState(name); untold {
 		again = true
 	}
 	switch {
-	case g != nil && !g.Kept: // a perftest run's
+	case v != nil && !v.Kept: // a perftest run's
 		return task{}
 	case !e.Wanted() || elsewhere && !again:
 		return ends
 	case e.Held && !again:
-		return task{concerned: !settled(e, g), begun: e.Begun}
+		return task{concerned: !settled(e, v != nil), begun: e.Begun}
 	}
 	file, err := c.parseDesired(ctx, name, e)
 	if err != nil {
@@ -392,7 +392,7 @@ func (c *Controller) claim(ctx context.Context, name string, again bool) task {
 		return ends
 	case e.Held:
 		return task{concerned: true, begun: e.Begun}
-	case file.Addressing != mft.BySwitchIP && (g == nil || part) && !c.attached(ctx, &file.Source):
+	case file.Addressing != mft.BySwitchIP && (v == nil || part) && !c.attached(ctx, &file.Source):
 		return task{}
 	}
 	claimed, begun, err := c.Desired.Claim(ctx, name, e.Revision)
@@ -404,9 +404,9 @@ func (c *Controller) claim(ctx context.Context, name string, again bool) task {
 }
 
 // settled reports whether this box has set up or refused the present version of a group.
-func settled(e desired.Entry, g *group) bool {
+func settled(e desired.Entry, isHere bool) bool {
 	r := reportOf(e)
-	return r != nil && r.Revision == e.Revision && (g != nil || r.Refused != "")
+	return r != nil && r.Revision == e.Revision && (isHere || r.Refused != "")
 }
 
 // letGo ends a group that is not wanted any more, or that another box has claimed.

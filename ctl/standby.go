@@ -59,14 +59,12 @@ func (c *Controller) markAddressGone(isConcerned func(*group) bool) {
 }
 
 // addressState reports whether etcd does not know yet that this box carries a group, and whether
-// the group's address was gone meanwhile. g may be nil.
-func (c *Controller) addressState(g *group) (untold, gone bool) {
-	if g == nil {
-		return false, false
-	}
+// the group's address was gone meanwhile.
+func (c *Controller) addressState(name string) (untold, gone bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return g.untold, g.addressGone
+	g := c.groups[name]
+	return g != nil && g.untold, g != nil && g.addressGone
 }
 
 // addMoved adds the groups that go with an address that has come or gone.

@@ -116,20 +116,21 @@ func (c *Controller) markSwitches(g *group) {
 		return
 	}
 	g.marking = true
+	name := g.Name
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), reportWithin)
 		defer cancel()
-		err := c.putMembers(ctx, g.Name)
+		err := c.putMembers(ctx, name)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		g.marking = false
 		if err != nil {
 			c.Log.Warn("another member waits to be the source until the other boxes can be told; rocastd tries again with its next packet",
-				zap.String("group", g.Name), zap.Error(err))
+				zap.String("group", name), zap.Error(err))
 			return
 		}
 		g.marked = true
-		if c.groups[g.Name] == g {
+		if c.groups[name] == g {
 			c.takeTurn(g)
 		}
 	}()

@@ -1,0 +1,60 @@
+package ctl
+
+import (
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/nexthop"
+)
+
+// What the lock of a group's name lets run at a time with Controller.mu shares no memory without
+// that. Only the race detector notices.
+func TestMuchHappensToABranchAtATime(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.4.0.1"))
+	b1, b2 := f.box("b1"), f.box("b2")
+	const times = 20
+	var doing sync.WaitGroup
+	do := func(what func(i int)) {
+		doing.Go(func() {
+			for i := range times {
+				what(i)
+			}
+		})
+	}
+	do(func(i int) { // the root changes the group
+		receivers := []string{"10.1.0.2", "10.2.0.1", "10.3.0.1", "10.4.0.1"}
+		_, _ = b1.Update(t.Context(), "g1", []byte(groupFile(receivers[:3+i%2]...)))
+	})
+	do(func(i int) { // a member goes to another box, and back
+		hop := ctltest.Hop(3, "eth3", 1500, 9)
+		hop.Gateways = nexthop.GatewaysOf(linkIP(3 + i%2))
+		b2.hops.Set(map[string]nexthop.Hop{"10.3.0.1": hop})
+		b2.hopsChanged([]netip.Addr{addr("10.3.0.1")})
+		for _, g := range b2.dueGroups(time.Now()) {
+			b2.tend(t.Context(), g)
+		}
+	})
+	do(func(i int) { // a host has another MAC
+		b2.hops.Set(map[string]nexthop.Hop{"10.2.0.1": ctltest.Hop(1, "eth1", 1500, byte(10+i))})
+		b2.hopsChanged([]netip.Addr{addr("10.2.0.1")})
+	})
+	do(func(i int) { // the root says of itself that it does not carry the group, and that it does
+		b2.mu.Lock()
+		defer b2.mu.Unlock()
+		if g := b2.groups["g1"]; g != nil {
+			b2.hearAbove(g, []string{"", "its disk is full"}[i%2])
+		}
+	})
+	do(func(int) { // a program confirms
+		_, _ = b2.Confirm("g1", []byte(`{"ip": "10.2.0.1", "qpn": 121, "state": "rts"}`))
+	})
+	doing.Wait()
+	if g, err := b1.Group("g1"); err != nil || g.State == api.Failed {
+		t.Errorf("%+v, %v", g.GroupSummary, err)
+	}
+}
