@@ -113,9 +113,12 @@ func (c *Controller) settle(ctx context.Context, members []groupfile.Member) (re
 }
 
 // Remove ends a group and forgets it, here and at the boxes behind this one.
-func (c *Controller) Remove(name string) error {
+func (c *Controller) Remove(name string) error { return c.removeFrom(name, nil) }
+
+// removeFrom removes a group. from is the version that is to go; nil: any.
+func (c *Controller) removeFrom(name string, from *basis) error {
 	if c.Desired == nil || c.isHelpers(name) {
-		err := c.remove(name)
+		err := c.remove(name, from)
 		if err == nil {
 			c.Services.Lost(name)
 		}
@@ -123,7 +126,7 @@ func (c *Controller) Remove(name string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), reportWithin)
 	defer cancel()
-	return c.removeShared(ctx, name)
+	return c.removeShared(ctx, name, from)
 }
 
 // isHelpers reports whether a group is that of a perftest run or an RDMA-CM connection. Only this
@@ -133,7 +136,7 @@ func (c *Controller) isHelpers(name string) bool {
 	return v != nil && !v.Kept
 }
 
-func (c *Controller) remove(name string) error {
+func (c *Controller) remove(name string, from *basis) error {
 	unlock, _, err := c.names.lock(context.Background(), name, "")
 	if err != nil {
 		return err
@@ -147,7 +150,9 @@ func (c *Controller) remove(name string) error {
 	case g.Branch != nil:
 		err = belongsTo(&g.Version)
 	default:
-		err = c.forget(g)
+		if err = from.isStill(name, g.Wanted); err == nil {
+			err = c.forget(g)
+		}
 	}
 	c.mu.Unlock()
 	if err != nil {

@@ -51,7 +51,9 @@ func (h hosting) Update(ctx context.Context, name string, text []byte, from host
 	return h.whole(h.c.update(ctx, name, text, from.(*basis)))
 }
 
-func (h hosting) Remove(name string) error { return h.c.Remove(name) }
+func (h hosting) Remove(name string, from hosts.Basis) error {
+	return h.c.removeFrom(name, from.(*basis))
+}
 
 // whole puts the members that are behind other boxes in the place of the ends of links. Where the
 // source of the moment is behind a link, any member there that sends may be it.

@@ -92,6 +92,35 @@ func (h onHosts) ready(t *testing.T, name, ip, role string) (api.HostGroup, erro
 // members returns the last numbers of the addresses of a group's members.
 func (w *world) members(_ *testing.T, name string) string { return ctltest.Members(w.Group(name)) }
 
+// A host leaves a group, which would end it. Meanwhile an operator has put another one in its place.
+func TestAHostRemovesNoGroupThatWasMadeMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	control := hosting{w.Controller}
+	w.create(t, g1)
+	_, from, err := control.Running(t.Context(), "g1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := control.Remove("g1", from); kindOf(err) != api.NotFound {
+		t.Errorf("there is none: %v", err)
+	}
+	w.create(t, g1)
+	if err := control.Remove("g1", from); kindOf(err) != api.Stale {
+		t.Errorf("removed: %v", err)
+	}
+	w.expect(t, withG1)
+	if _, from, err = control.Running(t.Context(), "g1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := control.Remove("g1", from); err != nil {
+		t.Error(err)
+	}
+	w.expect(t, nothing)
+}
+
 // Groups that hosts make, any number of them, neither hide those of operators nor make the box
 // unready.
 func TestGroupsOfOperatorsComeFirst(t *testing.T) {

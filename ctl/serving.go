@@ -33,7 +33,7 @@ func (s serving) SetUp(ctx context.Context, file *groupfile.File) (unreached []s
 	return unreached, nil
 }
 
-func (s serving) Remove(name string) error { return s.c.remove(name) }
+func (s serving) Remove(name string) error { return s.c.remove(name, nil) }
 
 func (s serving) Counters(name string) (api.Counters, bool) {
 	v := s.c.seen(name)

@@ -30,7 +30,7 @@ type Desired interface {
 	Entry(name string) (desired.Entry, bool)
 	Create(ctx context.Context, name string, text []byte) (revision int64, err error)
 	Update(ctx context.Context, name string, text []byte, from int64) (revision int64, err error)
-	Remove(ctx context.Context, name string) error
+	Remove(ctx context.Context, name string, from int64) error
 	Claim(ctx context.Context, name string, revision int64) (claimed, begun bool, err error)
 	TakeOver(ctx context.Context, name string) (claimed bool, err error)
 	Report(ctx context.Context, name, report string) error
@@ -538,10 +538,10 @@ func (c *Controller) createShared(ctx context.Context, file *groupfile.File, tex
 		return api.Group{}, unavailable(err)
 	}
 	return c.awaitReport(ctx, file, revision, func(ctx context.Context) error {
-		if e, _ := c.Desired.Entry(file.Name); e.Revision != revision {
-			return nil // changed meanwhile
+		if err := c.Desired.Remove(ctx, file.Name, revision); !errors.Is(err, desired.ErrChanged) {
+			return err
 		}
-		return c.Desired.Remove(ctx, file.Name)
+		return nil // changed meanwhile
 	})
 }
 
@@ -576,8 +576,14 @@ func (c *Controller) updateShared(ctx context.Context, file *groupfile.File, tex
 }
 
 // removeShared removes a desired group. Its root follows.
-func (c *Controller) removeShared(ctx context.Context, name string) error {
-	switch err := c.Desired.Remove(ctx, name); {
+func (c *Controller) removeShared(ctx context.Context, name string, from *basis) error {
+	revision := int64(0) // any
+	if from != nil {
+		revision = from.revision
+	}
+	switch err := c.Desired.Remove(ctx, name, revision); {
+	case errors.Is(err, desired.ErrChanged):
+		return changedMeanwhile(name)
 	case errors.Is(err, desired.ErrMissing):
 		return c.notShared(name)
 	case err != nil:

@@ -138,14 +138,19 @@ func (d *Desired) Update(ctx context.Context, name string, text []byte, from int
 		clientv3.OpPut(key, string(text)))
 }
 
-// Remove removes a group and everything that is stored about it, or returns ErrMissing.
-func (d *Desired) Remove(ctx context.Context, name string) error {
+// Remove removes a group and everything that is stored about it, or returns ErrMissing. With from,
+// which is not 0, it returns ErrChanged unless the group still has that revision.
+func (d *Desired) Remove(ctx context.Context, name string, from int64) error {
 	key := d.key(groups, name)
 	ops := make([]clientv3.Op, 0, len(kinds))
 	for k := range kinds {
 		ops = append(ops, clientv3.OpDelete(d.key(kind(k), name)))
 	}
-	_, err := d.change(ctx, ErrMissing, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), ">", 0)}, ops...)
+	otherwise, still := ErrMissing, clientv3.Compare(clientv3.CreateRevision(key), ">", 0)
+	if from != 0 {
+		otherwise, still = ErrChanged, clientv3.Compare(clientv3.ModRevision(key), "=", from)
+	}
+	_, err := d.change(ctx, otherwise, []clientv3.Cmp{still}, ops...)
 	return err
 }
 

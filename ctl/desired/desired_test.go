@@ -148,11 +148,17 @@ func TestAGroupIsSeenByAllBoxesUntilItIsRemoved(t *testing.T) {
 	if _, err := a.Update(ctx, "g1", []byte("three"), first); !errors.Is(err, ErrChanged) {
 		t.Errorf("an update of what another writer has changed: %v", err)
 	}
-	if err := a.Remove(ctx, "g1"); err != nil {
+	if err := a.Remove(ctx, "g1", first); !errors.Is(err, ErrChanged) {
+		t.Errorf("a removal of what another writer has changed: %v", err)
+	}
+	if err := a.Remove(ctx, "g1", second); err != nil {
 		t.Fatal(err)
 	}
 	b.has(t, "g1", func(e Entry) bool { return !e.Wanted() })
-	if err := b.Remove(ctx, "g1"); !errors.Is(err, ErrMissing) {
+	if err := b.Remove(ctx, "g1", second); !errors.Is(err, ErrChanged) {
+		t.Errorf("a second removal of this revision: %v", err)
+	}
+	if err := b.Remove(ctx, "g1", 0); !errors.Is(err, ErrMissing) {
 		t.Errorf("a second removal: %v", err)
 	}
 	if _, err := a.Update(ctx, "g1", []byte("three"), second); !errors.Is(err, ErrChanged) {
@@ -198,7 +204,7 @@ func TestOneBoxClaimsAGroupAndAnotherTakesItOver(t *testing.T) {
 	if err := b.PutMembers(ctx, "g1", nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Remove(ctx, "g1"); err != nil {
+	if err := b.Remove(ctx, "g1", 0); err != nil {
 		t.Fatal(err)
 	}
 	again := b.create(t, "g1", "two")
@@ -402,7 +408,7 @@ func TestABoxKnowsItsOwnChangesAtOnce(t *testing.T) {
 	if e, _ := d.Entry("g1"); e.Root != "" || e.Held || e.Report != "" {
 		t.Errorf("%+v", e)
 	}
-	if err := d.Remove(ctx, "g1"); err != nil {
+	if err := d.Remove(ctx, "g1", 0); err != nil {
 		t.Error(err)
 	}
 	if e, _ := d.Entry("g1"); e.Wanted() || e.Begun {

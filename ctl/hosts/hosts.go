@@ -50,7 +50,8 @@ type Control interface {
 	// Update gives a group the file text, if it is still the one from which text was made.
 	Update(ctx context.Context, name string, text []byte, from Basis) (Group, error)
 	Confirm(name string, request []byte) (Group, error)
-	Remove(name string) error
+	// Remove ends a group, if it is still the one that Running has told of.
+	Remove(name string, from Basis) error
 	// Behind returns the box by which a host is reached; "": the host is attached to this box.
 	Behind(ctx context.Context, host netip.Addr) (box string, err error)
 	// Now returns the place of the newest event of a group, and Await the one after an event that
@@ -266,7 +267,7 @@ func (r *running) does(a *act) (e event) {
 	case confirm:
 		e.group, e.err = grouped(control.Confirm(r.name, a.text))
 	case remove:
-		e.err = control.Remove(r.name)
+		e.err = control.Remove(r.name, a.from)
 	case made:
 		select {
 		case <-a.over:

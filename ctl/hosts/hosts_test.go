@@ -523,7 +523,7 @@ func TestAQuestionOutlivesItsGroup(t *testing.T) {
 	if a, err := h.Join(ctx, addr("10.77.0.1"), "g1", first, ""); err != nil || a.State != api.HostRunning {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	if err := w.Remove("g1"); err != nil {
+	if err := w.Remove("g1", nil); err != nil {
 		t.Fatal(err)
 	}
 	(<-turns)()
@@ -578,7 +578,7 @@ func TestAHostLeavesThatWaitsForThoseThatMakeTheGroupAnew(t *testing.T) {
 	if a, err := h.Join(t.Context(), one, "g1", r, ""); err != nil || a.State != api.HostRunning {
 		t.Errorf("it joins again: %+v, %v", a, err)
 	}
-	if err := w.Remove("g1"); err != nil {
+	if err := w.Remove("g1", nil); err != nil {
 		t.Fatal(err)
 	}
 	if a, err := h.ready(t, "g1", "10.77.0.2", "both"); kindOf(err) != api.NotFound {
@@ -705,7 +705,7 @@ func TestAProgramThatReplacesIsNotReplaced(t *testing.T) {
 	w := newWorld()
 	h := w.hosts()
 	h.together(t, "g1", "source", "receiver")
-	if err := w.Remove("g1"); err != nil {
+	if err := w.Remove("g1", nil); err != nil {
 		t.Fatal(err)
 	}
 	two, other := ctltest.HostAsks("10.77.0.2", "receiver", 2), ctltest.HostAsks("10.77.0.2", "receiver", 2)
@@ -753,7 +753,7 @@ func TestALeaveThatWasGivenUp(t *testing.T) {
 	if err == nil {
 		t.Error("it has left although another change was under way")
 	}
-	if err := h.Control.Remove("g1"); err != nil {
+	if err := h.Control.Remove("g1", nil); err != nil {
 		t.Fatal(err)
 	}
 	if a, err := h.Join(over, two, "g1", r, a.Version); err != nil || a.State != api.HostGathering {

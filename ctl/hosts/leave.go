@@ -81,12 +81,16 @@ func (d *desk) endsAll(tell bool) func(time.Time, *task, *Group, *api.Member) ac
 			case e.file.Hosts != groupfile.HostsEnd:
 				return end(api.Errorf(api.Forbidden, "group %s was not made by hosts, so they may leave it and not end it; rocast group rm ends it", t.name))
 			}
-			if tell {
+			if tell { // before the others see that it is gone
 				d.keep(now, endedBy(g, t.ip, "%s has ended group %s", t.ip, t.name))
-				t.sayHost(zap.InfoLevel, "a host has ended its group")
 			}
 			d.hall.HasLeft(t.name, t.ip)
-			return act{do: remove, then: func(_ time.Time, _ *task, e event) act { return end(e.err) }}
+			return d.removes(e.from, func(_ time.Time, t *task, e event) act {
+				if e.err == nil && tell {
+					t.sayHost(zap.InfoLevel, "a host has ended its group")
+				}
+				return end(e.err)
+			})
 		}}
 	}
 }
@@ -101,7 +105,7 @@ func (d *desk) drops(m *api.Member, then func(now time.Time, t *task, gone bool,
 		next := *e.file
 		next.Receivers = slices.DeleteFunc(slices.Clone(e.file.Receivers), func(r groupfile.Member) bool { return r.IP == t.ip })
 		if e.file.Source.IP == t.ip || m.Part == api.PartSource || listeners(&next) == 0 {
-			return act{do: look, then: d.endsWith(then)}
+			return act{do: look, then: d.endsWith(e.from, then)}
 		}
 		return act{do: change, text: next.Text(), from: e.from, then: func(now time.Time, t *task, e event) act {
 			if e.err == nil {
@@ -112,15 +116,30 @@ func (d *desk) drops(m *api.Member, then func(now time.Time, t *task, gone bool,
 	}}
 }
 
-// endsWith removes a group with a member.
-func (d *desk) endsWith(then func(now time.Time, t *task, gone bool, err error) act) next {
+// removes removes a group that is still from: somebody else may have made another one of its name
+// meanwhile. The members of a group that stays do not hear that it has ended.
+func (d *desk) removes(from Basis, then next) act {
+	return act{do: remove, from: from, then: func(now time.Time, t *task, e event) act {
+		if e.err != nil {
+			delete(d.ended, t.name)
+		}
+		return then(now, t, e)
+	}}
+}
+
+// endsWith removes a group, which is still from, with a member.
+func (d *desk) endsWith(from Basis, then func(now time.Time, t *task, gone bool, err error) act) next {
 	return func(now time.Time, t *task, e event) act {
 		if e.err != nil {
 			return then(now, t, false, e.err)
 		}
-		d.keepEnded(now, e.group, t.ip)
-		t.sayHost(zap.InfoLevel, "a host has left, and its group has ended")
-		return act{do: remove, then: func(now time.Time, t *task, e event) act { return then(now, t, true, e.err) }}
+		d.keepEnded(now, e.group, t.ip) // before the others see that it is gone
+		return d.removes(from, func(now time.Time, t *task, e event) act {
+			if e.err == nil {
+				t.sayHost(zap.InfoLevel, "a host has left, and its group has ended")
+			}
+			return then(now, t, true, e.err)
+		})
 	}
 }
 

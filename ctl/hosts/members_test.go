@@ -235,7 +235,7 @@ func TestAQuestionWhoseGroupEnds(t *testing.T) {
 		_, err := h.Join(t.Context(), addr("10.77.0.1"), "g1", source, a.Version)
 		answer <- err
 	}()
-	if err := w.Remove("g1"); err != nil {
+	if err := w.Remove("g1", nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-answer; kindOf(err) != api.NotFound {
@@ -616,7 +616,7 @@ func TestAQuestionFollowsNoGroupThatHasEnded(t *testing.T) {
 		return len(h.feeds) == 1
 	}
 	testlab.Eventually(t, testlab.Patience, "it follows its group", follows, nil)
-	testlab.Must(t, w.Remove("g1"))
+	testlab.Must(t, w.Remove("g1", nil))
 	h.came(t, "g1", "10.77.0.2")
 	if follows() {
 		t.Error("a group that has ended is looked at")

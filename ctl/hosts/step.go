@@ -139,7 +139,7 @@ const (
 	read              // read the group's file, to change it
 	change            // change the group to text, if it is still from
 	confirm           // confirm the member with text
-	remove            // remove the group
+	remove            // remove the group, if it is still from
 	made              // wait until over, with the turn; an error if the time to work ends before
 	choose            // find out with which member of the party a group begins, and what QPNs are free
 	create            // create the group of text

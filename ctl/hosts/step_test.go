@@ -439,18 +439,49 @@ members:
 		leaves := &task{name: "g1", ip: addr(c.ip), then: p.desk.leaves(p.desk.leavesAlone)}
 		p.does(leaves, event{isThere: true}, look)
 		p.does(leaves, event{group: seen}, read)
-		if a := p.step(leaves, event{file: g.file}); a.do != c.want {
+		a := p.step(leaves, event{file: g.file, from: "basis"})
+		if a.do != c.want {
 			t.Errorf("%s: does %d, want %d", name, a.do, c.want)
 			continue
 		}
 		if c.want == look {
-			p.does(leaves, event{group: seen}, remove)
+			a = p.does(leaves, event{group: seen}, remove)
+		}
+		if a.from != "basis" {
+			t.Errorf("%s: what another one has changed meanwhile is changed too", name)
 		}
 		if a := p.does(leaves, event{err: fmt.Errorf("it cannot be done")}, answer); a.err == nil {
 			t.Errorf("%s: it has left", name)
 		}
-		if said := map[do][]string{look: {"a host has left, and its group has ended"}}; true {
-			p.says(leaves, said[c.want]...)
+		p.says(leaves)
+		if len(p.desk.ended) > 0 {
+			t.Errorf("%s: others hear that the group has ended", name)
+		}
+	}
+}
+
+// A group ends for all because a member that sends says so. If it cannot be removed, nobody hears
+// that it has ended.
+func TestStepsOfAGroupThatAMemberEnds(t *testing.T) {
+	for name, failed := range map[string]error{"it ends": nil, "it cannot": fmt.Errorf("it cannot be done")} {
+		for _, tell := range []bool{true, false} {
+			p := newPlay(t)
+			g := p.group(anotherGroup("g1", 1) + "hosts: end\n")
+			ends := &task{name: "g1", ip: addr("10.77.0.1"), then: p.desk.leaves(p.desk.endsAll(tell))}
+			p.does(ends, event{isThere: true}, look)
+			p.does(ends, event{group: g.seen()}, read)
+			if a := p.does(ends, event{file: g.file, from: "basis"}, remove); a.from != "basis" {
+				t.Errorf("%s: a group that another one has made meanwhile would go too", name)
+			}
+			told := tell && failed == nil
+			if a := p.does(ends, event{err: failed}, answer); a.err != failed || told != (p.desk.ended["g1"] != nil) {
+				t.Errorf("%s, tell %v: %v, told %v", name, tell, a.err, p.desk.ended)
+			}
+			if told {
+				p.says(ends, "a host has ended its group")
+			} else {
+				p.says(ends)
+			}
 		}
 	}
 }

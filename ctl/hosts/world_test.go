@@ -269,11 +269,15 @@ func (w *world) Confirm(name string, request []byte) (Group, error) {
 	return w.Group(name)
 }
 
-func (w *world) Remove(name string) error {
+func (w *world) Remove(name string, from Basis) error {
 	if _, err := w.Group(name); err != nil {
 		return err
 	}
 	w.mu.Lock()
+	if from != nil && Basis(w.groups[name].file) != from {
+		w.mu.Unlock()
+		return api.Errorf(api.Stale, "group %s is another one", name)
+	}
 	delete(w.groups, name)
 	w.mu.Unlock()
 	w.events.Add(api.Event{Kind: api.GroupRemoved, Group: name})
