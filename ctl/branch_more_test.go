@@ -672,6 +672,26 @@ func TestAGroupThatHasFailedMovesLater(t *testing.T) {
 	f.nothingLeft()
 }
 
+// A box behind has another end of the link than before: the one before is free again.
+func TestALinksNewEndLeavesNothingOfTheOldOne(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b1 := f.box("b1")
+	b1.route(2, "b2")
+	f.create(groupFile("10.1.0.2", "10.2.0.1"))
+	b1.edit("g1", func(g *group) {
+		next := *g.Links[0]
+		next.Remote.QPN++
+		b1.noteRenewal(g, &next)
+	})
+	if at := b1.published("g1").FindPath(linkIP(2), mftQPN(b1.groups["g1"].Links[0].Local.QPN)); b1.published("g1").Paths[at].DestQPN != mftQPN(b1.groups["g1"].Links[0].Remote.QPN) {
+		t.Errorf("%+v", b1.published("g1").Paths[at])
+	}
+	if err := b1.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	f.nothingLeft()
+}
+
 // A queue pair has one peer, also where one group is an operator's and the other one a branch that
 // an upper box changes.
 func TestABranchDoesNotGetTheQPOfAnotherGroup(t *testing.T) {

@@ -97,9 +97,6 @@ func (c *Controller) beginKept(g *group, text []byte) error {
 	c.mu.Lock()
 	err := c.refuseNameTaken(g.Wanted)
 	if err == nil {
-		err = refuseTakenIP(g.Wanted, c.groups)
-	}
-	if err == nil {
 		err = c.index.reserve(g)
 	}
 	c.mu.Unlock()

@@ -198,19 +198,57 @@ func TestAGroupThatIsNotMadeIsNotStored(t *testing.T) {
 	w.expect(t, nothing)
 }
 
-// Nor is a group stored that has the numbers of one that runs: it might come first in a restart.
+// Nor is a group stored, or taken out of the data path, whose frames would be those of another one
+// that runs: the other one might come first in a restart.
 func TestAGroupWithTheNumbersOfAnotherIsNotStored(t *testing.T) {
-	w := newWorld(t)
-	w.create(t, g1)
-	w.Store.SyncDir = func(string) error {
-		t.Error("something is stored")
-		return nil
+	const want = "group g2: %s is taken by group g1; write another qpn (or remoteQPN of a member), or another ip"
+	group := func(name, addressing, ip string, qpn int, more string) string {
+		text := fmt.Sprintf("name: %s\naddressing: %s\nip: %s\nqpn: %d\nmtu: 1024\nmembers:\n", name, addressing, ip, qpn)
+		for i := 1; i <= 3; i += 2 {
+			text += fmt.Sprintf("  - {ip: 10.77.0.%d, qpn: %d, psn: 5}\n", i, qpn+3-i)
+		}
+		return strings.Replace(text, "psn: 5}", "psn: 5, role: source}", 1) + more
 	}
-	other := strings.NewReplacer("qpn: 17", "qpn: 217", "qpn: 18", "qpn: 218, remoteQPN: 1", "qpn: 19", "qpn: 219",
-		"name: g1", "name: a1", "qpn: 1\n", "qpn: 2\n").Replace(g1)
-	const want = "line 3: group a1: 10.77.0.100 with QPN 1 is taken by group g1; write another qpn (or remoteQPN of a member), or another ip"
-	if _, err := w.Create(t.Context(), []byte(other)); err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
+	for name, c := range map[string]struct{ addressing, ip, key string }{
+		"the group's IP":                   {"group-ip", "10.77.0.100", "10.77.0.100 with QPN 19"},
+		"the addresses of members as well": {"virtual-qpn", "10.77.0.3", "QPN 19 from 10.77.0.2 to 10.77.0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fine := group("g2", c.addressing, c.ip, 29, "")
+			other := fine + "  - {ip: 10.77.0.2, qpn: 28, psn: 5, remoteQPN: 19}\n"
+			w, sync := newWorld(t), false
+			w.create(t, group("g1", c.addressing, c.ip, 19, "  - {ip: 10.77.0.2, qpn: 18, psn: 5}\n"))
+			stores := w.Store.SyncDir
+			w.Store.SyncDir = func(dir string) error {
+				if !sync {
+					t.Error("something is stored")
+				}
+				return stores(dir)
+			}
+			refused := func(what string, err error) {
+				t.Helper()
+				if want := fmt.Sprintf(want, c.key); err == nil || !strings.HasSuffix(err.Error(), want) {
+					t.Errorf("%s: %v, want %s", what, err, want)
+				}
+			}
+			_, err := w.Create(t.Context(), []byte(other))
+			refused("created", err)
+			sync = true
+			w.create(t, fine)
+			sync = false
+			_, err = w.Update(t.Context(), "g2", []byte(other))
+			refused("updated", err)
+			w.mu.Lock()
+			g, before := w.groups["g2"], w.groups["g2"].ID
+			next := *g
+			next.Wanted = parsed(t, other)
+			next.SetLinks(nil)
+			refused("published again", w.republish(g, &next, nil, nil))
+			if w.groups["g2"].ID != before || g.Published == nil {
+				t.Error("the group was taken out of the data path meanwhile")
+			}
+			w.mu.Unlock()
+		})
 	}
 }
 

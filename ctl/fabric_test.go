@@ -317,6 +317,9 @@ func (f *fabric) nothingLeft() {
 		if got, want := b.String(), fmt.Sprintf("table [], addresses [], tracking %d, files []", len(b.links)); got != want {
 			f.t.Errorf("%s: %s", b.name, got)
 		}
+		if len(b.index.byQP) > 0 || len(b.index.byKey) > 0 {
+			f.t.Errorf("%s: QPs %v, keys %v", b.name, b.index.byQP, b.index.byKey)
+		}
 		if len(b.index.trees) > 0 || len(b.index.load) > 0 || len(b.groups) > 0 || len(b.names.held) > 0 || len(b.moved) > 0 {
 			f.t.Errorf("%s: trees %v, load %v, groups %v, held %v", b.name, b.index.trees, b.index.load, b.groups, b.names.held)
 		}

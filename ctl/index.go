@@ -5,17 +5,22 @@ import (
 	"slices"
 
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
-// index finds groups by their members. A QP has one peer, so it belongs to at most one group.
+// index finds groups by their members, and by the keys of their frames. A QP has one peer, so it
+// belongs to at most one group, and a frame does too.
 type index struct {
-	byQP map[netip.Addr]map[roce.QPN]*group
-	// coming are groups that are being stored: their QPs are taken, and nothing else is set up.
+	byQP  map[netip.Addr]map[roce.QPN]*group
+	byKey map[mft.Key]*group
+	// coming are groups that are being stored: their QPs and keys are taken, and nothing else is
+	// set up.
 	coming map[*group]struct{}
-	// failed are the stored groups that will be retried. Another group may use the same QPs; that
-	// may be the reason why the group failed.
+	// failed are the stored groups that will be retried. Another group may use the same QPs and
+	// keys; that may be the reason why the group failed.
 	failed map[*group]struct{}
 	// trees are the groups with links or an upper box, and load is the number of groups that have a
 	// link to a neighbour.
@@ -24,11 +29,15 @@ type index struct {
 }
 
 func newIndex() index {
-	return index{byQP: map[netip.Addr]map[roce.QPN]*group{}, coming: map[*group]struct{}{}, failed: map[*group]struct{}{}, trees: map[*group]struct{}{}, load: map[string]int{}}
+	return index{byQP: map[netip.Addr]map[roce.QPN]*group{}, byKey: map[mft.Key]*group{}, coming: map[*group]struct{}{}, failed: map[*group]struct{}{}, trees: map[*group]struct{}{}, load: map[string]int{}}
 }
 
-// refuseSharedQP refuses a file if one of its QPs belongs to a group other than except.
-func (x *index) refuseSharedQP(f *groupfile.File, except *group) error {
+// refuseTaken refuses a file with a QP or a key that belongs to a group other than except. With own
+// the keys are those of this box's part of the group, a link in place of members; nil: of the file.
+//
+// It decides before anything is stored or taken out of the data path: a restart begins stored
+// groups in the order of their names, and the one that runs must not lose.
+func (x *index) refuseTaken(f, own *groupfile.File, except *group) error {
 	for _, m := range f.Members() {
 		if g := x.byQP[m.IP][m.QPN]; g != nil && g != except {
 			return yamldoc.Errorf(m.Line, "QP %d of %v is already in group %s, and a queue pair has only one peer; "+
@@ -36,30 +45,44 @@ func (x *index) refuseSharedQP(f *groupfile.File, except *group) error {
 				m.QPN, m.IP, g.Name, g.Name)
 		}
 	}
+	if own == nil {
+		own = f
+	}
+	for _, k := range plan.Keys(own) {
+		if g := x.byKey[k]; g != nil && g != except {
+			return yamldoc.Errorf(f.Lines["qpn"], "group %s: %v is taken by group %s; write another qpn (or remoteQPN of a member), or another ip",
+				f.Name, k, g.Name)
+		}
+	}
 	return nil
 }
 
 func (x *index) add(g *group) {
 	x.addTree(g)
-	x.addQPs(g)
+	x.take(g)
 }
 
-// reserve lets no other group have the QPs of a group that is about to begin, until release.
+// reserve lets no other group have the QPs and keys of a group that is about to begin, until
+// release.
 func (x *index) reserve(g *group) error {
-	if err := x.refuseSharedQP(g.Wanted, nil); err != nil {
+	if err := x.refuseTaken(g.Wanted, g.File, nil); err != nil {
 		return err
 	}
 	x.coming[g] = struct{}{}
-	x.addQPs(g)
+	x.take(g)
 	return nil
 }
 
 func (x *index) release(g *group) {
 	delete(x.coming, g)
-	x.removeQPs(g)
+	x.giveBack(g)
 }
 
-func (x *index) addQPs(g *group) {
+// take gives a group its QPs and keys.
+func (x *index) take(g *group) {
+	for _, k := range plan.Keys(g.File) {
+		x.byKey[k] = g
+	}
 	for _, m := range g.AllMembers() {
 		if x.byQP[m.IP] == nil {
 			x.byQP[m.IP] = map[roce.QPN]*group{}
@@ -103,14 +126,19 @@ func (x *index) remove(g *group) (had bool) {
 		delete(x.failed, g)
 		return true
 	}
-	if had = x.removeQPs(g); had {
+	if had = x.giveBack(g); had {
 		x.removeTree(g)
 	}
 	return had
 }
 
-// removeQPs reports whether QPs were those of the group.
-func (x *index) removeQPs(g *group) (had bool) {
+// giveBack is the reverse of take. It reports whether the group had QPs.
+func (x *index) giveBack(g *group) (had bool) {
+	for _, k := range plan.Keys(g.File) {
+		if x.byKey[k] == g {
+			delete(x.byKey, k)
+		}
+	}
 	for _, m := range g.AllMembers() {
 		if x.byQP[m.IP][m.QPN] != g {
 			continue

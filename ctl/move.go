@@ -154,6 +154,9 @@ func (c *Controller) refuseBehind(g *group, p *preparation) error {
 // forgets what the members have acknowledged, and learns it from their answers. file is stored if
 // it is another one than now. amend, unless it is nil, changes what the chronicle says of members.
 func (c *Controller) republish(g, next *group, file *groupfile.File, amend func(*chronicle.Chronicle)) error {
+	if err := c.index.refuseTaken(next.Wanted, next.File, g); err != nil {
+		return err
+	}
 	before := g.Past.Next(g.File, g.File) // a copy
 	if amend != nil {
 		amend(&before)

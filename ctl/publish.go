@@ -17,7 +17,7 @@ import (
 // begin plans a group, publishes it, and then adds its IP to the box: the kernel must not answer
 // ARP for the IP before the data path is ready. If begin returns an error, nothing has changed.
 func (c *Controller) begin(g *group) (err error) {
-	if err := c.index.refuseSharedQP(g.Wanted, g); err != nil {
+	if err := c.index.refuseTaken(g.Wanted, g.File, g); err != nil {
 		return err
 	}
 	c.track(g)
@@ -80,12 +80,8 @@ func (c *Controller) publish(g *group, p plan.Plan) error {
 	return nil
 }
 
-// aboutFile names the line of the file to which the data path's error belongs. It adds advice when
-// another group already uses the same addresses.
+// aboutFile names the line of the file to which the data path's error belongs.
 func aboutFile(f *groupfile.File, err error) error {
-	if errors.Is(err, mft.ErrTaken) {
-		return yamldoc.Errorf(f.Lines["qpn"], "%v; write another qpn (or remoteQPN of a member), or another ip", err)
-	}
 	if errors.Is(err, dataplane.ErrRetention) {
 		return yamldoc.Errorf(f.RepairLine(), "%v", err)
 	}

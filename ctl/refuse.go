@@ -16,7 +16,6 @@ import (
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/yamldoc"
 	"github.com/rocast/rocast/mft"
-	"github.com/rocast/rocast/roce"
 )
 
 // The checks here need more than the file: they need the other groups, the box and the network. A
@@ -24,14 +23,14 @@ import (
 // that is restored after a restart skips these checks: its QPs time out if the restart takes long,
 // and its IP may still be on the box.
 
-// refuseKnown refuses a file if another group has the same name or one of the same QPs.
+// refuseKnown refuses a file if another group has the same name, or one of the same QPs or keys.
 func (c *Controller) refuseKnown(f *groupfile.File) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.refuseNameTaken(f); err != nil {
 		return err
 	}
-	return c.index.refuseSharedQP(f, nil)
+	return c.index.refuseTaken(f, nil, nil)
 }
 
 func (c *Controller) refuseNameTaken(f *groupfile.File) error {
@@ -39,37 +38,6 @@ func (c *Controller) refuseNameTaken(f *groupfile.File) error {
 		return nil
 	}
 	return nameTaken(f)
-}
-
-// refuseTakenIP refuses a group with the IP and a remote QPN of another one, before it is stored: a
-// restart begins stored groups in the order of their names, and the one that runs must not lose.
-// With addressing virtual-qpn the members' addresses count as well, and the data path decides.
-func refuseTakenIP(f *groupfile.File, running map[string]*group) error {
-	for _, other := range running {
-		o := other.Wanted
-		if o == nil || other.Published == nil || o.IP != f.IP || o.Addressing == mft.ByVirtualQPN || f.Addressing == mft.ByVirtualQPN {
-			continue
-		}
-		taken := remoteQPNs(o)
-		for qpn := range remoteQPNs(f) {
-			if taken[qpn] {
-				return yamldoc.Errorf(f.Lines["qpn"], "group %s: %v with QPN %d is taken by group %s; write another qpn (or remoteQPN of a member), or another ip",
-					f.Name, f.IP, qpn, o.Name)
-			}
-		}
-	}
-	return nil
-}
-
-// remoteQPNs are the remote QPNs of the members whose peer is the group's IP.
-func remoteQPNs(f *groupfile.File) map[roce.QPN]bool {
-	qpns := map[roce.QPN]bool{}
-	for _, m := range f.Members() {
-		if !m.RemoteIP.IsValid() {
-			qpns[m.RemoteQPN] = true
-		}
-	}
-	return qpns
 }
 
 func nameTaken(f *groupfile.File) error {

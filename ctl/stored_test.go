@@ -16,6 +16,7 @@ import (
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
 )
 
 func parsed(t *testing.T, text string) *groupfile.File {
@@ -245,8 +246,9 @@ func TestAGroupThatGoesLeavesNothingInTheIndex(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
 	other := newGroup(parsed(t, strings.Replace(g1, "name: g1", "name: g2", 1)), true)
-	if w.index.remove(other) || w.index.byQP[addr("10.77.0.2")][18] != w.groups["g1"] {
-		t.Error("a group that is not in it took the QPs of another one along")
+	key := mft.Key{Dst: addr("10.77.0.100"), QPN: 1, Match: mft.MatchDstQPN}
+	if w.index.remove(other) || w.index.byQP[addr("10.77.0.2")][18] != w.groups["g1"] || w.index.byKey[key] != w.groups["g1"] {
+		t.Error("a group that is not in it took the QPs or the keys of another one along")
 	}
 	w.index.addFailed(other)
 	if found := w.index.reachedBy([]netip.Addr{addr("10.9.9.9")}); len(found) != 0 {
@@ -267,7 +269,7 @@ func TestAGroupThatGoesLeavesNothingInTheIndex(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(w.index.byQP) != 0 || len(w.index.failed) != 0 {
+	if len(w.index.byQP) != 0 || len(w.index.byKey) != 0 || len(w.index.failed) != 0 {
 		t.Errorf("left: %+v", w.index)
 	}
 }

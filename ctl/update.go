@@ -78,7 +78,7 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 	if err := g.refuseToLose(file); err != nil {
 		return err
 	}
-	if err := c.index.refuseSharedQP(file, g); err != nil {
+	if err := c.index.refuseTaken(file, nil, g); err != nil {
 		return err
 	}
 	p := c.plan(file)
@@ -108,7 +108,7 @@ func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]
 	if err := g.refuseToLose(next.Wanted); err != nil { // it may have become the source meanwhile
 		return err
 	}
-	if err := c.index.refuseSharedQP(next.Wanted, g); err != nil { // another group may have come meanwhile
+	if err := c.index.refuseTaken(next.Wanted, next.File, g); err != nil { // another group may have come meanwhile
 		return err
 	}
 	putBack, err := c.putBack(g)

@@ -61,8 +61,8 @@ type Key struct {
 	Match    Match
 }
 
-// shared reports whether several groups may have the key. Such a key names none of them.
-func (k Key) shared() bool { return k.Match == MatchDst || k.Match == MatchSrc }
+// Shared reports whether several groups may have the key. Such a key names none of them.
+func (k Key) Shared() bool { return k.Match == MatchDst || k.Match == MatchSrc }
 
 func (k Key) String() string {
 	if k.Match == MatchPairQPN {
@@ -141,7 +141,7 @@ func (t *Table) All(yield func(*Group) bool) {
 func (t *Table) Find(k Key) (GroupID, bool) {
 	e := k.entry()
 	h, ok := t.keys[e.shard()][e]
-	if ok && k.shared() {
+	if ok && k.Shared() {
 		return NoGroup, true
 	}
 	return GroupID(h), ok
@@ -290,7 +290,7 @@ func (t *Table) addKeys(g *Group) error {
 		e := k.entry()
 		h, held := t.keys[e.shard()][e]
 		switch {
-		case k.shared():
+		case k.Shared():
 			h++
 		case held:
 			return fmt.Errorf("%v %w", k, ErrTaken)
@@ -307,7 +307,7 @@ func (t *Table) removeKeys(g *Group) {
 	for _, k := range g.Keys() {
 		e := k.entry()
 		shard := t.shard(e.shard(), owned)
-		if k.shared() && shard[e] > 1 {
+		if k.Shared() && shard[e] > 1 {
 			shard[e]--
 		} else {
 			delete(shard, e)

@@ -192,11 +192,8 @@ func (v *Version) Unconfirmed() (ids []groupfile.ID) {
 
 // AllMembers returns all members that this box is asked for, and the ends of its links.
 func (v *Version) AllMembers() []groupfile.Member {
-	members := v.Wanted.Members()
-	for _, l := range v.Links {
-		members = append(slices.Clip(members), l.Member(v.Wanted))
-	}
-	return members
+	ends := v.File.Receivers[len(v.File.Receivers)-len(v.Links):] // as SetLinks has made them
+	return append(slices.Clip(v.Wanted.Members()), ends...)
 }
 
 // Waiting counts the members that take part but cannot be reached, here or behind this box.

@@ -258,6 +258,21 @@ func places(f *groupfile.File, m *groupfile.Member) func(mft.VirtualRegion) mft.
 	}
 }
 
+// Keys returns the keys by which the data path finds the frames of a group with file f, each once,
+// and that no other group may have. How the members are reached is not among them.
+func Keys(f *groupfile.File) []mft.Key {
+	p := Failed(f)
+	g := mft.Group{
+		Addressing: f.Addressing, IP: f.IP, QPN: f.QPN,
+		Source: mft.Source{Leg: p.Source.Leg, RemoteQPN: f.Source.RemoteQPN},
+		Paths:  make([]mft.Path, len(p.Receivers)),
+	}
+	for i := range p.Receivers {
+		g.Paths[i] = mft.Path{Leg: p.Receivers[i].Leg, RemoteQPN: p.Receivers[i].Member.RemoteQPN}
+	}
+	return slices.DeleteFunc(g.Keys(), mft.Key.Shared)
+}
+
 // Targets returns the addresses of members, each once.
 func Targets(members []groupfile.Member) []netip.Addr {
 	var addrs []netip.Addr
