@@ -92,7 +92,8 @@ func (h onHosts) ready(t *testing.T, name, ip, role string) (api.HostGroup, erro
 // members returns the last numbers of the addresses of a group's members.
 func (w *world) members(_ *testing.T, name string) string { return ctltest.Members(w.Group(name)) }
 
-// A host leaves a group, which would end it. Meanwhile an operator has put another one in its place.
+// A host leaves a group, which would end it. Meanwhile an operator has put another one in its
+// place.
 func TestAHostRemovesNoGroupThatWasMadeMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	control := hosting{w.Controller}

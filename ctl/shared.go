@@ -267,7 +267,9 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	}
 	defer unlock()
 	e, _ := c.Desired.Entry(name)
-	g := c.groupNamed(name)
+	c.mu.Lock()
+	g := c.groups[name]
+	c.mu.Unlock()
 	switch {
 	case t.away && e.Wanted():
 		c.yield(ctx, name, g, "the box does not have the address of a group any more, and stands by for the box that has it")
@@ -339,13 +341,6 @@ func (c *Controller) yield(ctx context.Context, name string, g *group, why strin
 	if err := c.Desired.Yield(ctx, name); err != nil {
 		c.Log.Warn("could not give up the claim of a group; rocastd tries again", zap.String("group", name), zap.Error(err))
 	}
-}
-
-// groupNamed returns this box's group of a name; nil: there is none.
-func (c *Controller) groupNamed(name string) *group {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.groups[name]
 }
 
 // task says which work a box has with a desired group.
