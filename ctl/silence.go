@@ -12,35 +12,51 @@ import (
 )
 
 const (
-	// doubtAfter is how long a receiver may owe an answer before its MAC is asked for: its host may
-	// have another one, and may have told nobody. A receiver that is there answers much sooner, and
-	// most QPs retry for longer. Each pause until the next request is twice as long.
+	// doubtAfter is how long a member may owe a sign that it hears the box, before its MAC is asked
+	// for: its host may have another one, and may have told nobody. A member that is there gives it
+	// much sooner, and most QPs retry for longer. Each pause until the next request is twice as
+	// long.
 	doubtAfter = 500 * time.Millisecond
 	// doubtPause is the longest pause between two requests.
 	doubtPause = 8 * time.Second
 )
 
-// silences are the receivers of one group of the data path that owe an answer to one source.
+// silences are the members of one group of the data path that may not hear the box.
 type silences struct {
 	in     mft.GroupID
 	source groupfile.ID
+	sender silence // the source
 	of     map[groupfile.ID]silence
 }
 
-// silence is a receiver that owes an answer.
+// silence is a receiver that owes an answer, or the source, which owes its next packet.
 type silence struct {
-	acked roce.PSN
-	naks  uint64        // with RNR NAKs
+	at    roce.PSN      // of a receiver: what it has acknowledged; of the source: what it has sent
+	count uint64        // of a receiver: its NAKs, also those of RNR; of the source: packets that it has sent again
 	since time.Time     // when it was heard last, or its MAC was asked for
 	pause time.Duration // after which its MAC is asked for
 }
 
-// silentHosts returns the hosts whose MACs should be asked for, since their receivers owe an answer
-// for too long.
+// begins returns the silence of a member that was just heard.
+func begins(now time.Time, at roce.PSN, count uint64) silence {
+	return silence{at: at, count: count, since: now, pause: doubtAfter}
+}
+
+// isDoubted reports whether the MAC is asked for now, since the silence lasts for too long.
+func (s *silence) isDoubted(now time.Time) bool {
+	if now.Sub(s.since) < s.pause {
+		return false
+	}
+	s.since, s.pause = now, min(2*s.pause, doubtPause)
+	return true
+}
+
+// silentHosts returns the hosts whose MACs should be asked for: of receivers that owe an answer for
+// too long, and of the source if it sends again what it was told of.
 func (g *group) silentHosts(now time.Time, state dataplane.GroupState) (hosts []netip.Addr) {
 	was := g.pace.silences
 	if was.in != g.ID || was.source != g.Source {
-		was.of = nil // in another PSN space nobody is where it was
+		was.of, was.sender = nil, silence{} // in another PSN space nobody is where it was
 	}
 	is := map[groupfile.ID]silence{}
 	for i := range state.Paths {
@@ -50,15 +66,40 @@ func (g *group) silentHosts(now time.Time, state dataplane.GroupState) (hosts []
 		}
 		id := groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}
 		owes, known := was.of[id]
-		switch naks := r.NAKs + r.RNRs; {
-		case !known || owes.acked != s.Acked || owes.naks != naks:
-			owes = silence{acked: s.Acked, naks: naks, since: now, pause: doubtAfter}
-		case now.Sub(owes.since) >= owes.pause:
+		if naks := r.NAKs + r.RNRs; !known || owes.at != s.Acked || owes.count != naks {
+			owes = begins(now, s.Acked, naks)
+		} else if owes.isDoubted(now) {
 			hosts = append(hosts, path.Dst)
-			owes.since, owes.pause = now, min(2*owes.pause, doubtPause)
 		}
 		is[id] = owes
 	}
-	g.pace.silences = silences{g.ID, g.Source, is}
+	if was.sender.ignoresAnswers(now, state) {
+		hosts = append(hosts, g.sourceIP())
+	}
+	g.pace.silences = silences{g.ID, g.Source, was.sender, is}
 	return hosts
+}
+
+// ignoresAnswers reports whether the source's MAC is asked for now: the source has sent packets
+// again of which it was told that all have them, and nothing new for too long.
+func (s *silence) ignoresAnswers(now time.Time, state dataplane.GroupState) bool {
+	again := state.Counters[feedback.Resent].Value + state.Counters[feedback.Filtered].Value
+	switch {
+	case !state.Started || s.since.IsZero() || s.at != state.Sent:
+		*s = begins(now, state.Sent, again)
+	case state.Merged != state.Sent:
+		s.count = again // what some lack has to be sent again
+	case again != s.count && s.isDoubted(now):
+		s.count = again
+		return true
+	}
+	return false
+}
+
+// sourceIP is the address of the host that sends.
+func (g *group) sourceIP() netip.Addr {
+	if g.Source.IP.IsValid() {
+		return g.Source.IP
+	}
+	return g.File.Source.IP
 }

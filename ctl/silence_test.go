@@ -85,3 +85,51 @@ func TestWhoAnswersIsNotAskedFor(t *testing.T) {
 	h.expect(t, 0, "")
 	h.expect(t, doubtAfter, silentHost) // since a restart
 }
+
+// A source whose MAC has changed hears no acknowledgement, so it sends what all have again and
+// again.
+func TestTheMACOfASourceThatHearsNothingIsAskedFor(t *testing.T) {
+	const source = "10.77.0.1"
+	h := newHush(t)
+	h.two.Acked = h.sent
+	all := func(at time.Duration, want string) {
+		t.Helper()
+		h.sw.Merge(h.groups["g1"].ID, h.sent)
+		h.expect(t, at, want)
+	}
+	all(0, "")
+	all(doubtAfter, "") // it has nothing to send
+	h.sw.Count("filtered")
+	all(doubtAfter+1, source)
+	all(4*doubtAfter, "") // it was quiet since then
+	h.sw.Count("filtered")
+	h.sw.Count("resent")
+	all(4*doubtAfter+1, source)
+	h.sw.Count("filtered")
+	all(8*doubtAfter, "") // the pause is twice as long each time
+	all(8*doubtAfter+1, source)
+
+	h.sent++ // it has heard
+	h.two.Acked++
+	h.sw.Count("resent")
+	all(20*doubtAfter, "")
+	all(21*doubtAfter-1, "")
+	h.sw.Count("resent")
+	all(21*doubtAfter-1, "")
+	all(21*doubtAfter, source)
+
+	h.sw.Count("resent")
+	h.two.Acked-- // it has to send again what a receiver lacks
+	h.sw.Merge(h.groups["g1"].ID, h.two.Acked)
+	h.expect(t, 60*doubtAfter, "")
+	h.two.Acked++
+	all(60*doubtAfter+1, "")
+	h.sw.Count("resent")
+	all(60*doubtAfter+2, source)
+
+	h.edit("g1", func(g *group) { g.Source = idOf("10.77.0.3") })
+	h.two.Acked = h.sent
+	all(61*doubtAfter, "")
+	h.sw.Count("resent")
+	all(62*doubtAfter, "10.77.0.3")
+}

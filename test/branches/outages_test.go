@@ -293,6 +293,11 @@ func TestWhatAChangeOfTheNetworkCosts(t *testing.T) {
 			to.RNIC.SetMAC(mac)
 			w.changed = to
 		}},
+		{"the source gets another MAC", func() {}, func() {
+			from, mac := w.lab.Boxes[0].Hosts[0], roce.MAC{2, 0, 0, 0, 0x88, 0x88}
+			w.run(from.NS, "ip link set %s address %s", from.End.Name, net.HardwareAddr(mac[:]))
+			from.RNIC.SetMAC(mac)
+		}},
 	} {
 		c.before()
 		w.ready()
