@@ -26,7 +26,7 @@ type Classifier struct {
 	common  []byte  // the memory of maps.Common
 
 	mu     sync.Mutex
-	places [portsMax]bool // those that ports have in maps.Sockets
+	rows [portsMax]bool // those that ports have in maps.Sockets
 }
 
 // commonMap is the name of the map that has the variable common.

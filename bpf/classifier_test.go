@@ -50,7 +50,7 @@ func newBench(t testing.TB, withSocket bool) *bench {
 // unattached returns a port to which all frames of BPF_PROG_TEST_RUN come.
 func unattached(t testing.TB, c *Classifier, number uint32) *Port {
 	t.Helper()
-	p := &Port{c: c, name: "rctest", ifindex: loopback, number: number, place: noPlace}
+	p := &Port{c: c, name: "rctest", ifindex: loopback, number: number, row: noRow}
 	fatal(t, p.register())
 	t.Cleanup(func() { fatal(t, p.Close()) })
 	return p

@@ -60,7 +60,7 @@ type Port struct {
 	mode    AttachMode
 	refused error
 	link    link.Link
-	place   int    // in the map of the sockets; -1: none
+	row   int    // in the map of the sockets; -1: none
 	queues  uint32 // that were given a socket: no others
 }
 
@@ -72,7 +72,7 @@ func (c *Classifier) OpenPort(ifindex int, number uint32, mode AttachMode) (*Por
 	if err != nil {
 		return nil, fmt.Errorf("open port: no interface with index %d: %w", ifindex, err)
 	}
-	p := &Port{c: c, name: iface.Name, ifindex: ifindex, number: number, place: noPlace}
+	p := &Port{c: c, name: iface.Name, ifindex: ifindex, number: number, row: noRow}
 	if err = p.attach(ifindex, mode); err == nil {
 		err = p.register()
 	}
@@ -85,30 +85,30 @@ func (c *Classifier) OpenPort(ifindex int, number uint32, mode AttachMode) (*Por
 	return p, nil
 }
 
-const noPlace = -1
+const noRow = -1
 
 // register makes the entry by which the programs know the port.
 func (p *Port) register() error {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
 	e := p.entry()
-	place := slices.Index(p.c.places[:], false)
+	row := slices.Index(p.c.rows[:], false)
 	switch {
-	case place < 0:
+	case row < 0:
 		return fmt.Errorf("%d ports are open, and the classifier has room for no more", portsMax)
 	case e.Ifindex != 0:
 		return fmt.Errorf("its interface has the number %d, which the classifier cannot tell from the number %d of another port; "+
 			"remove one of the two interfaces and make it again", p.ifindex, e.Ifindex)
 	}
-	p.c.places[place], p.place = true, place
-	e.Number, e.FirstSocket, e.Room, e.Redirected = p.number, uint32(place)*QueuesMax, 0, 0
+	p.c.rows[row], p.row = true, row
+	e.Number, e.FirstSocket, e.Room, e.Redirected = p.number, uint32(row)*QueuesMax, 0, 0
 	atomic.StoreUint32(&e.Ifindex, uint32(p.ifindex))
 	return nil
 }
 
 // unregister removes the entry and the sockets.
 func (p *Port) unregister() (err error) {
-	if p.place == noPlace {
+	if p.row == noRow {
 		return nil
 	}
 	p.c.mu.Lock()
@@ -117,7 +117,7 @@ func (p *Port) unregister() (err error) {
 	for q := range p.queues {
 		err = errors.Join(err, p.c.maps.Sockets.Delete(p.socket(q)))
 	}
-	p.c.places[p.place], p.place = false, noPlace
+	p.c.rows[p.row], p.row = false, noRow
 	return err
 }
 
@@ -128,7 +128,7 @@ func (p *Port) entry() *programsRocastPort {
 }
 
 // socket is the key of a queue in the map of the sockets.
-func (p *Port) socket(queue uint32) uint32 { return uint32(p.place)*QueuesMax + queue }
+func (p *Port) socket(queue uint32) uint32 { return uint32(p.row)*QueuesMax + queue }
 
 func (p *Port) attach(ifindex int, mode AttachMode) error {
 	if mode != ModeAuto {

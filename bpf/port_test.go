@@ -451,7 +451,7 @@ func TestAPortThatLooksLikeAnother(t *testing.T) {
 	c := load(t)
 	enterNamespace(t)
 	first := unattached(t, c, 0)
-	second := &Port{c: c, name: "rcother", ifindex: loopback + len(c.shared().Ports), number: 1, place: noPlace}
+	second := &Port{c: c, name: "rcother", ifindex: loopback + len(c.shared().Ports), number: 1, row: noRow}
 	const want = "its interface has the number 16385, which the classifier cannot tell from the number 1 of another port; remove one of " +
 		"the two interfaces and make it again"
 	if err := second.register(); err == nil || err.Error() != want {
@@ -480,7 +480,7 @@ func TestPortsHaveSocketsOfTheirOwn(t *testing.T) {
 	c := load(t)
 	sockets := map[uint32]bool{}
 	open := func(i int) (*Port, error) {
-		p := &Port{c: c, name: fmt.Sprint("rc", i), ifindex: 1 + i, place: noPlace}
+		p := &Port{c: c, name: fmt.Sprint("rc", i), ifindex: 1 + i, row: noRow}
 		return p, p.register()
 	}
 	for i := range portsMax {
@@ -509,10 +509,10 @@ func TestAClosedPortLeavesNoSocket(t *testing.T) {
 	if got := b.run(t, good).Verdict; got != PassNoSocket {
 		t.Errorf("a closed port: %s", got)
 	}
-	place := b.p.place
+	place := b.p.row
 	b.p = unattached(t, b.c, 0)
-	if got := b.run(t, good).Verdict; got != PassNoSocket || b.p.place == place {
-		t.Errorf("the next port: %s, in place %d", got, b.p.place)
+	if got := b.run(t, good).Verdict; got != PassNoSocket || b.p.row == place {
+		t.Errorf("the next port: %s, in place %d", got, b.p.row)
 	}
 }
 
