@@ -25,7 +25,7 @@ type Classifier struct {
 	fan     *FanOut // nil: the kernel does not fan out
 	common  []byte  // the memory of maps.Common
 
-	mu     sync.Mutex
+	mu   sync.Mutex
 	rows [portsMax]bool // those that ports have in maps.Sockets
 }
 

@@ -136,7 +136,7 @@ func (c *Classifier) Engage(f *FanOut, ports ...*Port) error {
 	for i, p := range ports {
 		err := p.link.Update(f.programs.Classify)
 		if err == nil {
-			err = f.leaveBy(p)
+			err = f.sendBy(p)
 		}
 		if err != nil {
 			for _, p := range ports[:i+1] {
@@ -293,9 +293,9 @@ func (f *FanOut) PutFan(i int, ports []*Port) error {
 	return nil
 }
 
-// leaveBy lets merged ACKs leave by a port. The entry stays when the port is closed, until its
+// sendBy lets merged ACKs leave by a port. The entry stays when the port is closed, until its
 // interface goes or the number gets another port; nothing is merged for it then.
-func (f *FanOut) leaveBy(p *Port) error {
+func (f *FanOut) sendBy(p *Port) error {
 	if p.number >= uint32(SlotPorts) {
 		return nil
 	}

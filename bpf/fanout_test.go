@@ -51,7 +51,7 @@ func newFanBench(t *testing.T) *fanBench {
 	b := &fanBench{bench: &bench{c, p}, fan: c.FanOut()}
 	b.copy = copyProgram(t, c)
 	fatal(t, b.fan.PutFan(0, nil))
-	fatal(t, b.fan.leaveBy(&Port{ifindex: loopback, number: fanPort + 1}))
+	fatal(t, b.fan.sendBy(&Port{ifindex: loopback, number: fanPort + 1}))
 	return b
 }
 

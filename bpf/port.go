@@ -60,7 +60,7 @@ type Port struct {
 	mode    AttachMode
 	refused error
 	link    link.Link
-	row   int    // in the map of the sockets; -1: none
+	row     int    // in the map of the sockets; -1: none
 	queues  uint32 // that were given a socket: no others
 }
 
@@ -77,7 +77,7 @@ func (c *Classifier) OpenPort(ifindex int, number uint32, mode AttachMode) (*Por
 		err = p.register()
 	}
 	if err == nil && c.fan != nil {
-		err = c.fan.leaveBy(p)
+		err = c.fan.sendBy(p)
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.Close())

@@ -174,7 +174,7 @@ func TestThePlaceOfAnotherCore(t *testing.T) {
 		all = append(all, group())
 	}
 	b := newEngineBench(t, all...)
-	b.Places = 1
+	b.Slots = 1
 	for own := range groups {
 		b.core = dataplane.NewCore(b)
 		holder := all[(own+1)%groups]
@@ -254,10 +254,10 @@ func TestWhatIsInFlight(t *testing.T) {
 
 // A group that loses its place has its data in flight come to the core from then on. What the core
 // finds in the engine when it asks for the place is in flight, too.
-func TestWhatIsInFlightWithoutAPlace(t *testing.T) {
+func TestWhatIsInFlightWithoutASlot(t *testing.T) {
 	old, other := group(), group()
 	b := newEngineBench(t, old, other)
-	b.Places = 1
+	b.Slots = 1
 	b.arm(old)
 	b.acks(old, 0, 1, 2)
 	b.mustCarry(old, 1)
@@ -275,10 +275,10 @@ func TestWhatIsInFlightWithoutAPlace(t *testing.T) {
 
 // A group that talks keeps its place, even if the core has heard nothing of it since it was armed:
 // the core looks at the engine before it decides.
-func TestABusyGroupKeepsItsPlace(t *testing.T) {
+func TestABusyGroupKeepsItsSlot(t *testing.T) {
 	busy, other := group(), group()
 	b := newEngineBench(t, busy, other)
-	b.Places = 1
+	b.Slots = 1
 	b.arm(busy)
 	for asked := range 2 {
 		b.mustCarry(busy, 1)
@@ -300,7 +300,7 @@ func TestABusyGroupKeepsItsPlace(t *testing.T) {
 func TestAnIdleGroupGivesWayToAnotherCoresGroup(t *testing.T) {
 	holder, other := group(), group()
 	b := newEngineBench(t, holder, other)
-	b.Places = 1
+	b.Slots = 1
 	mine, theirs := b.core, dataplane.NewCore(b)
 	b.arm(holder)
 	now := feedback.Tick(0)

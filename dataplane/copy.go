@@ -14,7 +14,7 @@ const untagged = 14
 func (c *Copy) Apply(f *Frame) (start int) {
 	e, was, head := c.Edit, &f.Original, f.Buf[f.Start:]
 	icrc := e.Apply(head, c.PSN, c.Path.Regions.Target(f.Region), was)
-	if c.Again {
+	if c.Retained {
 		icrc = was.WriteAckReq(&f.View, head, c.AckReq, icrc)
 	}
 	if f.FragmentCount == 1 { // most are

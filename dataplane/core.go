@@ -324,16 +324,16 @@ func (c *Core) perform(st *state, f *Frame, out *Outputs) {
 			if !gone { // the first Source counts its own PSNs, and would take this for an answer to them
 				c.naks[a.Cause]++
 				st.naks[a.Cause]++
-				st.tell(f, a, out)
+				st.sendToSource(f, a, out)
 			}
 		case feedback.Join:
 			st.offsets[a.Path].deltaPSN = g.Paths[a.Path].FirstPSN.Sub(a.PSN)
 			st.offsets[a.Path].deltaMSN = a.MSN.Sub(0)
 			st.joins(a.Path, a.PSN)
 		case feedback.Repair:
-			c.sendAgain(st, a, out)
+			c.sendRepair(st, a, out)
 		case feedback.Question:
-			out.Replies = append(out.Replies, st.ask(a))
+			out.Replies = append(out.Replies, st.question(a))
 		case feedback.Notice:
 			out.Notes = append(out.Notes, Note{
 				Group: g.ID, Receiver: g.Paths[a.Path].Dst, RemoteQPN: g.Paths[a.Path].RemoteQPN,
@@ -343,8 +343,8 @@ func (c *Core) perform(st *state, f *Frame, out *Outputs) {
 	}
 }
 
-// tell sends the source an answer, or passes on the congestion notification f.
-func (st *state) tell(f *Frame, a *feedback.Action, out *Outputs) {
+// sendToSource sends the source an answer, or passes on the congestion notification f.
+func (st *state) sendToSource(f *Frame, a *feedback.Action, out *Outputs) {
 	if a.Kind == feedback.Reply {
 		out.reply(st.reply(st.sourceLeg(), a.PSN, roce.AETH{Syndrome: a.Syndrome, MSN: a.MSN}, a.MigReq))
 		return
@@ -386,7 +386,7 @@ func (c *Core) adopt(now feedback.Tick, g *mft.Group, out *Outputs) (st *state, 
 	switch {
 	case st != nil && st.group == g:
 	case st != nil:
-		c.takeBack(now, st, out)
+		c.disarm(now, st, out)
 		rearranged = st.adopt(g)
 		st.edits = g.Edits(st.active)
 		if h := st.held; rearranged && st.active == departed && h != nil && h.oldest != h.next {

@@ -9,7 +9,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// engine is the core's side of the engine in front of it. It knows which groups have a place there,
+// engine is the core's side of the engine in front of it. It knows which groups have a slot there,
 // with what each was armed and which are to be armed, and it alone calls FanOut. It decides nothing
 // about merging: what the FanOut did for a group is its progress, which the core reports
 // (handover.go).
@@ -18,7 +18,7 @@ type engine struct {
 	none    error     // why fanOut is nil; nil: it was not configured
 	marks   []bool    // by port: its queue marks copies, which the FanOut does not
 	armable []*state  // groups to arm when all copies are sent
-	placed  rotation  // groups that have a place in fanOut
+	holders rotation  // groups that have a slot in fanOut
 	block   mft.Block // of the group that is being armed
 	counts  FanOutCounts
 	space   mergeSpace
@@ -70,7 +70,7 @@ var (
 	errTooFar   = errors.New("the source is as far ahead of a receiver as it may be (with repair: local, repair-window and repair-bytes bound that)")
 	errUnheard  = errors.New("a receiver acknowledged nothing of what the kernel sent last; the driver of its port may drop frames that XDP redirects to it")
 	errCaptured = errors.New("a capture shows its packets (rocast capture, rocast trace), and the kernel would carry them past it")
-	errNoPlace  = errors.New("another group has its place in the kernel engine, and is busy")
+	errNoSlot   = errors.New("another group has its slot in the kernel engine, and is busy")
 )
 
 // look returns what the FanOut did for an armed group. Until resume the FanOut merges nothing more.
@@ -169,26 +169,26 @@ func (e *engine) prepare(st *state) error {
 	return st.block(&e.block, e.marks)
 }
 
-// wanted returns which resource of this group, which has a place in the engine, another group is
+// wanted returns which resource of this group, which has a slot in the engine, another group is
 // waiting for.
 func (e *engine) wanted(st *state) Want { return e.fanOut.Wanted(st.group.ID) }
 
 // retained returns a packet that the engine has carried and retains, or nil.
 func (e *engine) retained(st *state, psn roce.PSN) []byte { return e.fanOut.Retained(st.group.ID, psn) }
 
-// claim takes the group's place in the engine. If another group has it, holder is that group.
+// claim takes the group's slot in the engine. If another group has it, holder is that group.
 func (e *engine) claim(st *state) (holder mft.GroupID, ok bool) {
-	if st.fan.placed {
+	if st.fan.hasSlot {
 		return holder, true
 	}
 	if holder, ok = e.fanOut.Claim(st.group.ID); ok {
-		st.fan.placed, st.fan.idle = true, st.merge.NextPSN().Prev()
-		e.placed.add(st)
+		st.fan.hasSlot, st.fan.idle = true, st.merge.NextPSN().Prev()
+		e.holders.add(st)
 	}
 	return holder, ok
 }
 
-// arm arms a group that has a place, with the block that prepare has made.
+// arm arms a group that has a slot, with the block that prepare has made.
 func (e *engine) arm(now feedback.Tick, st *state) error {
 	w := FanWord{PSN: st.merge.NextPSN(), Inside: st.merge.Inside(), Armed: true}
 	f := &st.fan
@@ -216,16 +216,16 @@ func (e *engine) refused(st *state) {
 	e.counts.Refused++
 }
 
-// release gives up the place of a group that is not armed.
+// release gives up the slot of a group that is not armed.
 func (e *engine) release(st *state) {
-	e.placed.remove(st)
+	e.holders.remove(st)
 	e.fanOut.Release(st.group.ID)
 	st.fan = fanState{carried: st.fan.carried}
 }
 
 // abandon takes a group that is forgotten out of the engine. Its last packets are only counted.
 func (e *engine) abandon(st *state) {
-	if !st.fan.placed {
+	if !st.fan.hasSlot {
 		return
 	}
 	if was := st.fan.at; was.Armed {
@@ -245,12 +245,12 @@ func (e *engine) resume(now feedback.Tick, st *state) {
 	case st.held != nil && (now-m.busy >= mergedPeriod || st.merge.AcksDecide()):
 		return
 	}
-	places, told := e.space.places[:f.paths], st.merge.Told()
-	for i := range places {
-		places[i] = st.merge.Place(int(m.path[i]))
+	acked, told := e.space.acked[:f.paths], st.merge.Told()
+	for i := range acked {
+		acked[i] = st.merge.Place(int(m.path[i]))
 	}
 	span := st.span(told.PSN)
-	m.why = e.fanOut.Merge(st.group.ID, places, told, span)
+	m.why = e.fanOut.Merge(st.group.ID, acked, told, span)
 	if m.on = m.why == nil; !m.on {
 		return
 	}
@@ -264,10 +264,10 @@ func (e *engine) endMerge(st *state) (did folding) {
 		return did
 	}
 	m.on = false
-	places := e.space.places[:st.fan.paths]
-	did.told, did.paths = e.fanOut.EndMerge(st.group.ID, places), e.space.paths[:len(places)]
+	acked := e.space.acked[:st.fan.paths]
+	did.told, did.paths = e.fanOut.EndMerge(st.group.ID, acked), e.space.paths[:len(acked)]
 	m.told = did.told.PSN
-	for i, at := range places {
+	for i, at := range acked {
 		did.paths[i] = feedback.Answered{Path: int(m.path[i]), Place: at}
 	}
 	return did

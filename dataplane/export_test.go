@@ -98,7 +98,7 @@ func ServedBeside(n, i, k int) (served []int) {
 		r.add(st)
 	}
 	gone := r.groups[k]
-	r.turn(0, 1, func(st *state) {
+	r.visit(0, 1, func(st *state) {
 		served = append(served, number[st])
 		if number[st] == i {
 			r.remove(gone)

@@ -13,19 +13,19 @@ import (
 //
 // The worker that owns the group calls the methods. They make no system call and do not block.
 type FanOut interface {
-	// Claim takes the group's place in the engine. If another group has it, holder is that group,
+	// Claim takes the group's slot in the engine. If another group has it, holder is that group,
 	// ok is false, and Wanted of the holder will return true.
 	Claim(id mft.GroupID) (holder mft.GroupID, ok bool)
 	// Wanted returns which resource of the group another group has claimed since the last call. The
-	// group must have a place.
+	// group must have a slot.
 	Wanted(id mft.GroupID) Want
-	// Release gives up the group's place. The group must not be armed.
+	// Release gives up the group's slot. The group must not be armed.
 	Release(id mft.GroupID)
 	// Arm lets the engine carry the packets that match b, from w.PSN to limit. The group must have
-	// a place and must not be armed. The error says why the engine cannot carry b. If it is that
+	// a slot and must not be armed. The error says why the engine cannot carry b. If it is that
 	// no memory is left for b.Retain packets, Wanted of the groups that have some will say so.
 	Arm(id mft.GroupID, b *mft.Block, w FanWord, limit roce.PSN) error
-	// Load returns the engine's progress with a group that has a place.
+	// Load returns the engine's progress with a group that has a slot.
 	Load(id mft.GroupID) FanWord
 	// Disarm takes the group back, and returns the engine's last progress.
 	Disarm(id mft.GroupID) FanWord
@@ -43,7 +43,7 @@ type FanOut interface {
 	// count every packet that was acknowledged.
 	EndMerge(id mft.GroupID, at []feedback.Place) (told feedback.Place)
 	// Retained returns a packet that the engine carried and retains, as the source sent it, or nil.
-	// The group must have a place. It must have been armed with a block with Retain, and what may
+	// The group must have a slot. It must have been armed with a block with Retain, and what may
 	// be carried must end less than Retain beyond psn, for as long as the result is used.
 	Retained(id mft.GroupID, psn roce.PSN) []byte
 }
@@ -54,7 +54,7 @@ type Want uint8
 const (
 	WantsNothing Want = iota
 	WantsMemory       // for packets to retain; the group has some
-	WantsPlace        // and the memory that comes with it
+	WantsSlot         // and the memory that comes with it
 )
 
 // FanWord is the engine's progress with one group.

@@ -428,7 +428,7 @@ func (b *engineBench) claimed(g *mft.Group) dataplane.FanWord {
 func TestAGroupThatStandsStillLosesItsPlace(t *testing.T) {
 	a, c := group(), group()
 	b := newEngineBench(t, a, c)
-	b.Places = 1
+	b.Slots = 1
 	b.arm(a)
 	b.mustCarry(a, 3)
 	b.arm(c)

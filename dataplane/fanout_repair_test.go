@@ -328,7 +328,7 @@ func (b *repairBench) other() *mft.Group {
 // then lacks the source sends again.
 func TestWithoutItsPlaceAGroupHasWhatTheWorkerRetained(t *testing.T) {
 	b, psn := newCarriedBench(t)
-	b.FanOut.Places = 1
+	b.FanOut.Slots = 1
 	other := b.other()
 	other.Engine, other.Policy.Repair = mft.EngineAuto, feedback.RepairOff
 	b.add(other)
@@ -569,7 +569,7 @@ func TestARemovedGroupIsNotLookedAt(t *testing.T) {
 // carried of it last. The group's receivers are asked for that all the same.
 func TestAGroupThatLosesItsPlaceIsServed(t *testing.T) {
 	b, psn := newCarriedBench(t)
-	b.FanOut.Places = 1
+	b.FanOut.Slots = 1
 	other := b.other()
 	other.Engine, other.Policy.Repair = mft.EngineAuto, feedback.RepairOff
 	b.add(other)

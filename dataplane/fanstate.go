@@ -19,7 +19,7 @@ const (
 
 // fanState is the core's record of a group in the engine.
 type fanState struct {
-	placed  bool     // the group has a place
+	hasSlot bool     // the group has a slot
 	at      FanWord  // as last read; if at.Armed, the engine may carry packets
 	limit   roce.PSN // the last PSN that the engine may carry
 	from    roce.PSN // the first packet that the engine may carry since it was armed
@@ -33,8 +33,8 @@ type fanState struct {
 	calm    int      // plain packets in a row since the last decision
 	need    int      // value of calm at which the group is armed
 	inVain  int      // times in a row that the engine carried nothing
-	// idle is the group's next PSN when another group last wanted the place or the memory. If it
-	// has not changed when another group wants that again, the group loses its place.
+	// idle is the group's next PSN when another group last wanted the slot or the memory. If it
+	// has not changed when another group wants that again, the group loses its slot.
 	idle    roce.PSN
 	carried uint64 // packets
 	before  uint64 // value of carried when the group was last armed

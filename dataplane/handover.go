@@ -7,7 +7,7 @@ import (
 )
 
 // Here the core hands groups to the engine and takes them back. Before each event of a group the
-// merging hears what the engine did for it (sync, takeBack), and after each event the core finds
+// merging hears what the engine did for it (sync, disarm), and after each event the core finds
 // out whether the engine may go on (reconsider).
 
 // sync reports to the merging what the engine did since the last call: the packets that it carried,
@@ -32,7 +32,7 @@ func (c *Core) look(now feedback.Tick, st *state, out *Outputs) {
 // would count the packet.
 func (c *Core) precede(now feedback.Tick, st *state, sender int, out *Outputs) {
 	if sender == st.active {
-		c.takeBack(now, st, out)
+		c.disarm(now, st, out)
 		return
 	}
 	c.sync(now, st, out)
@@ -45,7 +45,7 @@ func (c *Core) precede(now feedback.Tick, st *state, sender int, out *Outputs) {
 func (c *Core) reconsider(now feedback.Tick, st *state, r Reason, packets int, out *Outputs) {
 	switch c.engine.weigh(st, r, packets, len(c.taps) > 0 && c.taps.capture(st.group.ID)) {
 	case notPlain:
-		c.takeBack(now, st, out)
+		c.disarm(now, st, out)
 		st.fan.unheard = false // the source has not come back: somebody has answered
 	case isOutdated:
 		c.surrender(now, st, out)
@@ -53,8 +53,8 @@ func (c *Core) reconsider(now feedback.Tick, st *state, r Reason, packets int, o
 	c.engine.resume(now, st)
 }
 
-// takeBack disarms the group.
-func (c *Core) takeBack(now feedback.Tick, st *state, out *Outputs) {
+// disarm disarms the group.
+func (c *Core) disarm(now feedback.Tick, st *state, out *Outputs) {
 	if st.fan.at.Armed {
 		c.takeIn(now, st, c.engine.disarm(st), out)
 	}
@@ -90,7 +90,7 @@ func (c *Core) takeIn(now feedback.Tick, st *state, p progress, out *Outputs) {
 }
 
 // Arm arms the groups that reconsider has noted. It is called when all copies are sent, so that no
-// copy of the engine overtakes them. A group that loses its place may lose what a receiver needs,
+// copy of the engine overtakes them. A group that loses its slot may lose what a receiver needs,
 // and what follows from that is appended to out.
 func (c *Core) Arm(now feedback.Tick, out *Outputs) {
 	for _, st := range c.engine.armable {
@@ -113,8 +113,8 @@ func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
 	if err := c.engine.prepare(st); err != nil {
 		return err
 	}
-	if !c.place(now, st, out) {
-		return errNoPlace
+	if !c.takeSlot(now, st, out) {
+		return errNoSlot
 	}
 	if err := c.engine.arm(now, st); err != nil {
 		return err
@@ -125,26 +125,26 @@ func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
 	return nil
 }
 
-// place takes the group's place in the engine. It takes the place from another group of this core
-// if that one gives way. A group of another core may give way later.
-func (c *Core) place(now feedback.Tick, st *state, out *Outputs) bool {
+// takeSlot takes the group's slot in the engine, from another group of this core if that one gives
+// way. A group of another core may give way later.
+func (c *Core) takeSlot(now feedback.Tick, st *state, out *Outputs) bool {
 	holder, ok := c.engine.claim(st)
 	if ok {
 		return true
 	}
-	if other := c.stateOf(holder); other == nil || !c.giveWay(now, other, WantsPlace, out) {
+	if other := c.stateOf(holder); other == nil || !c.giveWay(now, other, WantsSlot, out) {
 		return false
 	}
 	_, ok = c.engine.claim(st)
 	return ok
 }
 
-// giveWayPeriod is how often the core looks whether groups of other cores want the places of its
+// giveWayPeriod is how often the core looks whether groups of other cores want the slots of its
 // own, and whether any group wants their memory.
 const giveWayPeriod = feedback.Tick(time.Second)
 
 // giveWay is called when another group wants what a group has in the engine. If the engine has
-// carried nothing of the group since the call before, giveWay takes the group's place and with it
+// carried nothing of the group since the call before, giveWay takes the group's slot and with it
 // the memory, and reports true. Memory alone is taken only if the group has been idle since then,
 // and no receiver may still need what it retains.
 func (c *Core) giveWay(now feedback.Tick, st *state, want Want, out *Outputs) bool {
@@ -155,7 +155,7 @@ func (c *Core) giveWay(now feedback.Tick, st *state, want Want, out *Outputs) bo
 	if f.at.Armed && busy || want == WantsMemory && (busy || !c.empties(now, st, out)) {
 		return false
 	}
-	c.leave(now, st, out)
+	c.giveUpSlot(now, st, out)
 	c.conclude(now, st, out)
 	return true
 }
@@ -164,15 +164,15 @@ func (c *Core) giveWay(now feedback.Tick, st *state, want Want, out *Outputs) bo
 // that still holds afterwards: the engine may have carried more until it was disarmed.
 func (c *Core) empties(now feedback.Tick, st *state, out *Outputs) bool {
 	if st.held.inEngine == 0 {
-		c.takeBack(now, st, out)
+		c.disarm(now, st, out)
 		c.conclude(now, st, out)
 	}
 	return st.held.inEngine == 0
 }
 
-// leave disarms a group that has a place, and gives up its place.
-func (c *Core) leave(now feedback.Tick, st *state, out *Outputs) {
-	c.takeBack(now, st, out)
+// giveUpSlot disarms a group that has a slot, and gives up its slot.
+func (c *Core) giveUpSlot(now feedback.Tick, st *state, out *Outputs) {
+	c.disarm(now, st, out)
 	if st.held != nil {
 		if psn, some := st.held.newestInEngine(); some {
 			c.lose(now, st, psn, &c.repair.counts.NoMemory, out)
@@ -183,7 +183,7 @@ func (c *Core) leave(now feedback.Tick, st *state, out *Outputs) {
 
 // lookAtAll takes in what the engine did for all groups.
 func (c *Core) lookAtAll(now feedback.Tick, out *Outputs) {
-	for _, st := range c.engine.placed.groups {
+	for _, st := range c.engine.holders.groups {
 		c.look(now, st, out)
 	}
 }
@@ -192,7 +192,7 @@ func (c *Core) lookAtAll(now feedback.Tick, out *Outputs) {
 // block is outdated. That is no sign of trouble: it does not put off when the group is armed again.
 func (c *Core) surrender(now feedback.Tick, st *state, out *Outputs) {
 	need := st.fan.need
-	c.takeBack(now, st, out)
+	c.disarm(now, st, out)
 	st.fan.unheard, st.fan.need = false, need
 	c.conclude(now, st, out)
 }

@@ -66,8 +66,8 @@ type folding struct {
 
 // mergeSpace is the core's memory for the paths of a block.
 type mergeSpace struct {
-	places [mft.BlockAnswers]feedback.Place
-	paths  [mft.BlockAnswers]feedback.Answered
+	acked [mft.BlockAnswers]feedback.Place
+	paths [mft.BlockAnswers]feedback.Answered
 }
 
 // mayMerge gives the block its Source, if the engine may merge the answers of its paths, or returns

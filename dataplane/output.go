@@ -48,12 +48,12 @@ func (r *Reply) isACK() bool { return !r.CNP && !r.Question && r.AETH.Syndrome.I
 // Copy is the received frame as one path's receiver expects it. Where the core has handled several
 // frames at once, it stands for the copies of all of them: see OfNext.
 type Copy struct {
-	Path   *mft.Path
-	PSN    roce.PSN
-	Again  bool // the frame is a retained one
-	AckReq bool // only with Again: the receiver is asked for an answer, whatever the source asked
-	First  bool // only with Again: the receiver waits for it, and takes nothing behind it before
-	Edit   *roce.Edit
+	Path     *mft.Path
+	PSN      roce.PSN
+	Retained bool // the frame is a retained one
+	AckReq   bool // only with Retained: the receiver is asked for an answer, whatever the source asked
+	First    bool // only with Retained: the receiver waits for it, and takes nothing behind it before
+	Edit     *roce.Edit
 }
 
 // Repair is a copy of a retained frame. Copies of received frames that are still to be sent go

@@ -50,7 +50,7 @@ func (w *talk) engine() dataplane.EngineState {
 func TestASilentGroupLosesItsPlace(t *testing.T) {
 	now := new(feedback.Tick)
 	net := porttest.NewFanOutAt(4, func() feedback.Tick { return *now })
-	net.FanOut.Places = 1
+	net.FanOut.Slots = 1
 	join := func(ip netip.Addr) *talk {
 		g := group()
 		at(g, ip)
@@ -101,7 +101,7 @@ func TestASilentGroupLosesItsPlace(t *testing.T) {
 func TestARemovedGroupLeavesItsPlace(t *testing.T) {
 	now := new(feedback.Tick)
 	net := porttest.NewFanOutAt(4, func() feedback.Tick { return *now })
-	net.FanOut.Places = 1
+	net.FanOut.Slots = 1
 	for range 2 {
 		g := group()
 		if _, err := net.Switch.Add(g); err != nil {

@@ -164,10 +164,10 @@ func (c *Core) letGo(now feedback.Tick, st *state, psn roce.PSN, out *Outputs) {
 	c.perform(st, nil, out)
 }
 
-// sendAgain sends a retained packet to one receiver. The first time, it is checked for damage: a
+// sendRepair sends a retained packet to one receiver. The first time, it is checked for damage: a
 // packet that was exactly the next one may have been forwarded unchecked, and a damaged one cannot
 // be mended here. keepUp reports it.
-func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
+func (c *Core) sendRepair(st *state, a *feedback.Action, out *Outputs) {
 	h, counts := st.held, &c.repair.counts
 	if h.lost != nil {
 		return // what lies behind a packet that is missing is of no use to the receiver
@@ -195,7 +195,7 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 	st.traffic.copied(1, s.frame.View.PayloadBytes)
 	h.recent.at(c.repair.now)
 	h.recent.add(a.Path)
-	again := Repair{Copy: Copy{Again: true, AckReq: a.AckReq, First: a.PSN == st.merge.Acked(a.Path).Next()}, Frame: &s.frame}
+	again := Repair{Copy: Copy{Retained: true, AckReq: a.AckReq, First: a.PSN == st.merge.Acked(a.Path).Next()}, Frame: &s.frame}
 	st.fillIn(&again.Copy, a)
 	out.Repairs = append(out.Repairs, again)
 }

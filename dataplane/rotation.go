@@ -6,62 +6,62 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
-// rotation is groups that are served in turn. A round begins every period and serves each group
-// once.
+// rotation is groups that are visited one after the other. A round begins every period and visits
+// each group once.
 type rotation struct {
-	groups []*state
-	served int           // in this round
-	next   feedback.Tick // the next round begins then, or later
+	groups  []*state
+	visited int           // in this round
+	next    feedback.Tick // the next round begins then, or later
 }
 
-// tickGroups bounds the groups that one call of turn serves, so that frames do not wait for all of
+// tickGroups bounds the groups that one call of visit visits, so that frames do not wait for all of
 // them.
 const tickGroups = 128
 
 func (r *rotation) add(st *state) { r.groups = append(r.groups, st) }
 
-// remove takes a group out if it is there. The groups behind it are served in the same round.
+// remove takes a group out if it is there. The groups behind it are visited in the same round.
 func (r *rotation) remove(st *state) {
 	i := slices.Index(r.groups, st)
 	if i < 0 {
 		return
 	}
 	r.groups = slices.Delete(r.groups, i, i+1)
-	if i < r.served {
-		r.served--
+	if i < r.visited {
+		r.visited--
 	}
 }
 
-// turn serves some groups of a round that has begun, and reports whether there were any. Serve may
-// remove groups.
-func (r *rotation) turn(now, period feedback.Tick, serve func(*state)) (some bool) {
+// visit calls serve for some groups of a round that has begun, and reports whether there were any.
+// serve may remove groups.
+func (r *rotation) visit(now, period feedback.Tick, serve func(*state)) (some bool) {
 	if now < r.next || len(r.groups) == 0 {
 		return false
 	}
 	for range tickGroups {
-		if r.served >= len(r.groups) {
+		if r.visited >= len(r.groups) {
 			break
 		}
-		st := r.groups[r.served]
-		r.served++
+		st := r.groups[r.visited]
+		r.visited++
 		serve(st)
 	}
-	if r.served >= len(r.groups) {
-		r.served, r.next = 0, now+period
+	if r.visited >= len(r.groups) {
+		r.visited, r.next = 0, now+period
 	}
 	return true
 }
 
 // Tick serves some of the groups whose time has come, and reports whether there were any. More of
-// them may have to be served at once.
+// them may have to be visited at once.
 func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
-	timed := c.timed.turn(now, feedback.TimerPeriod, func(st *state) {
+	timed := c.timed.visit(now, feedback.TimerPeriod, func(st *state) {
 		c.timer(now, st, out)
 		c.conclude(now, st, out) // a path may have been evicted
 	})
-	asked := c.asking.turn(now, feedback.AskPeriod, func(st *state) { c.askAgain(now, st, out) })
+	asked := c.asking.visit(now, feedback.AskPeriod, func(st *state) { c.askAgain(now, st, out) })
 	waiting := c.serveWaiting(now, out)
-	placed := c.engine.placed.turn(now, giveWayPeriod, func(st *state) {
+	holders := c.engine.holders.visit(now, giveWayPeriod, func(st *state) {
 		switch want := c.engine.wanted(st); {
 		case want != WantsNothing:
 			c.giveWay(now, st, want, out)
@@ -69,7 +69,7 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 			c.look(now, st, out)
 		}
 	})
-	return timed || asked || waiting || placed
+	return timed || asked || waiting || holders
 }
 
 // Pause is how long the next Tick may wait; 0: for ever. If all that is in flight is carried by an

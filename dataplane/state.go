@@ -277,8 +277,8 @@ func (st *state) reply(leg *mft.Leg, psn roce.PSN, aeth roce.AETH, migReq bool) 
 	}
 }
 
-// ask returns the packet by which merging asks a receiver what it has.
-func (st *state) ask(a *feedback.Action) Reply {
+// question returns the packet by which merging asks a receiver what it has.
+func (st *state) question(a *feedback.Action) Reply {
 	return Reply{
 		Leg: &st.group.Paths[a.Path].Leg, Group: st.group.ID, Question: true, PSN: a.PSN.Add(st.offsets[a.Path].deltaPSN),
 		PKey: st.marks.pkey, TrafficClass: st.marks.trafficClass, HopLimit: replyHopLimit,

@@ -399,8 +399,8 @@ type Counter struct {
 func (s *Switch) EndFanOut() {
 	for _, w := range s.workers {
 		s.do(w, func(w *Worker) {
-			for placed := &w.core.engine.placed; len(placed.groups) > 0; {
-				w.core.leave(w.now(), placed.groups[0], &w.out)
+			for holders := &w.core.engine.holders; len(holders.groups) > 0; {
+				w.core.giveUpSlot(w.now(), holders.groups[0], &w.out)
 			}
 			w.flush()
 			w.core.PutBack()

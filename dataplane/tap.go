@@ -126,7 +126,7 @@ func (all taps) capture(id mft.GroupID) bool {
 // open adds a tap. Groups that it captures leave the engine.
 func (w *Worker) open(t *tap) {
 	w.core.taps = append(w.core.taps, t)
-	for _, st := range w.core.engine.placed.groups {
+	for _, st := range w.core.engine.holders.groups {
 		if st.fan.at.Armed && t.captures(st.group.ID) {
 			w.core.surrender(w.now(), st, &w.out)
 			w.flush()
@@ -155,7 +155,7 @@ func (w *Worker) sawFrame(f *Frame, r Reason) {
 	case f.Kind != KindData:
 		kind = CaptureFeedback
 	}
-	w.tell(kind, &tapped{event: w.event, group: f.Group, port: f.Port, reason: r}, f.Bytes())
+	w.record(kind, &tapped{event: w.event, group: f.Group, port: f.Port, reason: r}, f.Bytes())
 }
 
 // sawSent tells the taps of the frames that a port was given, of which it sent the first n.
@@ -180,17 +180,17 @@ func (w *Worker) sawOutgoing(port mft.PortID, o *Outgoing) {
 	}
 	fragments := f.Fragments
 	fragments[0] = f.Buf[o.Start : f.Start+len(f.Fragments[0])]
-	w.tell(kind, &tapped{event: o.event, group: f.Group, port: port, fate: o.fate}, fragments[:f.FragmentCount])
+	w.record(kind, &tapped{event: o.event, group: f.Group, port: port, fate: o.fate}, fragments[:f.FragmentCount])
 }
 
 // sawUnreachable tells the taps of a copy that has no next hop. It is never written: the record has
 // the frame that it would be a copy of.
 func (w *Worker) sawUnreachable(f *Frame, p *mft.Path) {
 	r := tapped{event: w.event, group: f.Group, port: mft.NoPort, fate: LostNoHop, path: p}
-	w.tell(CaptureDrop, &r, f.Bytes())
+	w.record(CaptureDrop, &r, f.Bytes())
 }
 
-func (w *Worker) tell(kind CaptureKind, r *tapped, fragments [][]byte) {
+func (w *Worker) record(kind CaptureKind, r *tapped, fragments [][]byte) {
 	var v roce.View
 	var to netip.Addr
 	for _, b := range fragments {

@@ -189,7 +189,7 @@ func (e *engine) freeze(st *state) FanOut {
 	switch {
 	case e.fanOut == nil:
 		return nil
-	case !st.fan.placed:
+	case !st.fan.hasSlot:
 		return &frozen{FanOut: e.fanOut}
 	}
 	return &frozen{FanOut: e.fanOut, word: e.fanOut.Load(st.group.ID)}

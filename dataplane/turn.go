@@ -69,7 +69,7 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, leg *mft.Leg
 	case st.group.KeepsTurns:
 		return c.keep(now, st, f, next)
 	}
-	c.takeBack(now, st, out)
+	c.disarm(now, st, out)
 	if !st.merge.MaySwitch(now, claim) { // the engine has carried something until then
 		return SourceBlocked
 	}
@@ -182,7 +182,7 @@ func (c *Core) NextTurn(now feedback.Tick, id mft.GroupID, out *Outputs) (t mft.
 	if st == nil || !st.claimant.stands {
 		return t, false
 	}
-	c.takeBack(now, st, out)
+	c.disarm(now, st, out)
 	if !st.claimant.held && !st.merge.MaySwitch(now, st.claim(st.claimant.path)) {
 		return t, false
 	}

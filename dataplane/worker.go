@@ -73,16 +73,16 @@ type Worker struct {
 	active   feedback.Tick // the time of the last Poll that found a frame
 	sleeping atomic.Bool   // it may be in Wait, so producers have to wake it
 
-	frames  []Frame
-	replies []Frame
-	out     Outputs
-	queue   []queued // parallel to out.Copies
-	lanes   []lane   // port*mft.MaxPaths + rank
-	touched []int    // lanes in use
-	turns   uint32   // which of the lanes begins: see begin
-	send    []Outgoing
-	sending int           // bytes of send
-	queues  []egressQueue // by port
+	frames    []Frame
+	replies   []Frame
+	out       Outputs
+	queue     []queued // parallel to out.Copies
+	lanes     []lane   // port*mft.MaxPaths + rank
+	touched   []int    // lanes in use
+	beginning uint32   // which of the lanes begins: see begin
+	send      []Outgoing
+	sending   int           // bytes of send
+	queues    []egressQueue // by port
 
 	event uint64 // of taps: the last one
 
@@ -290,7 +290,7 @@ func (w *Worker) arm() {
 		return
 	}
 	w.core.Arm(w.polled, &w.out)
-	w.flush() // a group that lost its place may have lost what a receiver needs
+	w.flush() // a group that lost its slot may have lost what a receiver needs
 	w.core.PutBack()
 }
 
@@ -451,8 +451,8 @@ func (w *Worker) begin() int {
 	if !slices.ContainsFunc(w.touched, func(n int) bool { return n%mft.MaxPaths != 0 }) {
 		return 0
 	}
-	w.turns += 0x9E3779B9
-	return int(uint64(w.turns) * uint64(len(w.touched)) >> 32)
+	w.beginning += 0x9E3779B9
+	return int(uint64(w.beginning) * uint64(len(w.touched)) >> 32)
 }
 
 // sendCollected sends replies, the copies of all lanes, and notes.
@@ -486,7 +486,7 @@ func (w *Worker) sendCollected() {
 // sendTrain sends copy c of the frames of q by a port, for the last time if last is set.
 func (w *Worker) sendTrain(port mft.PortID, q *queued, c *Copy, last bool) {
 	fate := SentCopy
-	if c.Again {
+	if c.Retained {
 		fate = SentRepair
 	}
 	unbounded := w.queues[port].admitsAll(fate)
@@ -497,7 +497,7 @@ func (w *Worker) sendTrain(port mft.PortID, q *queued, c *Copy, last bool) {
 		if unbounded || w.admit(port, o) {
 			w.sending += o.Bytes
 		} else {
-			w.takeBack(port, o)
+			w.dropLast(port, o)
 		}
 		if i++; i == len(q.behind) {
 			return
@@ -506,8 +506,8 @@ func (w *Worker) sendTrain(port mft.PortID, q *queued, c *Copy, last bool) {
 	}
 }
 
-// takeBack removes the last frame from the list to be sent by port, because it was not admitted.
-func (w *Worker) takeBack(port mft.PortID, o *Outgoing) {
+// dropLast removes the last frame from the list to be sent by port, because it was not admitted.
+func (w *Worker) dropLast(port mft.PortID, o *Outgoing) {
 	if len(w.core.taps) > 0 {
 		w.sawOutgoing(port, o)
 	}

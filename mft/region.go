@@ -309,8 +309,8 @@ func (r Regions) Follow(was, is *Memory, to func(VirtualRegion) Region) Regions 
 			if at := was.Find(v.VA, v.RKey, 0); at >= 0 && was.Range(at) == v {
 				targets[i] = *r.Target(at)
 			} else {
-				place := to(v)
-				targets[i] = roce.NewTarget(v.VA, v.RKey, place.VA, place.RKey)
+				region := to(v)
+				targets[i] = roce.NewTarget(v.VA, v.RKey, region.VA, region.RKey)
 			}
 		}
 		next.chunks[c] = targets

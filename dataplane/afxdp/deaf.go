@@ -124,10 +124,10 @@ func (h *hearing) look(redirected bool, heard uint64, now time.Time) (deaf bool)
 	return false
 }
 
-// mendDeaf opens a port in generic mode, in which the kernel instead of the driver runs the
+// openGeneric opens a port in generic mode, in which the kernel instead of the driver runs the
 // program, and frames that are redirected arrive. A port that is deaf there too, or has to be in
 // native mode, fails until its interface is another one.
-func (s *Switch) mendDeaf(f *iface, now seen, why string) {
+func (s *Switch) openGeneric(f *iface, now seen, why string) {
 	if generic := s.attach == bpf.ModeAuto && f.xdp.Mode() == bpf.ModeNative; generic {
 		s.fallBack(f, now, why)
 		return

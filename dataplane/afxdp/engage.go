@@ -12,7 +12,7 @@ var errLoading = errors.New("the kernel engine is still being loaded")
 
 // planFanOut notes how Engage is to load the kernel's fan-out, if it is asked for.
 func (s *Switch) planFanOut(c Config) {
-	if s.asksFanOut = c.FanOut; !s.asksFanOut {
+	if s.wantsFanOut = c.FanOut; !s.wantsFanOut {
 		return
 	}
 	load := c.loadFanOut

@@ -15,16 +15,16 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// fanOut implements dataplane.FanOut by the kernel's fan-out (bpf/fanout.h). The place of a group
-// follows from the group's slot in the table, so that workers need no common list of places.
+// fanOut implements dataplane.FanOut by the kernel's fan-out (bpf/fanout.h). The kernel's slot for
+// a group follows from the group's slot in the table, so that workers need no common list.
 type fanOut struct {
 	kernel *bpf.FanOut
 	// noMerging is why the kernel cannot merge answers; nil: it can.
 	noMerging error
-	holders   [bpf.Slots]atomic.Uint32 // ID of the group that has the place, plus one; 0: free
-	wants     [bpf.Slots]atomic.Bool   // another group than the holder has claimed the place
-	epochs    [bpf.Slots]uint16        // epoch of the block in the place; the holder's worker owns it
-	uses      [bpf.Slots]atomic.Uint32 // number of the fan of the block in the place
+	holders   [bpf.Slots]atomic.Uint32 // ID of the group that has the slot, plus one; 0: free
+	wants     [bpf.Slots]atomic.Bool   // another group than the holder has claimed the slot
+	epochs    [bpf.Slots]uint16        // epoch of the block in the slot; the holder's worker owns it
+	uses      [bpf.Slots]atomic.Uint32 // number of the fan of the block in the slot
 	memory    *kernelMemory
 	devices   atomic.Pointer[devices]
 	wanted    chan ports // sets of ports for which workers want a fan
@@ -292,29 +292,29 @@ func (s *Switch) makeFan(number int, f *fan, ifIndex [bpf.SlotPorts]uint32) erro
 	return nil
 }
 
-func place(id mft.GroupID) int { return id.Slot() % bpf.Slots }
+func slotOf(id mft.GroupID) int { return id.Slot() % bpf.Slots }
 
 // Claim is part of dataplane.FanOut.
 func (f *fanOut) Claim(id mft.GroupID) (holder mft.GroupID, ok bool) {
-	at := &f.holders[place(id)]
+	at := &f.holders[slotOf(id)]
 	if at.CompareAndSwap(0, uint32(id)+1) {
-		f.wants[place(id)].Store(false)
+		f.wants[slotOf(id)].Store(false)
 		return id, true
 	}
 	holder = mft.GroupID(at.Load() - 1)
 	if holder != id {
-		f.wants[place(id)].Store(true)
+		f.wants[slotOf(id)].Store(true)
 	}
 	return holder, holder == id
 }
 
 // Wanted is part of dataplane.FanOut.
 func (f *fanOut) Wanted(id mft.GroupID) dataplane.Want {
-	i := place(id)
+	i := slotOf(id)
 	memory := f.memory.wanted(i)
 	switch {
 	case f.wants[i].Swap(false):
-		return dataplane.WantsPlace
+		return dataplane.WantsSlot
 	case memory:
 		return dataplane.WantsMemory
 	}
@@ -323,7 +323,7 @@ func (f *fanOut) Wanted(id mft.GroupID) dataplane.Want {
 
 // Release is part of dataplane.FanOut.
 func (f *fanOut) Release(id mft.GroupID) {
-	i := place(id)
+	i := slotOf(id)
 	if f.holders[i].Load() == uint32(id)+1 {
 		f.memory.give(i)
 		f.holders[i].Store(0)
@@ -332,11 +332,11 @@ func (f *fanOut) Release(id mft.GroupID) {
 
 // Retained is part of dataplane.FanOut.
 func (f *fanOut) Retained(id mft.GroupID, psn roce.PSN) []byte {
-	m := f.memory.of(place(id))
+	m := f.memory.of(slotOf(id))
 	if m.packets == 0 {
 		return nil
 	}
-	return f.kernel.Retained(place(id), m.first+int(psn)%m.packets, uint32(psn))
+	return f.kernel.Retained(slotOf(id), m.first+int(psn)%m.packets, uint32(psn))
 }
 
 // Arm is part of dataplane.FanOut.
@@ -354,7 +354,7 @@ func (f *fanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 	if d.ifIndex[b.Ingress] == 0 {
 		return errNoDevice
 	}
-	i := place(id)
+	i := slotOf(id)
 	m, err := f.retain(i, b.Retain)
 	if err != nil {
 		return err
@@ -385,7 +385,7 @@ var errDeaf = errors.New("the kernel cannot send by the source's port (see rocas
 // Merge is part of dataplane.FanOut. What the source was told is opened last, and the kernel looks
 // at it first: so it merges nothing before every path is open.
 func (f *fanOut) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place, span int32) error {
-	i := place(id)
+	i := slotOf(id)
 	if f.noMerging != nil {
 		return f.noMerging
 	}
@@ -408,7 +408,7 @@ func (f *fanOut) openWord(i int, p feedback.Place) uint64 {
 // EndMerge is part of dataplane.FanOut. What the source was told is closed and read first: so it is
 // no more than what is then read of each path.
 func (f *fanOut) EndMerge(id mft.GroupID, at []feedback.Place) (told feedback.Place) {
-	i := place(id)
+	i := slotOf(id)
 	told = closeWord(f.kernel.Told(i))
 	for k := range at {
 		at[k] = closeWord(f.kernel.Acked(i, k))
@@ -421,7 +421,7 @@ func closeWord(word *atomic.Uint64) feedback.Place {
 	return feedback.Place{PSN: w.PSN, MSN: w.Messages}
 }
 
-// retain returns the memory of place i, which has room for that many packets or more.
+// retain returns the memory of slot i, which has room for that many packets or more.
 func (f *fanOut) retain(i, packets int) (m kernelPart, err error) {
 	if packets == 0 {
 		return m, nil
@@ -434,7 +434,7 @@ func (f *fanOut) retain(i, packets int) (m kernelPart, err error) {
 
 // Load is part of dataplane.FanOut.
 func (f *fanOut) Load(id mft.GroupID) dataplane.FanWord {
-	i := place(id)
+	i := slotOf(id)
 	return f.withRest(i, decodeWord(f.word(i).Load()))
 }
 
@@ -447,12 +447,12 @@ func (f *fanOut) withRest(i int, w dataplane.FanWord) dataplane.FanWord {
 
 // Disarm is part of dataplane.FanOut.
 func (f *fanOut) Disarm(id mft.GroupID) dataplane.FanWord {
-	i := place(id)
+	i := slotOf(id)
 	return f.withRest(i, decodeWord(f.word(i).And(^uint64(wordArmed))&^wordArmed))
 }
 
 // Limit is part of dataplane.FanOut.
-func (f *fanOut) Limit(id mft.GroupID, psn roce.PSN) { f.kernel.Limit(place(id)).Store(uint32(psn)) }
+func (f *fanOut) Limit(id mft.GroupID, psn roce.PSN) { f.kernel.Limit(slotOf(id)).Store(uint32(psn)) }
 
 func (f *fanOut) word(i int) *atomic.Uint64 { return f.kernel.Word(i) }
 
@@ -482,7 +482,7 @@ func decodeWord(word uint64) dataplane.FanWord {
 	}
 }
 
-// writeSlot writes the headers of a plain packet, and the places of the paths of each port.
+// writeSlot writes the headers of a plain packet, and the range of the paths of each port.
 func writeSlot(s *bpf.Slot, b *mft.Block) {
 	s.Src, s.Dst = words(b.From.Src.As16()), words(b.From.Dst.As16())
 	s.Qpn, s.Pkey, s.TrafficClass = uint32(b.From.DestQPN), networkOrder(b.PKey), b.TrafficClass

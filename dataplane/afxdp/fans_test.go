@@ -90,7 +90,7 @@ func TestAnUnusedFanIsGivenAway(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	f.kernel.Slot(place(300)).Payload = 77 // of the last time that a group was armed there
+	f.kernel.Slot(slotOf(300)).Payload = 77 // of the last time that a group was armed there
 	arm(300, one)
 	if w := f.Load(300); w.Payload != 0 {
 		t.Errorf("%d bytes are counted before the first packet", w.Payload)

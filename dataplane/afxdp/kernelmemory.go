@@ -10,17 +10,17 @@ import (
 // segmentPackets is the number of retained packets in a segment of kernelMemory.
 const segmentPackets = 64
 
-// kernelMemory shares out the kernel's memory for retained packets. A place of the kernel's fan-out
+// kernelMemory shares out the kernel's memory for retained packets. A slot of the kernel's fan-out
 // has some neighbouring segments, or none. Workers take and give segments at the same time; each
-// does so for places whose groups it owns.
+// does so for slots whose groups it owns.
 type kernelMemory struct {
 	taken  []atomic.Bool // by segment
 	parts  [bpf.Slots]kernelPart
 	misses atomic.Uint32     // number of times that take found none
-	heard  [bpf.Slots]uint32 // value of misses when the place got its memory, or was asked about it last
+	heard  [bpf.Slots]uint32 // value of misses when the slot got its memory, or was asked about it last
 }
 
-// kernelPart is the memory of one place.
+// kernelPart is the memory of one slot.
 type kernelPart struct {
 	first   int // entry of the map
 	packets int // number of entries, a power of two; 0: none
@@ -30,17 +30,17 @@ func newKernelMemory(packets int) *kernelMemory {
 	return &kernelMemory{taken: make([]atomic.Bool, packets/segmentPackets)}
 }
 
-func (k *kernelMemory) of(place int) kernelPart { return k.parts[place] }
+func (k *kernelMemory) of(slot int) kernelPart { return k.parts[slot] }
 
-// take gives a place memory for that many packets or more. The place keeps its memory if that is
-// large enough, and else gets other memory. If none is free, the place has none afterwards, and
-// wanted tells all other places.
-func (k *kernelMemory) take(place, packets int) kernelPart {
+// take gives a slot memory for that many packets or more. The slot keeps its memory if that is
+// large enough, and else gets other memory. If none is free, the slot has none afterwards, and
+// wanted tells all other slots.
+func (k *kernelMemory) take(slot, packets int) kernelPart {
 	packets = max(segmentPackets, 1<<bits.Len(uint(packets-1)))
-	if k.parts[place].packets >= packets {
-		return k.parts[place]
+	if k.parts[slot].packets >= packets {
+		return k.parts[slot]
 	}
-	k.give(place)
+	k.give(slot)
 	n := packets / segmentPackets
 	for first := 0; first+n <= len(k.taken); first++ {
 		if got := k.claim(first, n); got < n {
@@ -48,21 +48,21 @@ func (k *kernelMemory) take(place, packets int) kernelPart {
 			first += got
 			continue
 		}
-		k.parts[place], k.heard[place] = kernelPart{first * segmentPackets, packets}, k.misses.Load()
-		return k.parts[place]
+		k.parts[slot], k.heard[slot] = kernelPart{first * segmentPackets, packets}, k.misses.Load()
+		return k.parts[slot]
 	}
 	k.misses.Add(1)
 	return kernelPart{}
 }
 
-// wanted reports whether the place has memory that another place has looked for since the last
+// wanted reports whether the slot has memory that another slot has looked for since the last
 // call.
-func (k *kernelMemory) wanted(place int) bool {
+func (k *kernelMemory) wanted(slot int) bool {
 	misses := k.misses.Load()
-	if k.parts[place].packets == 0 || misses == k.heard[place] {
+	if k.parts[slot].packets == 0 || misses == k.heard[slot] {
 		return false
 	}
-	k.heard[place] = misses
+	k.heard[slot] = misses
 	return true
 }
 
@@ -74,9 +74,9 @@ func (k *kernelMemory) claim(first, n int) (got int) {
 	return got
 }
 
-// give takes the memory of a place back. The group there must not be armed.
-func (k *kernelMemory) give(place int) {
-	part := &k.parts[place]
+// give takes the memory of a slot back. The group there must not be armed.
+func (k *kernelMemory) give(slot int) {
+	part := &k.parts[slot]
 	k.free(part.first/segmentPackets, part.packets/segmentPackets)
 	*part = kernelPart{}
 }

@@ -100,7 +100,7 @@ func TestAPlaceIsWanted(t *testing.T) {
 	claim(holder, true)
 	hears(t, f, holder, dataplane.WantsNothing)
 	claim(other, false)
-	hears(t, f, holder, dataplane.WantsPlace)
+	hears(t, f, holder, dataplane.WantsSlot)
 	hears(t, f, holder, dataplane.WantsNothing)
 	claim(other, false)
 	f.Release(holder)
@@ -118,7 +118,7 @@ func TestMemoryIsWanted(t *testing.T) {
 	}
 	take := func(id mft.GroupID, packets int, want bool) {
 		t.Helper()
-		if part := f.memory.take(place(id), packets); part.packets > 0 != want {
+		if part := f.memory.take(slotOf(id), packets); part.packets > 0 != want {
 			t.Fatalf("group %d gets %d packets, and looked for %d", id, part.packets, packets)
 		}
 	}
@@ -143,7 +143,7 @@ func TestMemoryIsWanted(t *testing.T) {
 	hears(t, f, c, dataplane.WantsNothing)
 	hears(t, f, d, dataplane.WantsNothing)
 	f.Claim(b + bpf.Slots)
-	hears(t, f, b, dataplane.WantsPlace) // which comes with the memory
+	hears(t, f, b, dataplane.WantsSlot) // which comes with the memory
 	hears(t, f, b, dataplane.WantsNothing)
 }
 

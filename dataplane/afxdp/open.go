@@ -61,9 +61,9 @@ const (
 type Switch struct {
 	*dataplane.Switch
 	classifier   *bpf.Classifier
-	asksFanOut   bool                        // Config.FanOut
+	wantsFanOut  bool                        // Config.FanOut
 	fanOut       atomic.Pointer[fanOut]      // nil: the kernel carries nothing
-	noFanOut     error                       // why nothing, although asksFanOut; mu guards it
+	noFanOut     error                       // why nothing, although wantsFanOut; mu guards it
 	loadFanOut   func() (*bpf.FanOut, error) // nil: it is not asked for, or was loaded
 	attach       bpf.AttachMode
 	socket       xsk.SocketConfig
@@ -388,7 +388,7 @@ func (s *Switch) Verdicts() (counters []dataplane.Counter) {
 // Counters returns the workers' counters, by reason, and the classifier's, by verdict.
 func (s *Switch) Counters() []dataplane.Counter {
 	counters := append(s.Switch.Counters(), s.Verdicts()...)
-	if s.asksFanOut {
+	if s.wantsFanOut {
 		var events [bpf.FanEvents]uint64
 		if f := s.fanOut.Load(); f != nil {
 			events, _ = f.kernel.Events()

@@ -51,7 +51,7 @@ func (s *Switch) Refresh() (ports []dataplane.PortInfo, warnings []dataplane.War
 			s.fallBack(f, now[i], "its driver leaves no room for metadata in front of a frame")
 		case errs[i] == nil && f.xdp != nil:
 			if why := s.isDeaf(f); why != "" {
-				s.mendDeaf(f, now[i], why)
+				s.openGeneric(f, now[i], why)
 			}
 		}
 	}

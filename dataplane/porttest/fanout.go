@@ -14,16 +14,16 @@ import (
 // FanOut is the twin of the kernel's fan-out (bpf/fanout.h) in Go: frames are shown to Carry before
 // a core sees them.
 type FanOut struct {
-	// Places bounds the groups that are armed at one time.
-	Places int
+	// Slots bounds the groups that are armed at one time.
+	Slots int
 	// Memory bounds the packets that are retained of all groups; 0: there is no bound.
 	Memory int
-	places map[int]*place
+	slots  map[int]*slot
 
 	Looks int // how often the core has ended the merging of answers
 }
 
-type place struct {
+type slot struct {
 	id     mft.GroupID
 	wanted dataplane.Want
 	word   dataplane.FanWord
@@ -43,27 +43,27 @@ type packet struct {
 }
 
 // NewFanOut returns a fan-out with no group.
-func NewFanOut() *FanOut { return &FanOut{Places: 1024, places: map[int]*place{}} }
+func NewFanOut() *FanOut { return &FanOut{Slots: 1024, slots: map[int]*slot{}} }
 
-func (f *FanOut) place(id mft.GroupID) *place { return f.places[id.Slot()%f.Places] }
+func (f *FanOut) slotOf(id mft.GroupID) *slot { return f.slots[id.Slot()%f.Slots] }
 
 // Claim is part of dataplane.FanOut.
 func (f *FanOut) Claim(id mft.GroupID) (holder mft.GroupID, ok bool) {
-	if p := f.place(id); p != nil {
+	if p := f.slotOf(id); p != nil {
 		if p.id != id {
-			p.wanted = dataplane.WantsPlace
+			p.wanted = dataplane.WantsSlot
 		}
 		return p.id, p.id == id
 	}
-	f.places[id.Slot()%f.Places] = &place{id: id}
+	f.slots[id.Slot()%f.Slots] = &slot{id: id}
 	return id, true
 }
 
 // Wanted is part of dataplane.FanOut.
 func (f *FanOut) Wanted(id mft.GroupID) dataplane.Want {
-	p := f.place(id)
+	p := f.slotOf(id)
 	if p == nil || p.id != id {
-		panic("porttest: a group without a place asks whether the place is wanted")
+		panic("porttest: a group without a slot asks whether the slot is wanted")
 	}
 	wanted := p.wanted
 	p.wanted = dataplane.WantsNothing
@@ -72,19 +72,19 @@ func (f *FanOut) Wanted(id mft.GroupID) dataplane.Want {
 
 // Release is part of dataplane.FanOut.
 func (f *FanOut) Release(id mft.GroupID) {
-	if p := f.place(id); p != nil && p.id == id {
+	if p := f.slotOf(id); p != nil && p.id == id {
 		if p.word.Armed {
-			panic("porttest: a group gives up its place and is armed")
+			panic("porttest: a group gives up its slot and is armed")
 		}
-		delete(f.places, id.Slot()%f.Places)
+		delete(f.slots, id.Slot()%f.Slots)
 	}
 }
 
 // Arm is part of dataplane.FanOut.
 func (f *FanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit roce.PSN) error {
-	p := f.place(id)
+	p := f.slotOf(id)
 	if p == nil || p.id != id || p.word.Armed {
-		panic("porttest: a group is armed that has no place, or is armed already")
+		panic("porttest: a group is armed that has no slot, or is armed already")
 	}
 	p.retained = nil
 	if !f.hasMemory(b.Retain) {
@@ -102,13 +102,13 @@ var errMemory = errors.New("other groups have the memory")
 // hasMemory reports whether that many more packets can be retained. If not, all groups of which
 // some are retained hear that memory is wanted.
 func (f *FanOut) hasMemory(packets int) bool {
-	for _, p := range f.places {
+	for _, p := range f.slots {
 		packets += len(p.retained)
 	}
 	if f.Memory == 0 || packets <= f.Memory {
 		return true
 	}
-	for _, p := range f.places {
+	for _, p := range f.slots {
 		if len(p.retained) > 0 {
 			p.wanted = max(p.wanted, dataplane.WantsMemory)
 		}
@@ -117,11 +117,11 @@ func (f *FanOut) hasMemory(packets int) bool {
 }
 
 // Load is part of dataplane.FanOut.
-func (f *FanOut) Load(id mft.GroupID) dataplane.FanWord { return f.place(id).word }
+func (f *FanOut) Load(id mft.GroupID) dataplane.FanWord { return f.slotOf(id).word }
 
 // Disarm is part of dataplane.FanOut.
 func (f *FanOut) Disarm(id mft.GroupID) dataplane.FanWord {
-	p := f.place(id)
+	p := f.slotOf(id)
 	if p.merges {
 		panic("porttest: a group is disarmed whose answers are merged")
 	}
@@ -130,11 +130,11 @@ func (f *FanOut) Disarm(id mft.GroupID) dataplane.FanWord {
 }
 
 // Limit is part of dataplane.FanOut.
-func (f *FanOut) Limit(id mft.GroupID, psn roce.PSN) { f.place(id).limit = psn }
+func (f *FanOut) Limit(id mft.GroupID, psn roce.PSN) { f.slotOf(id).limit = psn }
 
 // Merge is part of dataplane.FanOut.
 func (f *FanOut) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place, span int32) error {
-	p := f.place(id)
+	p := f.slotOf(id)
 	if p.merges || p.block.Source == nil || len(at) != len(p.block.Paths) {
 		panic("porttest: answers are merged already, or without a source or the paths of the block")
 	}
@@ -143,7 +143,7 @@ func (f *FanOut) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place,
 }
 
 // last is the last PSN that may be carried.
-func (p *place) last() roce.PSN {
+func (p *slot) last() roce.PSN {
 	last := p.merger.Told.PSN.Add(p.span)
 	switch far := p.limit.Add(feedback.Window); {
 	case p.span == 0, last.Before(p.limit):
@@ -156,7 +156,7 @@ func (p *place) last() roce.PSN {
 
 // EndMerge is part of dataplane.FanOut.
 func (f *FanOut) EndMerge(id mft.GroupID, at []feedback.Place) (told feedback.Place) {
-	p := f.place(id)
+	p := f.slotOf(id)
 	if !p.merges {
 		panic("porttest: no answers are merged")
 	}
@@ -170,7 +170,7 @@ func (f *FanOut) EndMerge(id mft.GroupID, at []feedback.Place) (told feedback.Pl
 // armed group, and appends the ACK to the source if that is due. False means that the frame is the
 // core's.
 func (f *FanOut) Answer(frame *dataplane.Frame, out *dataplane.Outputs) bool {
-	p := f.place(frame.Group)
+	p := f.slotOf(frame.Group)
 	if p == nil || p.id != frame.Group || !p.word.Armed || !p.merges || frame.Kind != dataplane.KindFeedback {
 		return false
 	}
@@ -211,7 +211,7 @@ func plainAck(f *dataplane.Frame, b *mft.Block, w dataplane.FanWord) (path int, 
 
 // Retained is part of dataplane.FanOut.
 func (f *FanOut) Retained(id mft.GroupID, psn roce.PSN) []byte {
-	p := f.place(id)
+	p := f.slotOf(id)
 	if len(p.retained) == 0 {
 		return nil
 	}
@@ -221,31 +221,31 @@ func (f *FanOut) Retained(id mft.GroupID, psn roce.PSN) []byte {
 	return nil
 }
 
-// Forget loses the packets that are retained of a group that has a place, as if they were not
+// Forget loses the packets that are retained of a group that has a slot, as if they were not
 // finished.
-func (f *FanOut) Forget(id mft.GroupID) { clear(f.place(id).retained) }
+func (f *FanOut) Forget(id mft.GroupID) { clear(f.slotOf(id).retained) }
 
-// Overwrite puts another frame into the place of a packet of a group that has a place.
+// Overwrite puts another frame into the place of a packet of a group that has a slot.
 func (f *FanOut) Overwrite(id mft.GroupID, psn roce.PSN, frame []byte) {
-	r := f.place(id).retained
+	r := f.slotOf(id).retained
 	r[int(psn)%len(r)].frame = frame
 }
 
 // Ask notes that a packet asks for an ACK, as Carry does before it counts the packet.
 func (f *FanOut) Ask(id mft.GroupID, psn roce.PSN) {
-	p := f.place(id)
+	p := f.slotOf(id)
 	p.word.Asks, p.word.Asked = true, psn
 }
 
 // Merges reports whether the answers of a group are merged.
 func (f *FanOut) Merges(id mft.GroupID) bool {
-	p := f.place(id)
+	p := f.slotOf(id)
 	return p != nil && p.id == id && p.merges
 }
 
 // Retains returns for how many packets of a group there is memory.
 func (f *FanOut) Retains(id mft.GroupID) int {
-	if p := f.place(id); p != nil && p.id == id {
+	if p := f.slotOf(id); p != nil && p.id == id {
 		return len(p.retained)
 	}
 	return 0
@@ -255,7 +255,7 @@ func (f *FanOut) Retains(id mft.GroupID) int {
 // answered with the copies for all its paths. Any other packet of the source's disarms the group.
 // False means that the frame is the core's.
 func (f *FanOut) Carry(frame *dataplane.Frame, out *dataplane.Outputs) bool {
-	p := f.place(frame.Group)
+	p := f.slotOf(frame.Group)
 	if p == nil || p.id != frame.Group || !p.word.Armed || frame.Kind != dataplane.KindData {
 		return false
 	}

@@ -176,7 +176,7 @@ func (p *Port) PutPast(frame []byte) {
 func (p *Port) Take() [][]byte {
 	for _, k := range p.kept {
 		p.Out[k.index] = slices.Concat(k.fragments...)
-		p.pool.takeBack(k.chunks)
+		p.pool.release(k.chunks)
 	}
 	out := p.Out
 	p.Out, p.kept = nil, nil
@@ -321,12 +321,12 @@ func (p *Pool) Get(f *dataplane.Frame) bool {
 // Put is part of dataplane.Pool.
 func (p *Pool) Put(f *dataplane.Frame) {
 	if !f.Kept {
-		p.takeBack(f.Chunks[:max(1, f.FragmentCount)])
+		p.release(f.Chunks[:max(1, f.FragmentCount)])
 	}
 	f.FragmentCount, f.Kept = 0, false
 }
 
-func (p *Pool) takeBack(chunks []uint64) {
+func (p *Pool) release(chunks []uint64) {
 	p.free = append(p.free, chunks...)
 	p.Lent -= len(chunks)
 }
@@ -361,10 +361,10 @@ func (w *Waiter) Wake() { w.Wakes.Add(1) }
 
 type steering struct{ net *Net }
 
-func (s steering) Steer(k mft.Key, _ mft.GroupID) error { return s.tell(k, true) }
-func (s steering) Unsteer(k mft.Key) error              { return s.tell(k, false) }
+func (s steering) Steer(k mft.Key, _ mft.GroupID) error { return s.steer(k, true) }
+func (s steering) Unsteer(k mft.Key) error              { return s.steer(k, false) }
 
-func (s steering) tell(k mft.Key, there bool) error {
+func (s steering) steer(k mft.Key, there bool) error {
 	if s.net.OnSteer == nil {
 		return nil
 	}

@@ -134,7 +134,7 @@ func (s *Socket) readMode(config SocketConfig) error {
 	if s.obtained.BacklogDescs, err = makeBacklog(s.fd, len(s.tx.entries)); err != nil {
 		return err
 	}
-	return s.settleDiscipline(config)
+	return s.checkDiscipline(config)
 }
 
 // firstLevel returns the level that TopUp explains, for a fill ring of this many entries.
@@ -165,9 +165,9 @@ func makeBacklog(fd, descs int) (uint32, error) {
 	return uint32(obtained / skbBytes), nil
 }
 
-// settleDiscipline refuses Lend where sending does not copy. It is the last step of opening: if a
+// checkDiscipline refuses Lend where sending does not copy. It is the last step of opening: if a
 // later step failed, the successor would have to be undone.
-func (s *Socket) settleDiscipline(config SocketConfig) error {
+func (s *Socket) checkDiscipline(config SocketConfig) error {
 	reason := ""
 	switch {
 	case s.umem.zeroCopy:

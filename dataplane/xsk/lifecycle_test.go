@@ -290,7 +290,7 @@ func TestChunksOfAQueueNotReleasedAreStranded(t *testing.T) {
 	if err := w.umem.Audit(); err != nil {
 		t.Error(err)
 	}
-	w.umem.slots[s.slot].leaveUMEM() // for the check at the end
+	w.umem.slots[s.slot].detach() // for the check at the end
 }
 
 // A virtio_net that the kernel addresses past the DMA API answers EINVAL, as a missing queue does.

@@ -230,14 +230,14 @@ func (s *Socket) Close() error {
 			return err
 		}
 	}
-	s.leaveUMEM()
+	s.detach()
 	return err
 }
 
 // discard undoes a socket that has carried no frame.
 func (s *Socket) discard() error {
 	err := s.closeKernelSide()
-	s.leaveUMEM()
+	s.detach()
 	return err
 }
 
@@ -247,7 +247,7 @@ func (s *Socket) closeKernelSide() error {
 	return err
 }
 
-func (s *Socket) leaveUMEM() {
+func (s *Socket) detach() {
 	s.owner(func() {
 		s.umem.reclaim(s.receiveSide)
 		s.umem.reclaim(s.transmitSide)
