@@ -1,6 +1,10 @@
 package feedback
 
-import "github.com/rocast/rocast/roce"
+import (
+	"slices"
+
+	"github.com/rocast/rocast/roce"
+)
 
 // After a restart, what the source sends teaches what the receivers have (rule 13). But a source
 // whose turn is over sends nothing, and the member that waits for its turn would wait for ever. So
@@ -131,9 +135,13 @@ func (a *asking) asksSource(now Tick) (asks, over bool) {
 	return now-a.at >= AskPeriod, false
 }
 
-// restart makes the place of the source and that of every path unknown.
+// restart makes the place of the source and that of every path unknown. What ends the source's QP
+// does so still.
 func (g *Group) restart(asked asking) {
+	end, before := g.end, slices.Clone(g.paths)
 	g.begin(asked.turn, 0)
+	keepEnded(g.paths, before)
+	g.end = end
 	g.asking, g.source.unsure = asked, true
 	g.source.first = asked.turn // a source that comes back may resend what it sent before
 	g.source.known, g.floor.known, g.merged.known = false, false, false
@@ -143,6 +151,16 @@ func (g *Group) restart(asked asking) {
 		}
 	}
 	g.recount()
+}
+
+// keepEnded gives the paths whose QP has ended the place that they had before the same source began
+// anew: the packet that ended one is still the source's to hear of.
+func keepEnded(paths, before []path) {
+	for i := range paths {
+		if p := &paths[i]; p.part == PartDead {
+			p.acked, p.msn = before[i].acked, before[i].msn
+		}
+	}
 }
 
 // tell takes the answer to a question.
@@ -157,6 +175,10 @@ func (g *Group) tell(now Tick, ev *Event, p *path, acked roce.PSN) Outcome {
 	g.settleAt()
 	return Absorbed
 }
+
+// knows reports whether it is certain what the path has while the source is unknown: it has told,
+// or its QP has ended and has nothing more.
+func (p *path) knows() bool { return p.told || p.part == PartDead }
 
 // furthest returns the path that has told the highest place, or nil.
 func furthest(paths []path) (best *path) {
@@ -179,7 +201,7 @@ func (g *Group) sparesSilent(s SourceSwitch) bool {
 	receives := s.OldPath >= 0 && s.OldPath != s.NewPath && g.away.takesData()
 	for i := range g.paths {
 		p := &g.paths[i]
-		if p.told && p.acked != best.acked || !p.told && i == s.NewPath {
+		if p.knows() && p.acked != best.acked || !p.knows() && i == s.NewPath {
 			return false
 		}
 		receives = receives || p.told && i != s.NewPath
@@ -203,7 +225,7 @@ func (g *Group) settleAt() {
 		if p.counted() {
 			counted += g.weight(i)
 		}
-		if p.told && p.acked == best.acked {
+		if p.knows() && p.acked == best.acked {
 			if !p.fresh {
 				have += g.weight(i)
 			}
@@ -215,13 +237,15 @@ func (g *Group) settleAt() {
 	if need := int(g.policy.Ack); need == 0 && have < counted || have < need {
 		return
 	}
-	at, asked := best.acked, g.asking
+	at, asked, before := best.acked, g.asking, slices.Clone(g.paths)
 	for i := range g.paths {
 		if p := &g.paths[i]; p.told && p.acked == at {
 			p.part = PartActive
 		}
 	}
 	g.begin(at.Next(), messages)
+	keepEnded(g.paths, before)
+	g.findEnd()
 	g.asking = asked
 	g.source.told, g.source.unsure = true, true
 	g.source.counted = at.Prev() // it may be inside a message

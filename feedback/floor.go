@@ -47,6 +47,8 @@ func (g *Group) recount() {
 	f := &g.floor
 	f.need = never
 	switch need := int(g.policy.Ack); {
+	case !g.source.known:
+		// nobody knows what the source waits for, although some path has it
 	case need == 0 && (counted == 0 || unknown > 0):
 		// a path that has not answered since the restart may have nothing
 	case need == 0:

@@ -155,11 +155,11 @@ func (s *story) line(t *testing.T, d *datadriven.TestData, line string) {
 		s.tell()
 		s.acts = s.g.Ask(s.now, s.switchOf(word[1:]), s.acts[:0])
 		note := "nobody"
-		for i, a := range s.acts {
+		for _, a := range s.acts {
 			if a.Kind != Question {
 				continue
 			}
-			if i == 0 {
+			if note == "nobody" {
 				note = ""
 			}
 			note += fmt.Sprintf(" %s %s", s.names[a.Path], s.show24(a.PSN))
