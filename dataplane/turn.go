@@ -340,11 +340,7 @@ func (c *Core) question(now feedback.Tick, st *state, leg *mft.Leg, sender int, 
 		asks.Asked = true
 		c.askFor(now, st, asks, out)
 	}
-	switch {
-	case sender != st.active:
-	case st.merge.MayAsk():
-		return SourceAsks
-	default:
+	if sender == st.active {
 		to.NextPSN, to.Messages = st.merge.NextPSN(), st.merge.Messages()
 		to.HadTurn = st.merge.Settled() && st.merge.MaySwitch(now, st.claim(onlySends))
 	}

@@ -556,6 +556,38 @@ func TestABoxIsToldWhatHasBeenAcknowledged(t *testing.T) {
 	asks(ipA, firstPSN)
 }
 
+// One receiver is enough, and c has died with the box. The box that asks is told what b has when c
+// has had its time, although c is asked further.
+func TestABoxIsToldWhatAQuorumHas(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+	k.group.Policy.Ack = 1
+	k.begin()
+	k.message(ipA)
+	k.crash()
+	p := write(firstPSN, nil)
+	p.bth.Opcode, p.reth = roce.OpWriteMiddle, nil
+	say(t, k.Net, p)
+	asked := 0
+	for range 20 {
+		if len(k.Ports[portOf[ipA]].Take()) > 0 {
+			t.Fatalf("the box is told before c has had its time, after %v", time.Duration(k.now))
+		}
+		k.now += feedback.AskPeriod
+		say(t, k.Net, p)
+		asked += len(k.Ports[portOf[ipC]].Take())
+		k.tells()
+	}
+	if asked < 10 {
+		t.Errorf("c was asked %d times", asked)
+	}
+	k.now += onItsWay
+	say(t, k.Net, p)
+	k.Ports[portOf[ipC]].Take()
+	if psn := heard(t, k.Net, ipA, roce.OpAck); psn != firstPSN {
+		t.Errorf("the box is told %d", psn)
+	}
+}
+
 // With switch: force a member may become the source while packets of the source are on their way.
 // A box that asks is not told that they have been acknowledged.
 func TestABoxIsNotToldWhatIsOnItsWay(t *testing.T) {

@@ -48,8 +48,15 @@ type asking struct {
 }
 
 // MayAsk reports whether questions help: since a restart the source was not heard, or what it has
-// sent does not show where it is.
-func (g *Group) MayAsk() bool { return !g.source.known || g.doubted() }
+// sent does not show where it is, or a path has not told what it has.
+func (g *Group) MayAsk() bool {
+	return !g.source.known || g.doubted() || g.source.told && someoneUnknown(g.paths)
+}
+
+// someoneUnknown reports whether a path has not told what it has since a restart.
+func someoneUnknown(paths []path) bool {
+	return slices.ContainsFunc(paths, func(p path) bool { return p.part == PartUnknown })
+}
 
 // doubted reports whether it is in doubt what the source has sent, since a restart. It is not while
 // a counted path lacks something: the source was sent no ACK of that, and sends it again.
@@ -75,23 +82,8 @@ func (g *Group) Ask(now Tick, s SourceSwitch, acts []Action) []Action {
 	case !a.begun || now-a.at > claimLife:
 		*a = asking{turn: a.turn, begun: true, from: now, at: now}
 		return acts
-	case g.source.told && s.Asked:
-		g.source.unsure = false
-		return acts
 	case g.source.told:
-		asks, over := a.asksSource(now)
-		if over {
-			g.source.unsure = false
-		}
-		if asks {
-			a.calls, a.at = a.calls+1, now
-			next := g.floor.psn.Next() // some of a quorum may have more
-			call := g.reply(next, roce.NAKSequence)
-			g.merged = merged{known: true, psn: next.Prev(), highest: next.Prev(), msn: call.MSN}
-			g.back = goBack{psn: next, awaited: true, newest: true, by: roce.NAKSequence}
-			acts = because(append(acts, call), CauseDoubt)
-		}
-		return acts
+		return g.askTold(now, s, acts)
 	case g.source.known:
 		// Each question counts as the newest, or a long silent-after would begin anew for ever.
 		if now-a.from < g.policy.settleWithin() {
@@ -114,12 +106,44 @@ func (g *Group) Ask(now Tick, s SourceSwitch, acts []Action) []Action {
 	if now-a.from < onItsWay || now-a.at < AskPeriod {
 		return acts
 	}
+	return a.askPaths(now, g.paths, acts)
+}
+
+// askTold asks on when enough paths have told one place: the source, and then the paths that have
+// told nothing. What those have decides whether the source has an ACK of more, and which of them
+// take part in the next turn.
+func (g *Group) askTold(now Tick, s SourceSwitch, acts []Action) []Action {
+	a := &g.asking
+	asks, over := a.asksSource(now)
+	if over || s.Asked {
+		g.source.unsure = false
+	}
+	switch {
+	case !g.source.unsure:
+		asks = now-a.at >= AskPeriod
+		acts = g.Claim(now, acts)
+	case asks:
+		a.calls++
+		next := g.floor.psn.Next() // some of a quorum may have more
+		call := g.reply(next, roce.NAKSequence)
+		g.merged = merged{known: true, psn: next.Prev(), highest: next.Prev(), msn: call.MSN}
+		g.back = goBack{psn: next, awaited: true, newest: true, by: roce.NAKSequence}
+		acts = because(append(acts, call), CauseDoubt)
+	}
+	if !asks {
+		return acts
+	}
+	return a.askPaths(now, g.paths, acts)
+}
+
+// askPaths asks the paths that have told nothing.
+func (a *asking) askPaths(now Tick, paths []path, acts []Action) []Action {
 	a.at = now
 	// The packet in front of the first one of this turn may not have existed, and an answer for the
 	// packet that asks says nothing: another box answers a packet that it knows with its own PSN.
-	question := g.source.first.Add(-2)
-	for i := range g.paths {
-		if g.paths[i].part == PartUnknown {
+	question := a.turn.Add(-2)
+	for i := range paths {
+		if paths[i].part == PartUnknown {
 			acts = append(acts, Action{Kind: Question, Path: i, PSN: question})
 		}
 	}
@@ -163,17 +187,17 @@ func keepEnded(paths, before []path) {
 	}
 }
 
+// takes reports whether what a path has acknowledged is an answer to a question. The turn begins
+// with packet first.
+func (a *asking) takes(now Tick, ev *Event, acked, first roce.PSN) bool {
+	return a.begun && now-a.from >= onItsWay && !ev.Syndrome.IsFatal() && !acked.Before(first.Prev())
+}
+
 // tell takes the answer to a question.
-func (g *Group) tell(now Tick, ev *Event, p *path, acked roce.PSN) Outcome {
-	a := &g.asking
-	if !a.begun || now-a.from < onItsWay || ev.Syndrome.IsFatal() || acked.Before(g.source.first.Prev()) {
-		return OutsideWindow
-	}
+func (p *path) tell(ev *Event, acked roce.PSN) {
 	p.acked, p.told = acked, true
 	p.takeCredits(ev)
 	p.msn, p.migReq = ev.MSN, ev.MigReq
-	g.settleAt()
-	return Absorbed
 }
 
 // knows reports whether it is certain what the path has while the source is unknown: it has told,

@@ -12,7 +12,12 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	learned := p.part == PartUnknown
 	switch {
 	case learned && !g.source.known:
-		return acts, g.tell(now, ev, p, acked)
+		if !g.asking.takes(now, ev, acked, g.source.first) {
+			return acts, OutsideWindow
+		}
+		p.tell(ev, acked)
+		g.settleAt()
+		return acts, Absorbed
 	case learned:
 		if !g.learn(p, ev.PSN, acked) {
 			return acts, OutsideWindow
@@ -77,6 +82,9 @@ func (p *path) takeCredits(ev *Event) {
 func (g *Group) learn(p *path, psn, acked roce.PSN) bool {
 	if d := psn.Sub(g.source.sent); d > Window || d < -Window {
 		return false
+	}
+	if g.source.told && acked.Before(g.asking.turn.Prev()) {
+		return false // no answer to a question, as in tell
 	}
 	more := psn.After(g.source.sent)
 	if more || g.source.told && psn.After(g.floor.psn) { // then a quorum may have more now
