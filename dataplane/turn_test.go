@@ -699,6 +699,54 @@ func TestAnOldPacketComesBehindACrash(t *testing.T) {
 	}
 }
 
+// a is asked for its next packet, because b waits, and sends it. It hears the ACK before its timer
+// runs out, and only then b's turn begins.
+func TestTheSourceAnswersAndHearsTheACK(t *testing.T) {
+	for _, repair := range []feedback.RepairPolicy{feedback.RepairOff, feedback.RepairLocal} {
+		k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+		k.group.Policy.Repair = repair
+		k.begin()
+		k.message(ipA)
+		k.crash()
+		k.posts(ipB, 1)
+		k.tells()
+		k.now += onItsWay
+		k.Poll()
+		k.tells()
+		k.now += feedback.AskPeriod
+		k.Poll()
+		if n := k.calls(); n != 1 {
+			t.Fatalf("a was asked %d times", n)
+		}
+		k.posts(ipA, 1)
+		for _, host := range []netip.Addr{ipB, ipC} {
+			heard(t, k.Net, host, roce.OpWriteOnly)
+			k.answer(host)
+		}
+		silent(t, k.Net)
+		if notes := k.drain(); len(notes) > 0 {
+			t.Errorf("a may be on its way back, and b has its turn: %+v", notes)
+		}
+		for range 2 {
+			k.now += feedback.AskPeriod
+			k.Poll()
+		}
+		acks := k.Ports[portOf[ipA]].Take()
+		if len(acks) == 0 {
+			t.Fatalf("a hears nothing; counters %v", moved(k.Switch))
+		}
+		for _, frame := range acks { // with repair it hears the ACK again
+			if d := decode(t, frame); d.PSN != k.members[ipA].sends || !d.Syndrome.IsACK() {
+				t.Errorf("a hears %+v", d)
+			}
+		}
+		k.members[ipA].sends, k.members[ipA].sent = k.members[ipA].sends.Next(), k.members[ipA].sent+1
+		k.store()
+		k.Switch.BeginTurn(k.group.ID, true)
+		k.gets(ipB, 1)
+	}
+}
+
 // Answers from before the crash are still on their way when b waits, each of them twice. They say
 // less than what the receivers have.
 func TestAnswersFromBeforeACrashTellNothing(t *testing.T) {

@@ -22,6 +22,10 @@ import (
 // have. A source that has sent that packet sends it again, and keeps its turn. One that has not,
 // because it has nothing more to send, ignores the NAK (docs/wire.md#requester).
 //
+// When that packet comes, the source may have been idle, and have sent it just before it heard the
+// NAK. Then it goes back to that packet, and an ACK could be ahead of its place (rule 1). So it is
+// sent none before it shows that it has gone back, or has sent nothing again for long enough.
+//
 // What comes first after a restart may be an old packet of a source that sends nothing any more. If
 // the receivers show that more was sent, and the source does not come to that, then what it has
 // shown counts for nothing, and the receivers are asked.
@@ -32,7 +36,8 @@ const (
 	// a queue pair gives up.
 	onItsWay = 50 * millisecond
 	// AskPeriod is how often the caller asks, because questions and answers may be lost. It is
-	// longer than most round trips.
+	// longer than most round trips, so a source that sends nothing again for so long had heard the
+	// question before it sent what came.
 	AskPeriod = 10 * millisecond
 	// sourceCalls is how often the source is asked, because each question may cost it a retry.
 	sourceCalls = 2
@@ -48,14 +53,25 @@ type asking struct {
 }
 
 // MayAsk reports whether questions help: since a restart the source was not heard, or what it has
-// sent does not show where it is, or a path has not told what it has.
+// sent does not show where it is, or a path has not told what it has. While the source answers, Ask
+// ends the time in which it is sent no ACK.
 func (g *Group) MayAsk() bool {
-	return !g.source.known || g.doubted() || g.source.told && someoneUnknown(g.paths)
+	return !g.source.known || g.doubted() || g.back.answering(g.source.pos) || g.source.told && someoneUnknown(g.paths)
 }
 
 // someoneUnknown reports whether a path has not told what it has since a restart.
 func someoneUnknown(paths []path) bool {
 	return slices.ContainsFunc(paths, func(p path) bool { return p.part == PartUnknown })
+}
+
+// answering reports whether the source, whose place is pos, has come to the packet for which it was
+// asked, and may have sent it before it heard that.
+func (b *goBack) answering(pos roce.PSN) bool { return b.awaited && b.asked && !pos.Before(b.psn) }
+
+// answered reports whether the source is answering and was asked so long ago that it had heard that
+// before it sent what came.
+func (b *goBack) answered(now Tick, pos roce.PSN) bool {
+	return b.answering(pos) && now-b.askedAt >= AskPeriod
 }
 
 // doubted reports whether it is in doubt what the source has sent, since a restart. It is not while
@@ -78,6 +94,11 @@ func (g *Group) Ask(now Tick, s SourceSwitch, acts []Action) []Action {
 	a := &g.asking
 	switch {
 	case !g.MayAsk():
+		return acts
+	case g.back.answered(now, g.source.pos):
+		g.back.awaited = false
+		return g.replies(acts)
+	case g.back.answering(g.source.pos):
 		return acts
 	case !a.begun || now-a.at > claimLife:
 		*a = asking{turn: a.turn, begun: true, from: now, at: now}
@@ -127,7 +148,7 @@ func (g *Group) askTold(now Tick, s SourceSwitch, acts []Action) []Action {
 		next := g.floor.psn.Next() // some of a quorum may have more
 		call := g.reply(next, roce.NAKSequence)
 		g.merged = merged{known: true, psn: next.Prev(), highest: next.Prev(), msn: call.MSN}
-		g.back = goBack{psn: next, awaited: true, newest: true, by: roce.NAKSequence}
+		g.back = goBack{psn: next, awaited: true, asked: true, askedAt: now, newest: true, by: roce.NAKSequence}
 		acts = because(append(acts, call), CauseDoubt)
 	}
 	if !asks {

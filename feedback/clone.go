@@ -41,9 +41,10 @@ func (m *repairState) copyOf(from *repairState) *repairState {
 func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	s, m, f := &g.source, &g.merged, &g.floor
 	quorum, recopied, missed := g.policy.Ack != AckAll, &g.doubts.recopied, &g.doubts.missed
-	b = append(b, flags(s.known, s.inside, s.told, s.unsure, m.known, f.known, f.migReq),
+	b = append(b, flags(s.known, s.inside, s.told, s.unsure, m.known, f.known, f.migReq,
+		g.asking.begun && g.MayAsk()),
 		flags(g.back.awaited, g.back.newest, g.end.sent, quorum && recopied.some, quorum && missed.some,
-			g.claimed(now), g.countsAgain()),
+			g.claimed(now), g.countsAgain(), g.back.awaited && g.back.asked),
 		byte(g.refusal.syndrome), byte(g.end.syndrome), byte(g.away), s.unanswered)
 	for _, p := range []struct {
 		psn   roce.PSN
@@ -79,6 +80,9 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	}
 	if g.claimed(now) {
 		b = binary.AppendVarint(b, int64(now-g.claim.since))
+	}
+	if g.back.answering(g.source.pos) {
+		b = binary.AppendVarint(b, int64(min(now-g.back.askedAt, AskPeriod)))
 	}
 	if a := &g.asking; a.begun && g.MayAsk() {
 		b = append(b, a.calls)

@@ -23,9 +23,9 @@ const (
 
 // Waiting reports whether the group wants a Timer event when it is Due: a path has not answered a
 // packet that asked for an ACK, as each path under repair, or rests; the source was called back by
-// an RNR NAK; or the switch may have to break the silence of the source.
+// an RNR NAK; the source answers a question; or the switch may have to break its silence.
 func (g *Group) Waiting() bool {
-	return g.repairState != nil && (g.retained.running > 0 || g.gap.rests || g.unheard() || g.mute())
+	return g.repairState != nil && (g.retained.running > 0 || g.gap.rests || g.unheard() || g.mute() || g.back.answering(g.source.pos))
 }
 
 // Due is the time before which a Timer event does nothing for a group that is Waiting, unless
@@ -37,6 +37,9 @@ func (g *Group) Due(now Tick) Tick {
 	}
 	if g.retained.running > 0 {
 		due = g.retained.due
+	}
+	if b := &g.back; b.answering(g.source.pos) {
+		due = min(due, b.askedAt+AskPeriod)
 	}
 	if unheard := g.unheard(); unheard || g.mute() {
 		// A lull that no timer has seen yet begins a little late. That does no harm.

@@ -595,3 +595,21 @@ func TestManyReceiversJoinAtOnce(t *testing.T) {
 		t.Errorf("%d actions, and MaxActions is %d", len(acts), MaxActions(receivers))
 	}
 }
+
+// While the source answers a question, the group is due when it is sure that it has heard that.
+func TestDueWhileTheSourceAnswers(t *testing.T) {
+	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1, FirstPSN: 10, Restored: true})
+	s := SourceSwitch{OldPath: -1, NewPath: -1}
+	asked := onItsWay + AskPeriod
+	for _, now := range []Tick{0, onItsWay} {
+		g.Ask(now, s, nil)
+	}
+	g.Step(onItsWay, Event{Kind: Response, PSN: 19, Syndrome: roce.SyndromeUnlimited}, nil)
+	g.Ask(asked, s, nil)
+	if acts, _ := g.Step(asked+millisecond, Event{Kind: Data, PSN: 20}, nil); len(acts) != 1 {
+		t.Fatalf("%+v", acts)
+	}
+	if due := g.Due(asked + millisecond); !g.Waiting() || due != asked+AskPeriod {
+		t.Errorf("waiting %v, due %v behind the question", g.Waiting(), due-asked)
+	}
+}

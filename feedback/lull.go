@@ -85,9 +85,10 @@ func (g *Group) lastACK() bool { return g.lull.acked && g.Settled() && g.merged.
 
 // called reports whether the source was called back and has not come. It is not called again while
 // it is below that packet, because it went back further: a NAK acknowledges everything below, which
-// would be ahead of the source's place, and the source sends the packet again anyway.
+// would be ahead of the source's place, and the source sends the packet again anyway. Nor is it
+// while it answers a question.
 func (g *Group) called() bool {
-	return g.back.awaited && !g.back.psn.After(g.source.pos) && !g.spentCalls()
+	return g.back.awaited && !g.back.psn.After(g.source.pos) && !g.spentCalls() && !g.back.answering(g.source.pos)
 }
 
 // ignored reports whether the source ignores the call for which it has not come, if it has heard

@@ -23,6 +23,8 @@ type source struct {
 type goBack struct {
 	psn     roce.PSN
 	awaited bool // the source has not come back yet
+	asked   bool // it may not have sent psn: it was asked whether it has (asked.go)
+	askedAt Tick
 	newest  bool // no ACK was sent since: a requester ignores the same NAK again until one arrives
 	oneACK  bool // one ACK was sent since
 	by      roce.Syndrome
@@ -92,11 +94,11 @@ func (g *Group) arrive(now Tick, psn roce.PSN, asks bool) (resent bool) {
 	if resent = !psn.After(g.source.sent); resent {
 		g.source.resentAt = now
 	}
-	if (resent || g.repairState != nil) && g.back.awaited && (psn == g.back.psn || fellBack && psn.After(g.back.psn)) {
+	if b := &g.back; b.awaited && (fellBack && psn.After(b.psn) || psn == b.psn && (resent || !b.asked)) || b.answered(now, g.source.pos) {
 		// A packet that follows its predecessor was sent before the source heard the NAK. That the
 		// source went back shows by a step back, whose first packets may be lost, or by the packet
-		// that it was asked for.
-		g.back.awaited = false
+		// that it was called back to.
+		b.awaited = false
 	}
 	return resent
 }

@@ -54,7 +54,7 @@ func (p *Policy) settleWithin() Tick {
 // policy can do without it.
 func (g *Group) MaySwitch(now Tick, s SourceSwitch) bool {
 	switch {
-	case g.refusal.syndrome != 0 && !g.end.sent || g.source.inside || g.doubted():
+	case g.refusal.syndrome != 0 && !g.end.sent || g.source.inside || g.doubted() || g.back.answering(g.source.pos):
 		return false
 	case g.policy.Switch == SwitchForce:
 		return g.floor.known

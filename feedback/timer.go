@@ -14,6 +14,9 @@ func (g *Group) timer(now Tick, acts []Action) []Action {
 	if g.repairState == nil {
 		acts = g.replies(acts)
 	} else {
+		if g.back.answered(now, g.source.pos) {
+			g.back.awaited = false
+		}
 		acts = g.replies(g.legTimers(now, acts))
 		acts = g.breakSilence(now, g.gapTimer(now, acts))
 	}

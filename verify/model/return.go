@@ -13,8 +13,10 @@ import (
 // not executed.
 //
 // The new source may have ended (hasEnded), and an old packet of it may come first (oldComes). Or
-// it is inside a message and has lost the next two packets in the crash (isInside). Then it must
-// keep its turn until it has sent them again.
+// two packets of it are still to come. Then it must keep its turn until it has heard the ACK of
+// both, without its timer, and must hear no ACK ahead of what it sends again. It is inside a
+// message, and has lost them in the crash (isInside). Or its timer runs out just before it hears
+// the question (isBack), or it was idle, and has sent them just before that (isIdle).
 //
 // The new source numbers its packets as the receivers do, from Packets on. So does the first
 // source, whose next packet has the number of the new source's first one.
@@ -25,6 +27,7 @@ func (e *engine) checkReturn(s *state, sent int, how afterCrash) {
 			r.members = append(r.members, follower{expected: e.Packets + sent, dead: s.receivers[i].dead})
 		}
 	}
+	r.begin()
 	policy := e.Policy
 	if need := max(1, int(policy.Ack)); r.living() < need || policy.Ack == feedback.AckAll && !policy.Evict && r.living() < len(r.members) {
 		return // nobody could become the source
@@ -35,7 +38,7 @@ func (e *engine) checkReturn(s *state, sent int, how afterCrash) {
 	}
 	r.group = feedback.New(feedback.Config{Policy: policy, Paths: len(r.members), FirstPSN: e.psn(int8(first)), Restored: true})
 	if how == oldComes && !e.old {
-		r.newSource(e.Packets, true)
+		r.newSource(0)
 	}
 	if e.old || r.take() { // if that is old, the first source is the source
 		r.sends()
@@ -49,6 +52,8 @@ const (
 	hasEnded afterCrash = iota
 	oldComes
 	isInside
+	isBack
+	isIdle
 )
 
 // returning is the rest of a run: from a crash behind a source switch on.
@@ -62,7 +67,28 @@ type returning struct {
 	sending bool // the first source is the source
 	told    bool // it has heard an ACK of its packet
 	how     afterCrash
-	again   int // packets that the new source has sent again behind the crash
+	own     World // the new source's messages; it numbers its packets from 0 there
+	src     source
+	home    queue[message] // replies to the new source
+	asked   bool
+}
+
+// begin makes the new source what it is at the crash.
+func (r *returning) begin() {
+	sent := uint8(r.sent)
+	r.own = World{Packets: r.sent, Message: 1, Unlimited: true}
+	r.src = source{unacked: sent, next: sent, sent: sent}
+	switch r.how {
+	case isInside:
+		r.own.Packets, r.own.Message = r.sent+2, r.sent+2
+		r.src.next, r.src.sent = sent+2, sent+2
+	case isBack:
+		r.own.Packets, r.own.Message = r.sent+2, r.sent+2
+		r.src.next, r.src.sent, r.src.unacked = sent+2, sent+2, sent-1
+	case isIdle:
+		r.own.Packets, r.own.Message = r.sent+2, 2
+	}
+	r.own.prepare()
 }
 
 // follower is a receiver that took part when the switch crashed. Its path has its index.
@@ -101,10 +127,16 @@ func (r *returning) take() bool {
 			r.group.Claim(r.now, nil)
 		}
 		r.now += feedback.AskPeriod
-		r.group.Step(r.now, feedback.Event{Kind: feedback.Timer}, nil)
+		acts, _ := r.group.Step(r.now, feedback.Event{Kind: feedback.Timer}, nil)
+		for _, a := range acts {
+			if a.Kind == feedback.Reply {
+				r.hears(a)
+				r.goesOn()
+			}
+		}
 	}
-	if r.how == isInside && r.again < 2 {
-		r.fail("the new source is inside a message and answers, and the first source takes its turn")
+	if !r.src.done(&r.own) {
+		r.fail("the new source waits for the ACK of packet %d, and the first source takes its turn", r.src.unacked)
 		return false
 	}
 	r.offset += int(r.packet(r.group.NextPSN())) - r.Packets
@@ -112,23 +144,72 @@ func (r *returning) take() bool {
 	return true
 }
 
-// called lets the new source answer a question. It ignores one for a packet that it has not sent.
+// called lets the new source hear what Ask tells it: a question, or the ACK of what it has
+// answered. It ignores a question for a packet that it has not sent.
 func (r *returning) called(a feedback.Action) {
-	next := r.Packets + r.sent
-	if a.Syndrome != roce.NAKSequence || int(r.packet(a.PSN)) != next+r.again {
-		r.fail("behind a restart the new source hears %v %d, and the receivers have executed %d packets", a.Syndrome, r.packet(a.PSN), next+r.again)
+	r.hears(a)
+	next := 0
+	for _, f := range r.members {
+		next = max(next, f.expected)
 	}
-	for ; r.how == isInside && r.again < 2; r.again++ {
-		r.newSource(next+r.again, r.again == 1)
+	switch {
+	case a.Syndrome.IsACK() && int(r.packet(a.PSN)) < next:
+	case a.Syndrome != roce.NAKSequence || int(r.packet(a.PSN)) != next:
+		r.fail("behind a restart the new source hears %v %d, and the receivers have executed %d packets", a.Syndrome, r.packet(a.PSN), next)
+	case !r.asked:
+		r.crosses()
+	}
+	r.asked = true
+	r.goesOn()
+}
+
+// crosses lets the new source send what is on its way when the first question is.
+func (r *returning) crosses() {
+	if r.how == isBack {
+		r.src.retry(&r.own)
+	}
+	for r.how != isInside && r.src.canSend(&r.own) {
+		r.newSource(int(r.src.send()))
 	}
 }
 
+// goesOn lets the new source hear a reply. What it sends then overtakes no other reply: an ACK that
+// is ahead of that shows.
+func (r *returning) goesOn() {
+	for most := 1; ; most = maxQueue {
+		for ; r.home.n > 0 && most > 0; most-- {
+			r.src.hear(&r.own, r.home.remove(0))
+		}
+		if r.src.ahead > 0 {
+			r.fail("the new source hears ACK %d while it resends and has come to %d", r.src.ahead, r.src.next)
+		}
+		if !r.src.canSend(&r.own) {
+			break
+		}
+		r.newSource(int(r.src.send()))
+	}
+	for r.home.n > 0 {
+		r.src.hear(&r.own, r.home.remove(0))
+	}
+}
+
+// hears puts a reply on its way to the new source.
+func (r *returning) hears(a feedback.Action) {
+	r.home.push(message{packet: int8(int(r.packet(a.PSN)) - r.Packets), syndrome: a.Syndrome})
+}
+
 // newSource lets packet n of the new source come, and the receivers answer.
-func (r *returning) newSource(n int, last bool) {
-	acts, _ := r.group.Step(r.now, feedback.Event{Kind: feedback.Data, PSN: r.psn(int8(n)), AckReq: true, Last: last}, nil)
+func (r *returning) newSource(n int) {
+	number := r.Packets + n
+	data := feedback.Event{Kind: feedback.Data, PSN: r.psn(int8(number)), AckReq: true, Last: n == int(r.own.lastOf(uint8(n)))}
+	acts, _ := r.group.Step(r.now, data, nil)
 	for _, a := range acts {
-		if f := &r.members[a.Path]; a.Kind == feedback.Copy && !f.dead {
-			if n == f.expected {
+		f := &r.members[a.Path]
+		switch {
+		case a.Kind == feedback.Reply:
+			r.hears(a)
+		case a.Kind == feedback.Copy && !f.dead:
+			if number == f.expected {
 				f.expected++
 			}
 			r.answers(a.Path, f.expected-1)
@@ -166,6 +247,9 @@ func (r *returning) answers(path, number int) {
 	psn := r.psn(int8(number - r.offset))
 	acts, _ := r.group.Step(r.now, feedback.Event{Kind: feedback.Response, Path: path, PSN: psn, Syndrome: roce.SyndromeUnlimited}, nil)
 	for _, a := range acts {
+		if !r.sending && a.Kind == feedback.Reply {
+			r.hears(a)
+		}
 		if r.sending && a.Kind == feedback.Reply && a.Syndrome.IsACK() && !a.PSN.Before(r.psn(int8(r.Packets))) {
 			r.told = true
 			r.checkTold()

@@ -49,6 +49,10 @@ func (e *engine) checkSuccession(before *state) {
 	for sent := range 3 {
 		e.checkReturn(s, sent, hasEnded)
 		e.checkReturn(s, sent, isInside)
+		e.checkReturn(s, sent, isIdle)
+		if sent > 0 {
+			e.checkReturn(s, sent, isBack)
+		}
 	}
 	e.checkReturn(s, 2, oldComes)
 }
