@@ -34,7 +34,7 @@ const (
 type Client struct {
 	address string // as errors name it
 	url     string // without the path
-	mend    string // what to look at when nothing answers
+	remedy  string // what to look at when nothing answers
 	http    *http.Client
 	bodies  string // the Content-Type of requests; "": the daemon tells by what it asked for
 }
@@ -51,14 +51,14 @@ func New(socket string) *Client {
 // clients: there, the CA of the boxes in RootCAs, and the box's name as ServerName.
 func NewTLS(url string, settings *tls.Config) *Client {
 	c := newClient(&http.Transport{TLSClientConfig: settings})
-	c.address, c.url, c.mend = url, url, "is rocastd running there, with api: in its config, and do the certificates fit?"
+	c.address, c.url, c.remedy = url, url, "is rocastd running there, with api: in its config, and do the certificates fit?"
 	return c
 }
 
 // Over returns a Client that reaches the daemon's socket by dial. Errors name the socket.
 func Over(socket string, dial func(context.Context) (net.Conn, error)) *Client {
 	c := newClient(&http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }})
-	c.address, c.url, c.mend = socket, "http://rocastd", "is rocastd running, and is this its socket?"
+	c.address, c.url, c.remedy = socket, "http://rocastd", "is rocastd running, and is this its socket?"
 	return c
 }
 
@@ -383,20 +383,20 @@ func refusal(status int, text string) error {
 // unreachable returns the error of a request that was not sent.
 func (c *Client) unreachable(err error) error {
 	err = rootOf(err)
-	mend := c.mend
+	remedy := c.remedy
 	switch {
 	case errors.Is(err, os.ErrPermission):
-		mend = "run as root, or join the socket's group"
+		remedy = "run as root, or join the socket's group"
 	case errors.Is(err, context.DeadlineExceeded):
-		mend = "see the daemon's log"
+		remedy = "see the daemon's log"
 	}
-	return api.Errorf(api.Unreachable, "no daemon answers on %s (%v); %s", c.address, err, mend)
+	return api.Errorf(api.Unreachable, "no daemon answers on %s (%v); %s", c.address, err, remedy)
 }
 
 // unanswered returns the error of a request that was sent, at least in part, and has no answer. The
 // daemon does not stop a change whose answer comes too late.
 func (c *Client) unanswered(method, path string, err error) error {
-	mend := "see the daemon's log"
+	remedy := "see the daemon's log"
 	if method != http.MethodGet && path != api.TracePath {
 		show := "rocast group ls"
 		switch {
@@ -409,9 +409,9 @@ func (c *Client) unanswered(method, path string, err error) error {
 		case method == http.MethodPut:
 			show = "rocast group show " + strings.TrimPrefix(path, api.GroupsPath+"/")
 		}
-		mend = "it may still carry out the request: " + show + " shows whether it did"
+		remedy = "it may still carry out the request: " + show + " shows whether it did"
 	}
-	return api.Errorf(api.Unreachable, "the daemon on %s did not answer (%v); %s", c.address, rootOf(err), mend)
+	return api.Errorf(api.Unreachable, "the daemon on %s did not answer (%v); %s", c.address, rootOf(err), remedy)
 }
 
 // rootOf removes the text of net and net/http about the request, which the user did not write.

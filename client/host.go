@@ -33,7 +33,7 @@ func NewHost(box netip.AddrPort, local netip.Addr) *Host {
 	from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: local.AsSlice(), Zone: local.Zone()}}
 	c := newClient(&http.Transport{DialContext: from.DialContext})
 	c.address, c.url, c.bodies = box.String(), "http://"+box.String(), "application/json"
-	c.mend = "is rocastd running there, with hosts: in its config, and is " + local.String() + " an address of this host?"
+	c.remedy = "is rocastd running there, with hosts: in its config, and is " + local.String() + " an address of this host?"
 	return &Host{c}
 }
 

@@ -157,11 +157,11 @@ func (r *runner[T]) done(ctx context.Context, err error) {
 	r.changed.Broadcast()
 	r.mu.Unlock()
 	if err != nil {
-		r.tell(ctx, SendFailed, err)
+		r.signal(ctx, SendFailed, err)
 	}
 }
 
-func (r *runner[T]) tell(ctx context.Context, s Signal, cause error) {
+func (r *runner[T]) signal(ctx context.Context, s Signal, cause error) {
 	select {
 	case r.signals <- heard{s, cause}:
 	case <-r.deaf:
@@ -236,7 +236,7 @@ func (r *runner[T]) probe(ctx context.Context) {
 	r.opened = true
 	err := r.Multicast.Open(within)
 	if err == nil {
-		r.tell(ctx, ProbeWorked, nil)
+		r.signal(ctx, ProbeWorked, nil)
 		return
 	}
 	if failed := r.close(ctx); failed != nil {
@@ -245,7 +245,7 @@ func (r *runner[T]) probe(ctx context.Context) {
 		r.changed.Broadcast()
 		r.mu.Unlock()
 	}
-	r.tell(ctx, ProbeFailed, err)
+	r.signal(ctx, ProbeFailed, err)
 }
 
 // close ends the multicast way, also if ctx has ended.
@@ -269,7 +269,7 @@ func (r *runner[T]) listen(ctx context.Context) {
 			s, cause = r.look(ctx, s, cause)
 		}
 		if s != Tick {
-			r.tell(ctx, s, cause)
+			r.signal(ctx, s, cause)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func (s *story) crash(ctx context.Context, c crash, draw *rand.Rand) error {
 	if err := s.appends(ctx, 1+draw.IntN(underWay)); err != nil {
 		return err
 	}
-	if err := s.now.settle(ctx, draw.IntN(underWay)); err != nil { // some are decided
+	if err := s.now.awaitDecided(ctx, draw.IntN(underWay)); err != nil { // some are decided
 		return err
 	}
 	var dead *replica
@@ -114,7 +114,7 @@ func (s *story) crash(ctx context.Context, c crash, draw *rand.Rand) error {
 		return err
 	}
 	if c.box && !c.leader { // it goes on by connections to each replica
-		if err := s.now.settle(ctx, 0); err != nil {
+		if err := s.now.awaitDecided(ctx, 0); err != nil {
 			return err
 		}
 		if dead == nil {
@@ -131,7 +131,7 @@ func (s *story) crash(ctx context.Context, c crash, draw *rand.Rand) error {
 			return err
 		}
 	}
-	if err := s.goOn(ctx, func(ctx context.Context) error { return errors.Join(s.now.back(ctx), s.now.tell(ctx)) }); err != nil {
+	if err := s.goOn(ctx, func(ctx context.Context) error { return errors.Join(s.now.back(ctx), s.now.notify(ctx)) }); err != nil {
 		return err
 	}
 	if c == (crash{name: c.name, box: true}) {
@@ -236,7 +236,7 @@ func (s *story) members(ctx context.Context) string {
 // clients know.
 func (l *leader) crash(ctx context.Context) error {
 	l.way.Close()
-	return l.tell(ctx)
+	return l.notify(ctx)
 }
 
 // follow waits until a replica has as many entries. If the box no longer has what the replica

@@ -155,11 +155,11 @@ func (l *leader) append(ctx context.Context, op uint64) error {
 		return errors.New("the log is full")
 	}
 	l.note(after(l.log, l.term, op))
-	return l.feed(ctx)
+	return l.fill(ctx)
 }
 
-// feed gives the group the entries for which its queue pair has room.
-func (l *leader) feed(ctx context.Context) error {
+// fill gives the group the entries for which its queue pair has room.
+func (l *leader) fill(ctx context.Context) error {
 	for l.posted < len(l.log) && l.way.HasRoom() {
 		at := entryBytes * l.posted
 		if _, err := l.way.Write(ctx, l.memory[at:at+entryBytes], at); err != nil {
@@ -170,19 +170,20 @@ func (l *leader) feed(ctx context.Context) error {
 	return nil
 }
 
-// settle waits until a quorum has all entries of this leader, except the last few that may be under
-// way. Clients hear of those that are decided, also if the leader finds out that it leads no more.
-func (l *leader) settle(ctx context.Context, underWay int) error {
+// awaitDecided waits until a quorum has all entries of this leader, except the last few that may be
+// under way. Clients hear of those that are decided, also if the leader finds out that it leads no
+// more.
+func (l *leader) awaitDecided(ctx context.Context, underWay int) error {
 	err := l.reach(ctx, len(l.log)-underWay)
-	return errors.Join(l.tell(ctx), err)
+	return errors.Join(l.notify(ctx), err)
 }
 
 // reach waits until a quorum has the entries below a place: by the group, or, where that takes too
 // long, by a connection to each replica. The group gets every entry all the same: what goes both
 // ways is the same bytes at the same place.
-func (l *leader) reach(ctx context.Context, place int) error {
-	for l.away || place > l.complete() {
-		if err := l.feed(ctx); err != nil {
+func (l *leader) reach(ctx context.Context, index int) error {
+	for l.away || index > l.complete() {
+		if err := l.fill(ctx); err != nil {
 			return err
 		}
 		within := soon
@@ -199,7 +200,7 @@ func (l *leader) reach(ctx context.Context, place int) error {
 			continue
 		case ctx.Err() != nil || errors.As(err, &ended):
 			return fenced(err)
-		case place <= l.complete():
+		case index <= l.complete():
 			return nil
 		}
 		err = l.writeToEach(ctx)
@@ -248,7 +249,7 @@ func (l *leader) writeToEach(ctx context.Context) error {
 // back waits until a quorum has everything by the group.
 func (l *leader) back(ctx context.Context) error {
 	for {
-		if err := l.feed(ctx); err != nil {
+		if err := l.fill(ctx); err != nil {
 			return err
 		}
 		if err := l.way.WaitFor(ctx, uint64(l.posted-l.base)); err != nil {
@@ -261,8 +262,8 @@ func (l *leader) back(ctx context.Context) error {
 	}
 }
 
-// tell tells clients what is decided.
-func (l *leader) tell(ctx context.Context) error {
+// notify tells clients what is decided.
+func (l *leader) notify(ctx context.Context) error {
 	complete := l.complete()
 	if err := l.bringUp(ctx); err != nil {
 		return err
@@ -287,7 +288,7 @@ func (l *leader) decide(ctx context.Context, op uint64) error {
 	if err := l.append(ctx, op); err != nil {
 		return err
 	}
-	return l.settle(ctx, 0)
+	return l.awaitDecided(ctx, 0)
 }
 
 // next waits for the next event of this leader's group that is wanted.
@@ -307,8 +308,8 @@ func (l *leader) next(ctx context.Context, wanted func(client.Event) bool) (clie
 	}
 }
 
-// place is the place of the entry that went with a packet.
-func (l *leader) place(psn uint32) int { return l.base + int(roce.PSN(psn).Sub(l.psn)) }
+// index is the index of the entry that went with a packet.
+func (l *leader) index(psn uint32) int { return l.base + int(roce.PSN(psn).Sub(l.psn)) }
 
 // rejoin makes a replica a member again, with a new seat: its old one lacks what the group no
 // longer has. It gets the next entry that is decided, and what comes after.
@@ -322,7 +323,7 @@ func (l *leader) rejoin(ctx context.Context, r *replica) error {
 	if _, err := l.api.UpdateGroup(ctx, l.group(), l.file(others)); err != nil {
 		return err
 	}
-	r.leave(l.term)
+	r.endSeat(l.term)
 	s, err := r.restart(l.term)
 	if err != nil {
 		return err
@@ -351,7 +352,7 @@ func (l *leader) bringUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	from, to := common([][]entry{r.log(), l.log}), l.place(*joined.PSN)
+	from, to := common([][]entry{r.log(), l.log}), l.index(*joined.PSN)
 	if err := l.send(ctx, r, from, to); err != nil {
 		return err
 	}
@@ -405,7 +406,7 @@ func (l *leader) send(ctx context.Context, r *replica, from, to int) error {
 func (l *leader) retire(ctx context.Context) error {
 	l.way.Close()
 	for _, r := range l.replicas {
-		r.leave(l.term)
+		r.endSeat(l.term)
 	}
 	_, err := l.api.RemoveGroup(ctx, l.group())
 	return err

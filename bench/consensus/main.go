@@ -225,7 +225,7 @@ func (s *story) change(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := old.settle(ctx, 0); !errors.Is(err, errFenced) || old.decided != first {
+	if err := old.awaitDecided(ctx, 0); !errors.Is(err, errFenced) || old.decided != first {
 		return fmt.Errorf("the leader before has decided entries up to %d instead of %d: %v", old.decided, first, err)
 	}
 	for range replicas + 1 - quorum { // so many have to refuse
@@ -233,7 +233,7 @@ func (s *story) change(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if at := old.place(*e.PSN); at != first {
+		if at := old.index(*e.PSN); at != first {
 			return fmt.Errorf("%s refused entry %d, not %d", e.Member, at, first)
 		}
 		s.refusals = append(s.refusals, e.Cause)

@@ -80,7 +80,7 @@ func cut(t *testing.T, ctx context.Context, s *story, r *replica) int {
 	for {
 		m, err := s.now.member(ctx, r)
 		must(t, err)
-		if m.Acked != nil && s.now.place(*m.Acked) == all-1 {
+		if m.Acked != nil && s.now.index(*m.Acked) == all-1 {
 			break
 		}
 	}
@@ -131,8 +131,8 @@ func isTold(t *testing.T, ctx context.Context, s *story) {
 			}
 		}
 	}
-	if told.Member != r.host.IP.String() || s.now.place(*told.PSN) != had {
-		t.Errorf("%s is said to lack entry %d; %v has %d entries", told.Member, s.now.place(*told.PSN), r.host.IP, had)
+	if told.Member != r.host.IP.String() || s.now.index(*told.PSN) != had {
+		t.Errorf("%s is said to lack entry %d; %v has %d entries", told.Member, s.now.index(*told.PSN), r.host.IP, had)
 	}
 	if m, err := s.now.member(ctx, r); err != nil || m.State != api.LeftOut || *m.Lacks != *told.PSN {
 		t.Errorf("the group says %+v, %v", m, err)

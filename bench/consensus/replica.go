@@ -84,8 +84,8 @@ func (r *replica) log() (entries []entry) {
 	return entries
 }
 
-// leave ends the seat of a leader that has gone.
-func (r *replica) leave(term uint64) {
+// endSeat ends the seat of a leader that has gone.
+func (r *replica) endSeat(term uint64) {
 	if s := r.seats[term]; s != nil && s.qp != nil {
 		s.qp.Destroy()
 	}
@@ -95,7 +95,7 @@ func (r *replica) leave(term uint64) {
 // die loses what a process loses when it is killed: the queue pairs, and the log.
 func (r *replica) die() {
 	for term := range r.seats {
-		r.leave(term)
+		r.endSeat(term)
 	}
 	r.host.RNIC.Deregister(r.rkey)
 	r.memory, r.rkey, r.lost = make([]byte, logBytes), 0, true

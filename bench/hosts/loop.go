@@ -20,7 +20,7 @@ func (h *Hosts) Stream() (stop func() error) {
 		ended <- h.do(func() error {
 			h.begin()
 			for !quit.Load() {
-				if err := h.turn(); err != nil {
+				if err := h.step(); err != nil {
 					return err
 				}
 			}
@@ -39,8 +39,8 @@ func (h *Hosts) begin() {
 	h.retry, h.seenBase = h.progress, h.base
 }
 
-// turn is one round of all hosts, or a sleep if there is nothing to do.
-func (h *Hosts) turn() error {
+// step is one round of all hosts, or a sleep if there is nothing to do.
+func (h *Hosts) step() error {
 	moved, err := h.exchange()
 	if err != nil {
 		return err

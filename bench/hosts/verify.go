@@ -52,7 +52,7 @@ func (h *Hosts) verify(copies int, deadline time.Time) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the receivers got %v copies instead of %d each", h.verifier.looked, copies)
 		}
-		if err := h.turn(); err != nil {
+		if err := h.step(); err != nil {
 			return err
 		}
 	}

@@ -91,7 +91,7 @@ func (b *bench) run(ctx context.Context, only string) error {
 			return errors.New("interrupted; everything is taken away, and no report is written")
 		}
 		if err != nil {
-			b.leave(s.name, err)
+			b.skip(s.name, err)
 		}
 	}
 	b.part.Seconds = time.Since(b.part.Began).Seconds()
@@ -128,8 +128,8 @@ func (b *bench) at(ctx context.Context, timeout uint8, memory int, f func(*site)
 	return errors.Join(f(s), s.close())
 }
 
-// leave records a measurement that failed.
-func (b *bench) leave(what string, why error) {
+// skip records a measurement that failed.
+func (b *bench) skip(what string, why error) {
 	fmt.Fprintf(os.Stderr, "left out: %s: %v\n", what, why)
 	b.part.Left = append(b.part.Left, report.Left{What: what, Why: why.Error(), Failed: true})
 }

@@ -108,12 +108,12 @@ func (s *site) measure(ctx context.Context, m *method, j job) (r sample, err err
 	if !m.group {
 		return s.run(ctx, m, s.mesh, j)
 	}
-	qps, leave, err := s.group(ctx, m.keys)
+	qps, remove, err := s.group(ctx, m.keys)
 	if err != nil {
 		return r, err
 	}
 	r, err = s.run(ctx, m, qps, j)
-	return r, errors.Join(err, leave())
+	return r, errors.Join(err, remove())
 }
 
 func (s *site) run(ctx context.Context, m *method, qps []map[int]*endpoint.QP, j job) (r sample, err error) {

@@ -409,7 +409,7 @@ func (b *bench) losses(ctx context.Context) error {
 				return err
 			}
 			if err != nil {
-				b.leave(fmt.Sprintf("%s, %s", m.name, lost(rate)), err)
+				b.skip(fmt.Sprintf("%s, %s", m.name, lost(rate)), err)
 				continue
 			}
 			if base == 0 {

@@ -138,7 +138,7 @@ const groupName = "apps"
 
 // group makes a group of all hosts with further keys in its file. It returns the queue pairs that
 // have the group as peer, as a schedule names them. leave removes all of that.
-func (s *site) group(ctx context.Context, keys string) (qps []map[int]*endpoint.QP, leave func() error, err error) {
+func (s *site) group(ctx context.Context, keys string) (qps []map[int]*endpoint.QP, remove func() error, err error) {
 	qpn, ip := s.qpn, s.bed.GroupIP()
 	s.qpn++
 	var file strings.Builder

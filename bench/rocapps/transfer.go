@@ -131,7 +131,7 @@ func (t *transfer) post(i int) {
 	}
 	m := &message{lacking: t.schedule.Blocks * len(t.receive), missing: sends}
 	source := t.nodes[0]
-	source.host.RNIC.Freeze(func() { binary.BigEndian.PutUint64(source.host.memory[t.place(i, 0):], uint64(i)) })
+	source.host.RNIC.Freeze(func() { binary.BigEndian.PutUint64(source.host.memory[t.offset(i, 0):], uint64(i)) })
 	t.mu.Lock()
 	m.began = time.Now()
 	t.posts = append(t.posts, m)
@@ -144,8 +144,8 @@ func (t *transfer) post(i int) {
 	source.advance()
 }
 
-// place returns where a block of a message begins in the memory of each host.
-func (t *transfer) place(message, block int) int {
+// offset returns where a block of a message begins in the memory of each host.
+func (t *transfer) offset(message, block int) int {
 	return message%t.posted*t.bytes + block*t.bytes/t.schedule.Blocks
 }
 
@@ -235,7 +235,7 @@ func (n *node) advance() {
 
 // write posts one send.
 func (n *node) write(s relaying.Send, block int) error {
-	at, end := n.place(n.message, s.Block), n.place(n.message, 0)+(s.Block+1)*n.bytes/n.schedule.Blocks
+	at, end := n.offset(n.message, s.Block), n.offset(n.message, 0)+(s.Block+1)*n.bytes/n.schedule.Blocks
 	to := rnic.Remote{VA: memoryVA + uint64(at), RKey: memoryRKey}
 	if n.plain {
 		return n.qps[s.To].PostWrite(uint64(block), n.host.memory[at:end], to)

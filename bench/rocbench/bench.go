@@ -71,9 +71,10 @@ func (b *bench) measure(ctx context.Context) error {
 	return nil
 }
 
-// inTurn calls f once for each round and contestant. Each round begins with another contestant. A
-// contestant that fails is left out of later rounds. The parameter what names the measurement.
-func (b *bench) inTurn(ctx context.Context, what string, peers []*peer.Peer, rounds int, f func(i int, p *peer.Peer) error) error {
+// alternately calls f once for each round and contestant. Each round begins with another
+// contestant. A contestant that fails is left out of later rounds. The parameter what names the
+// measurement.
+func (b *bench) alternately(ctx context.Context, what string, peers []*peer.Peer, rounds int, f func(i int, p *peer.Peer) error) error {
 	out := make([]bool, len(peers))
 	for round := range rounds {
 		for k := range peers {
@@ -88,15 +89,15 @@ func (b *bench) inTurn(ctx context.Context, what string, peers []*peer.Peer, rou
 			}
 			if err != nil {
 				out[i] = true
-				b.leave(peers[i].Name+", "+what, err, true)
+				b.skip(peers[i].Name+", "+what, err, true)
 			}
 		}
 	}
 	return nil
 }
 
-// leave records a measurement that did not run.
-func (b *bench) leave(what string, why error, failed bool) {
+// skip records a measurement that did not run.
+func (b *bench) skip(what string, why error, failed bool) {
 	fmt.Fprintf(os.Stderr, "left out: %s: %v\n", what, why)
 	b.out.Left = append(b.out.Left, report.Left{What: what, Why: why.Error(), Failed: failed})
 }

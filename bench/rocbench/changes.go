@@ -34,7 +34,7 @@ func (b *bench) changes(ctx context.Context) error {
 	}
 	if err != nil {
 		b.out.Changes = nil
-		b.leave("rocastd, creating and removing groups", err, true)
+		b.skip("rocastd, creating and removing groups", err, true)
 	}
 	return nil
 }

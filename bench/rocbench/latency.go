@@ -29,13 +29,13 @@ func (b *bench) latency(ctx context.Context, payload int, pause time.Duration, n
 	var rows []report.Latency
 	for _, c := range b.chosen(plan.peers) {
 		if why := excuse(c, s); why != "" {
-			b.leave(c.Name+", "+what, errors.New(why), false)
+			b.skip(c.Name+", "+what, errors.New(why), false)
 			continue
 		}
 		able = append(able, c)
 		rows = append(rows, report.Latency{Peer: c.Name, Payload: payload, Receivers: s.Receivers, Pause: int(pause.Microseconds())})
 	}
-	err := b.inTurn(ctx, what, able, plan.rounds, func(i int, c *peer.Peer) error {
+	err := b.alternately(ctx, what, able, plan.rounds, func(i int, c *peer.Peer) error {
 		latencies, err := probe(ctx, c, s, pause, n)
 		if err != nil {
 			return err

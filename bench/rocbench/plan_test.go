@@ -78,7 +78,7 @@ func TestInTurn(t *testing.T) {
 	b := &bench{}
 	peers := []*peer.Peer{{Name: "a"}, {Name: "b"}, {Name: "c"}}
 	var order []string
-	err := b.inTurn(context.Background(), "test", peers, 3, func(i int, p *peer.Peer) error {
+	err := b.alternately(context.Background(), "test", peers, 3, func(i int, p *peer.Peer) error {
 		if peers[i] != p {
 			t.Errorf("index %d is not %s", i, p.Name)
 		}
@@ -95,7 +95,7 @@ func TestInTurn(t *testing.T) {
 		t.Errorf("left out: %+v", b.out.Left)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	err = b.inTurn(ctx, "test", peers, 3, func(int, *peer.Peer) error { cancel(); return nil })
+	err = b.alternately(ctx, "test", peers, 3, func(int, *peer.Peer) error { cancel(); return nil })
 	if !errors.Is(err, context.Canceled) || len(b.out.Left) != 1 {
 		t.Errorf("interrupted: %v, left out %+v", err, b.out.Left)
 	}

@@ -44,7 +44,7 @@ func (b *bench) restarts(ctx context.Context) error {
 			return errors.Join(ctx.Err(), err)
 		}
 		if err != nil {
-			b.leave(fmt.Sprintf("rocastd, killing and starting it with %d groups", groups), err, true)
+			b.skip(fmt.Sprintf("rocastd, killing and starting it with %d groups", groups), err, true)
 			continue
 		}
 		b.out.Restarts = append(b.out.Restarts, r)

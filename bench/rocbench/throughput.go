@@ -19,13 +19,13 @@ func (b *bench) throughput(ctx context.Context, p part, s report.Setting) error 
 	var able []*peer.Peer
 	for _, c := range b.chosen(p.peers) {
 		if why := excuse(c, s); why != "" {
-			b.leave(c.Name+", "+s.String(), errors.New(why), false)
+			b.skip(c.Name+", "+s.String(), errors.New(why), false)
 			continue
 		}
 		able = append(able, c)
 		row.Cells = append(row.Cells, report.Cell{Peer: c.Name})
 	}
-	err := b.inTurn(ctx, s.String(), able, p.rounds, func(i int, c *peer.Peer) error {
+	err := b.alternately(ctx, s.String(), able, p.rounds, func(i int, c *peer.Peer) error {
 		sample, window, err := sample(ctx, c, s, p.span)
 		if err != nil {
 			return err

@@ -137,7 +137,7 @@ func (p plan) run(ctx context.Context, l *site.Lab, lead *leader, block []byte) 
 			return m, err
 		}
 	}
-	if err := lead.to.settle(ctx); err != nil {
+	if err := lead.to.awaitStored(ctx); err != nil {
 		return m, err
 	}
 	after, err := l.Use(lead.host)
@@ -150,7 +150,7 @@ func (p plan) run(ctx context.Context, l *site.Lab, lead *leader, block []byte) 
 	m.PerSecond = float64(len(loaded)) / m.Seconds
 	m.SourceSent = float64(m.Sent) / float64(len(loaded))
 	for range p.alone {
-		if err := errors.Join(err, lead.put(ctx, block), lead.to.settle(ctx)); err != nil {
+		if err := errors.Join(err, lead.put(ctx, block), lead.to.awaitStored(ctx)); err != nil {
 			return m, err
 		}
 	}

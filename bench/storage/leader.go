@@ -101,7 +101,7 @@ func (l *leader) restore(ctx context.Context, r *replica) (done restored, err er
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	paused := time.Now()
-	if err := l.to.settle(ctx); err != nil {
+	if err := l.to.awaitStored(ctx); err != nil {
 		return done, err
 	}
 	if err := feed(ctx, donor, r, donor.log.records(), l.numbers()); err != nil {

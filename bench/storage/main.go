@@ -125,7 +125,7 @@ func (s *story) play(ctx context.Context, seed uint64) error {
 	if err := tasks.Wait(); err != nil {
 		return err
 	}
-	if err := s.to.settle(ctx); err != nil {
+	if err := s.to.awaitStored(ctx); err != nil {
 		return err
 	}
 	return s.leader.close(ctx)

@@ -142,15 +142,15 @@ func TestWhatIsStored(t *testing.T) {
 			t.Errorf("%d replicas have %d records, want %d", need, got, want)
 		}
 	}
-	if o.settle(ctx) == nil {
+	if o.awaitStored(ctx) == nil {
 		t.Error("not all have stored everything")
 	}
 	o.away[1] = true
-	if o.settle(ctx) == nil {
+	if o.awaitStored(ctx) == nil {
 		t.Error("the third one lacks blocks")
 	}
 	o.stored[2] = 9
-	if err := o.settle(ctx); err != nil {
+	if err := o.awaitStored(ctx); err != nil {
 		t.Errorf("all that are left have everything: %v", err)
 	}
 }

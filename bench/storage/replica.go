@@ -23,9 +23,9 @@ type shape struct {
 	slots int // records for which a replica has memory
 }
 
-func (s shape) slotBytes() int               { return headerBytes + s.most }
-func (s shape) ringBytes() int               { return s.slots * s.slotBytes() }
-func (s shape) place(number uint64) (at int) { return int(number%uint64(s.slots)) * s.slotBytes() }
+func (s shape) slotBytes() int                { return headerBytes + s.most }
+func (s shape) ringBytes() int                { return s.slots * s.slotBytes() }
+func (s shape) offset(number uint64) (at int) { return int(number%uint64(s.slots)) * s.slotBytes() }
 
 // replica is a host that keeps a copy of the log on its disk. Senders write records into its ring.
 // The replica appends them to its file, makes them durable, and only then says that it has them.
@@ -76,7 +76,7 @@ func (r *replica) take(ctx context.Context, from, back *endpoint.QP) error {
 			if c.Status != rnic.Success {
 				return fmt.Errorf("its queue pair ended with %v", c.Status)
 			}
-			record := r.ring[r.place(r.log.records()):][:r.slotBytes()]
+			record := r.ring[r.offset(r.log.records()):][:r.slotBytes()]
 			if err := errors.Join(r.log.append(record), from.PostRecv(0, nil)); err != nil {
 				return err
 			}

@@ -123,7 +123,7 @@ func (o *sender) put(ctx context.Context, before sum, block []byte) (sum, error)
 	if err := o.room(ctx, number); err != nil {
 		return before, err
 	}
-	at := o.place(number)
+	at := o.offset(number)
 	record, s := seal(o.ring[at:][:o.slotBytes()], before, number, block)
 	o.mu.Lock()
 	o.next, o.began = number+1, append(o.began, began)
@@ -158,8 +158,8 @@ func (o *sender) waitStored(ctx context.Context, records uint64) error {
 	return o.wait(ctx, func() bool { return o.best(o.need) >= records })
 }
 
-// settle waits until all replicas that are not away have stored everything.
-func (o *sender) settle(ctx context.Context) error {
+// awaitStored waits until all replicas that are not away have stored everything.
+func (o *sender) awaitStored(ctx context.Context) error {
 	return o.wait(ctx, func() bool {
 		for i, n := range o.stored {
 			if n < o.next && !o.away[i] {

@@ -15,7 +15,7 @@ import (
 
 func (a *app) regionAdd() *cobra.Command {
 	var region api.NewRegion
-	var places []string
+	var at []string
 	cmd := &cobra.Command{
 		Use:   "add GROUP --va N --length N --rkey N --at IP=VA:RKEY ...",
 		Short: "Let a region of memory come to a running group",
@@ -28,14 +28,14 @@ A host that has several receivers of the group is written IP/N, where N is the r
 	}
 	va, rkey := hexFlag(cmd, "va", "the address `N` that the source writes to"), hexFlag(cmd, "rkey", "the R_Key `N` that the source writes with")
 	cmd.Flags().Uint64Var(&region.Length, "length", 0, "its length, `N` bytes")
-	cmd.Flags().StringArrayVar(&places, "at", nil, "`IP=VA:RKEY`: where a receiver has it; once for each receiver")
+	cmd.Flags().StringArrayVar(&at, "at", nil, "`IP=VA:RKEY`: where a receiver has it; once for each receiver")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := needed(cmd, "va", "length", "rkey", "at"); err != nil {
 			return err
 		}
 		region.VA, region.RKey = *va, *rkey
-		for _, text := range places {
-			p, err := readPlace(text)
+		for _, text := range at {
+			p, err := readAt(text)
 			if err != nil {
 				return usage(cmd, "--at %q is not IP=VA:RKEY, such as 10.77.0.2=0x7f0000000000:0x1234", text)
 			}
@@ -151,7 +151,7 @@ func readRegion(fields []string) (r client.NewRegion, err error) {
 		return r, errors.New("the third word is no R_Key; write a number such as 0x78") // R_Keys are not quoted
 	}
 	for _, text := range fields[3:] {
-		p, err := readPlace(text)
+		p, err := readAt(text)
 		if err != nil {
 			return r, errors.New("a place is not IP=VA:RKEY, such as 10.77.0.2=0x7f0000000000:0x1234")
 		}
@@ -239,8 +239,8 @@ func needed(cmd *cobra.Command, names ...string) error {
 	return nil
 }
 
-// readPlace reads IP=VA:RKEY or IP/REMOTEQPN=VA:RKEY.
-func readPlace(text string) (p api.RegionPlace, err error) {
+// readAt reads IP=VA:RKEY or IP/REMOTEQPN=VA:RKEY.
+func readAt(text string) (p api.RegionPlace, err error) {
 	host, place, _ := strings.Cut(text, "=")
 	ip, qpn, several := strings.Cut(host, "/")
 	if p.IP = ip; several {

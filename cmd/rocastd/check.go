@@ -72,7 +72,7 @@ func checkWith(c *config.Config, have []string) error {
 	if err := findMistakes(c, have...); err != nil {
 		return err
 	}
-	if err := findPlaces(c); err != nil {
+	if err := findPaths(c); err != nil {
 		return err
 	}
 	if err := findHolders(c.Ports, have); err != nil {

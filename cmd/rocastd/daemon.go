@@ -72,7 +72,7 @@ func (s *service) open(c config.Config, openSwitch opener) error {
 	if err != nil {
 		return err
 	}
-	if err := findPlaces(&c); err != nil {
+	if err := findPaths(&c); err != nil {
 		return err
 	}
 	state, err := store.Open(c.StateDir)
@@ -89,7 +89,7 @@ func (s *service) open(c config.Config, openSwitch opener) error {
 	}
 	s.reloader = reload.New(reload.Options{
 		Running: c, Control: s.controller, Check: checkWith, Find: expand, Log: s.log.Logger, SetLevel: s.log.SetLevel,
-		Begins: s.tellReloading, Ends: func() { s.notify(s.withStatus(daemon.SdNotifyReady)) },
+		Begins: s.notifyReloading, Ends: func() { s.notify(s.withStatus(daemon.SdNotifyReady)) },
 	})
 	scrape := metrics.Handler(s.controller, s.reloader.Stale)
 	s.server = server.New(server.Config{
@@ -253,7 +253,7 @@ func (s *service) run(ctx context.Context) error {
 			return errors.New("the data path stopped by itself")
 		}
 	})
-	tasks.Go(func() error { return s.tellSystemd(ctx) })
+	tasks.Go(func() error { return s.notifySystemd(ctx) })
 	tasks.Go(func() error { s.log.Report(ctx); return nil })
 	tasks.Go(func() error { s.reloadOnHangups(ctx); return nil })
 	s.notify(s.withStatus(daemon.SdNotifyReady))

@@ -19,8 +19,8 @@ func (s *service) notify(state string) {
 	}
 }
 
-// tellReloading says that a reload begins. systemd needs the time to tell it from an earlier one.
-func (s *service) tellReloading() {
+// notifyReloading says that a reload begins. systemd needs the time to tell it from an earlier one.
+func (s *service) notifyReloading() {
 	s.notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 }
 
@@ -30,10 +30,10 @@ func (s *service) withStatus(state string) string {
 	return fmt.Sprintf("%s\nSTATUS=%d groups, %d of %d ports are open", state, t.Groups, t.Open, t.Ports)
 }
 
-// tellSystemd sends the status, and a sign of life after every forwarding thread has ended a batch.
-// A thread that is stuck ends none: then systemd hears nothing, and after WatchdogSec= it kills the
-// daemon and starts it again.
-func (s *service) tellSystemd(ctx context.Context) error {
+// notifySystemd sends the status, and a sign of life when every forwarding thread has ended a
+// batch. A thread that is stuck ends none: then systemd hears nothing, and after WatchdogSec= it
+// kills the daemon and starts it again.
+func (s *service) notifySystemd(ctx context.Context) error {
 	every := statusEvery
 	limit, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {

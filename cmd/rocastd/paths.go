@@ -12,11 +12,11 @@ import (
 	"github.com/rocast/rocast/ctl/store"
 )
 
-// findPlaces returns an error if a file or directory that a start makes cannot be made now. It
+// findPaths returns an error if a file or directory that a start makes cannot be made now. It
 // makes nothing. systemd tries such a start again, because a disk may be mounted meanwhile. A path
 // that is forbidden is no error here: the config may be checked by another user than that of the
 // daemon.
-func findPlaces(c *config.Config) error {
+func findPaths(c *config.Config) error {
 	for _, path := range store.Places(c.StateDir) {
 		if err := canMake(path, "stateDir"); err != nil {
 			return fmt.Errorf("create the state directory: %w", err)

@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// space is the part of the declaration that can be run at a place.
+// space is the part of the declaration that some runners can run.
 type space struct {
 	allowed [][]uint8  // by dimension: the values that run there
 	barred  [][]chosen // values that do not meet there
 }
 
-func at(place Place) *space {
+func at(by Runners) *space {
 	s := &space{}
 	for _, d := range Dimensions {
 		var values []uint8
 		for v := range d.Values {
-			if d.Values[v].Runs&place != 0 {
+			if d.Values[v].Runs&by != 0 {
 				values = append(values, uint8(v))
 			}
 		}
@@ -24,7 +24,7 @@ func at(place Place) *space {
 	}
 	for _, rules := range [][]Rule{Refused, Void, Left} {
 		for k := range rules {
-			if rules[k].Where&place != 0 {
+			if rules[k].Where&by != 0 {
 				s.barred = append(s.barred, mustParse(rules[k].Of))
 			}
 		}
@@ -70,26 +70,26 @@ func (s *space) targets() (all []target) {
 	return all
 }
 
-// RunsAt reports whether all values of a line run at a place.
-func RunsAt(line string, place Place) bool {
+// RunsAt reports whether the runners can run all values of a line.
+func RunsAt(line string, by Runners) bool {
 	for _, s := range mustParse(line) {
-		if Dimensions[s.dimension].Values[s.value].Runs&place == 0 {
+		if Dimensions[s.dimension].Values[s.value].Runs&by == 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// Runs reports whether the cell can be run at a place, and else why not.
-func (c Cell) Runs(place Place) (why string, ok bool) {
+// Runs reports whether the runners can run the cell, and else why not.
+func (c Cell) Runs(by Runners) (why string, ok bool) {
 	for d, v := range c {
-		if Dimensions[d].Values[v].Runs&place == 0 {
+		if Dimensions[d].Values[v].Runs&by == 0 {
 			return chosen{d, v}.String() + " is not run there", false
 		}
 	}
 	for _, rules := range [][]Rule{Refused, Void, Left} {
 		for _, r := range rules {
-			if r.Where&place != 0 && c.Has(r.Of) {
+			if r.Where&by != 0 && c.Has(r.Of) {
 				return r.Of + ": " + r.Why, false
 			}
 		}
@@ -97,10 +97,10 @@ func (c Cell) Runs(place Place) (why string, ok bool) {
 	return "", true
 }
 
-// Cover returns cells that can be run at a place. Each pair of values that may meet there is in one
+// Cover returns cells that the runners can run. Each pair of values that may meet there is in one
 // of them, and each three values with an event. The same seed gives the same cells.
-func Cover(place Place, seed uint64) (cells []Cell) {
-	s, random := at(place), rand.New(rand.NewPCG(seed, 0))
+func Cover(by Runners, seed uint64) (cells []Cell) {
+	s, random := at(by), rand.New(rand.NewPCG(seed, 0))
 	todo := s.targets()
 	left := newOpen(todo)
 	for k := range todo {
@@ -196,14 +196,14 @@ func newOpen(todo []target) *open {
 	}
 	o.left = make([]bool, o.values*o.values*(1+len(Dimensions[o.event].Values)))
 	for k := range todo {
-		o.left[o.place(&todo[k])] = true
+		o.left[o.index(&todo[k])] = true
 	}
 	return o
 }
 
-// place returns the index of a target in left. A pair has the index of the triple whose event is
+// index returns the index of a target in left. A pair has the index of the triple whose event is
 // none.
-func (o *open) place(t *target) int {
+func (o *open) index(t *target) int {
 	e := 0
 	if t[2] != t[1] {
 		e = 1 + int(t[2].value)
@@ -216,9 +216,9 @@ func (o *open) at(a, b chosen, e int) int {
 	return n*(1+len(Dimensions[o.event].Values)) + e
 }
 
-func (o *open) has(t *target) bool { return o.left[o.place(t)] }
+func (o *open) has(t *target) bool { return o.left[o.index(t)] }
 
-func (o *open) take(t *target) { o.left[o.place(t)] = false }
+func (o *open) take(t *target) { o.left[o.index(t)] = false }
 
 // cover takes what a cell covers.
 func (o *open) cover(c Cell) { o.each(c, func(at int) { o.left[at] = false }) }
@@ -233,7 +233,7 @@ func (o *open) in(c Cell) (n int) {
 	return n
 }
 
-// each calls f with the place of each pair and of each three that a cell has.
+// each calls f with the index of each pair and of each three that a cell has.
 func (o *open) each(c Cell, f func(at int)) {
 	for a := range c {
 		for b := range a {

@@ -7,19 +7,19 @@
 // package knows neither of them, and not what a group is.
 package matrix
 
-// Place is where a cell can be run: a set.
-type Place uint8
+// Runners is a set of what runs cells.
+type Runners uint8
 
 const (
-	Simulation Place = 1 << iota // verify/sim
-	Namespaces                   // test/matrix
+	Simulation Runners = 1 << iota // verify/sim
+	Namespaces                     // test/matrix
 	Everywhere = Simulation | Namespaces
 )
 
 // Value is one value of a dimension.
 type Value struct {
 	Name string
-	Runs Place
+	Runs Runners
 	// Elsewhere names the test of a value that no cell has yet. Nothing shows which values it goes
 	// together with.
 	Elsewhere string
@@ -83,7 +83,7 @@ func elsewhere(name, test string) Value { return Value{Name: name, Elsewhere: te
 // Rule says why some values do not go together, and at which places.
 type Rule struct {
 	Of    string // values of several dimensions, written as a cell is: addressing=virtual-qpn shape=tree
-	Where Place
+	Where Runners
 	Why   string
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-var places = map[string]Place{"simulation": Simulation, "namespaces": Namespaces}
+var places = map[string]Runners{"simulation": Simulation, "namespaces": Namespaces}
 
 // A value that runs nowhere says nothing, and a name has to tell values apart.
 func TestEveryValueRunsSomewhere(t *testing.T) {

@@ -33,8 +33,8 @@ func (c *Cut) Room() int { return c.Posted * c.MessageBytes }
 // Message returns the message to which a slice belongs.
 func (c *Cut) Message(slice int) int { return slice / c.Slices }
 
-// Place returns where a slice is in the memory of each host.
-func (c *Cut) Place(slice int) int {
+// Offset returns where a slice is in the memory of each host.
+func (c *Cut) Offset(slice int) int {
 	return c.Message(slice)%c.Posted*c.MessageBytes + slice%c.Slices*c.MessageBytes/c.Slices
 }
 

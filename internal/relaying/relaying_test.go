@@ -31,12 +31,12 @@ func TestSlicesFillTheMemory(t *testing.T) {
 	for _, c := range []Cut{{10, 1, 1}, {10, 3, 2}, {1000, 7, 16}, {4, 4, 3}} {
 		at := 0
 		for slice := range c.Slices * c.Posted {
-			if got := c.Place(slice); got != at || c.Message(slice) != slice/c.Slices {
+			if got := c.Offset(slice); got != at || c.Message(slice) != slice/c.Slices {
 				t.Errorf("%+v: slice %d of message %d is at %d, want %d", c, slice, c.Message(slice), got, at)
 			}
 			at += c.Bytes(slice)
 		}
-		if again := c.Place(c.Slices*c.Posted + 1%c.Slices); at != c.Room() || again != c.Place(1%c.Slices) {
+		if again := c.Offset(c.Slices*c.Posted + 1%c.Slices); at != c.Room() || again != c.Offset(1%c.Slices) {
 			t.Errorf("%+v: the slices have %d of %d bytes; the next message is at %d", c, at, c.Room(), again)
 		}
 	}

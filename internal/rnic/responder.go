@@ -59,7 +59,7 @@ func (q *QP) receiveRequest(v *roce.View, frame, buf []byte) (reply []byte) {
 		q.count(RNRNAKsSent)
 		return q.ackFrame(buf, roce.SyndromeRNR(q.cfg.MinRNRTimer), psn)
 	}
-	if why, nak := q.place(v, frame); nak != 0 {
+	if why, nak := q.store(v, frame); nak != 0 {
 		return q.refuse(buf, psn, why, nak, v.Opcode.ConsumesWQE() || q.sendInProgress())
 	}
 	q.finishRequest(v, frame)
@@ -131,16 +131,16 @@ func (q *QP) checkSequence(op roce.Opcode) (why Counter, nak roce.Syndrome) {
 	return 0, 0
 }
 
-// place checks key, range and length, and puts the payload where it belongs.
-func (q *QP) place(v *roce.View, frame []byte) (why Counter, nak roce.Syndrome) {
+// store checks key, range and length, and puts the payload where it belongs.
+func (q *QP) store(v *roce.View, frame []byte) (why Counter, nak roce.Syndrome) {
 	payload := frame[v.Payload:][:v.PayloadBytes]
 	if isSend(v.Opcode) {
-		return q.placeSend(v, payload)
+		return q.storeSend(v, payload)
 	}
-	return q.placeWrite(v, frame, payload)
+	return q.storeWrite(v, frame, payload)
 }
 
-func (q *QP) placeSend(v *roce.View, payload []byte) (why Counter, nak roce.Syndrome) {
+func (q *QP) storeSend(v *roce.View, payload []byte) (why Counter, nak roce.Syndrome) {
 	m := &q.resp.message
 	if !m.open {
 		*m = incoming{}
@@ -153,9 +153,9 @@ func (q *QP) placeSend(v *roce.View, payload []byte) (why Counter, nak roce.Synd
 	return 0, 0
 }
 
-// placeWrite checks the whole message against the region when the RETH comes, and the rest of the
+// storeWrite checks the whole message against the region when the RETH comes, and the rest of the
 // message with every packet, because the region may be deregistered meanwhile.
-func (q *QP) placeWrite(v *roce.View, frame, payload []byte) (why Counter, nak roce.Syndrome) {
+func (q *QP) storeWrite(v *roce.View, frame, payload []byte) (why Counter, nak roce.Syndrome) {
 	m := &q.resp.message
 	if v.Opcode.Headers().Has(roce.HasRETH) {
 		reth := v.RETH(frame)

@@ -42,7 +42,7 @@ func (p Page) write(out io.Writer, root *cobra.Command) error {
 	w.section("NAME")
 	w.line("%s \\- %s", escaped(root.Name()), escaped(root.Short))
 	w.section("SYNOPSIS")
-	commands := leaves(root)
+	commands := runnable(root)
 	for _, c := range commands {
 		w.line(".B %s", quoted(c.UseLine()))
 		w.line(".br")
@@ -69,11 +69,11 @@ func (p Page) write(out io.Writer, root *cobra.Command) error {
 	return err
 }
 
-// leaves returns the commands that a user can run, or root alone if it has none.
-func leaves(root *cobra.Command) (list []*cobra.Command) {
+// runnable returns the commands that a user can run, or root alone if it has none.
+func runnable(root *cobra.Command) (list []*cobra.Command) {
 	for _, c := range root.Commands() {
 		if c.IsAvailableCommand() && c.Name() != "help" {
-			list = append(list, leaves(c)...)
+			list = append(list, runnable(c)...)
 		}
 	}
 	if len(list) == 0 {

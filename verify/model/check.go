@@ -30,11 +30,11 @@ func (e *engine) fail(format string, args ...any) {
 // step gives the group an event, as the forwarding core does: behind what its engine has carried.
 func (e *engine) step(s *state, ev feedback.Event) {
 	if s.fan.taking {
-		e.takeBack(s)
+		e.disarm(s)
 	}
 	e.sync(s)
 	e.take(s, ev)
-	e.settle(s)
+	e.reconsider(s)
 }
 
 // take gives the group an event and delivers the packets and replies that the group sends.
@@ -393,7 +393,7 @@ func (e *engine) forgotten(s *state) int {
 // earlier packets acknowledges each of them; any other receiver sends its NAK once.
 func (e *engine) goOn(s *state) {
 	const enough = 10
-	e.takeBack(s)
+	e.disarm(s)
 	e.takeAll(s)
 	for packet := int8(e.Packets); packet < int8(e.Packets)+enough; packet++ {
 		s.now += tickLength

@@ -186,8 +186,8 @@ func (e *engine) checkKept(s *state, was roce.PSN) {
 // known is the first packet that the group has not heard of.
 func (e *engine) known(s *state) uint8 { return uint8(e.packet(s.group.NextPSN())) }
 
-// settle decides, after an event, whether the engine may go on.
-func (e *engine) settle(s *state) {
+// reconsider decides, after an event, whether the engine may go on.
+func (e *engine) reconsider(s *state) {
 	if !s.fan.armed {
 		return
 	}
@@ -202,8 +202,8 @@ func (e *engine) settle(s *state) {
 	e.resume(s)
 }
 
-// takeBack ends the engine's turn.
-func (e *engine) takeBack(s *state) {
+// disarm ends the engine's turn.
+func (e *engine) disarm(s *state) {
 	e.sync(s)
 	s.fan = fan{}
 	for i := range s.receivers {

@@ -135,8 +135,8 @@ func (v *visited) enter(f fingerprint) (met, standing bool) {
 	return false, false
 }
 
-// leave removes f from the search stack, but not from the visited states.
-func (v *visited) leave(f fingerprint) { v.slots[v.find(f)] &^= 1 }
+// unstack removes f from the search stack, but not from the visited states.
+func (v *visited) unstack(f fingerprint) { v.slots[v.find(f)] &^= 1 }
 
 func (v *visited) grow() {
 	old := v.slots

@@ -54,7 +54,7 @@ func (s *search) run() {
 	for s.depth > 0 && s.result.Violation == nil {
 		f := s.stack[s.depth-1]
 		if f.tried == len(f.moves) {
-			s.met.leave(f.print)
+			s.met.unstack(f.print)
 			s.depth--
 			continue
 		}

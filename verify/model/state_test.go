@@ -87,7 +87,7 @@ func TestEqualStatesActAlike(t *testing.T) {
 		{Crashes: 1, Armed: 1, Receivers: 3, Policy: feedback.Policy{Ack: 2}},
 		{Losses: 2, Receivers: 2, Policy: repairs(1, 0)},
 		{Losses: 1, Ticks: 1, Receivers: 2, Policy: repairs(2, 2)},
-		{Losses: 1, Forgets: 1, Receivers: 3, Policy: mending(repairs(1, 0), feedback.Policy{Ack: 2})},
+		{Losses: 1, Forgets: 1, Receivers: 3, Policy: withRepair(repairs(1, 0), feedback.Policy{Ack: 2})},
 		{NotReady: 1, Losses: 1, Receivers: 2, Policy: repairs(2, 0)},
 	} {
 		w.Packets, w.Message, w.First = 4, 2, 0xFFFFFE

@@ -17,7 +17,7 @@ func (e *engine) checkSuccession(before *state) {
 	}
 	s := &e.succession
 	s.copyFrom(before)
-	e.takeBack(s)
+	e.disarm(s)
 	e.deliver(s)
 	oldest, next := s.group.Oldest(), feedback.SourceSwitch{PSN: e.psn(int8(e.Packets)), OldPath: -1, NewPath: -1}
 	for tries := 0; !s.group.MaySwitch(s.now, next); tries++ {

@@ -79,7 +79,7 @@ var everyday = mishaps{
 	{Losses: 2, Deaths: 1, Policy: repairs(1, 0)},
 	{Fatals: 1, Crashes: 1, Policy: feedback.Policy{OnFatal: feedback.FatalEvict}},
 	{Losses: 1, Fatals: 1, Crashes: 1, Policy: repairs(1, 0)},
-	{Losses: 1, Deaths: 1, Policy: mending(repairs(1, 0), feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true})},
+	{Losses: 1, Deaths: 1, Policy: withRepair(repairs(1, 0), feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true})},
 	{Losses: 2, Armed: 1, Policy: repairs(1, 0)},
 	{Losses: 1, Armed: 1, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
 	{Losses: 1, Armed: 1, Message: 1, Packets: 5, Receivers: 2, Policy: repairs(1, 2)},
@@ -133,13 +133,13 @@ var thorough = mishaps{
 	{Losses: 1, Forgets: 1, Early: 1, Receivers: 2, Policy: repairs(1, 0)},
 	{Losses: 2, Forgets: 1, Policy: repairs(1, 0)},
 	{Losses: 2, Crashes: 1, Policy: repairs(1, 0)},
-	{Losses: 2, Fatals: 1, Policy: mending(repairs(1, 0), feedback.Policy{OnFatal: feedback.FatalEvict})},
+	{Losses: 2, Fatals: 1, Policy: withRepair(repairs(1, 0), feedback.Policy{OnFatal: feedback.FatalEvict})},
 	{Losses: 2, Deaths: 1, Ticks: 1, Policy: repairs(1, 0)},
 	{Losses: 2, Deaths: 1, Armed: 1, Policy: repairs(1, 0)},
 	{Losses: 1, Fatals: 1, Crashes: 1},
 	{Losses: 1, Fatals: 1, Crashes: 1, Policy: feedback.Policy{OnFatal: feedback.FatalEvict}},
-	{Losses: 1, Fatals: 1, Crashes: 1, Policy: mending(repairs(1, 0), feedback.Policy{OnFatal: feedback.FatalEvict})},
-	{Losses: 1, Deaths: 1, Crashes: 1, Policy: mending(repairs(1, 0), feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true})},
+	{Losses: 1, Fatals: 1, Crashes: 1, Policy: withRepair(repairs(1, 0), feedback.Policy{OnFatal: feedback.FatalEvict})},
+	{Losses: 1, Deaths: 1, Crashes: 1, Policy: withRepair(repairs(1, 0), feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true})},
 	{Losses: 1, Deaths: 1, Crashes: 1, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
 	{Losses: 2, Packets: 6, Message: 3, Policy: repairs(1, 2)},
 	{Losses: 2, Armed: 2, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
@@ -151,8 +151,8 @@ var thorough = mishaps{
 	{Losses: 1, Armed: 1, Message: 1, Policy: repairs(1, 2)},
 }
 
-// mending returns the policy p with the repair of r.
-func mending(r, p feedback.Policy) feedback.Policy {
+// withRepair returns the policy p with the repair of r.
+func withRepair(r, p feedback.Policy) feedback.Policy {
 	p.Repair, p.RepairAttempts, p.RepairWindow = r.Repair, r.RepairAttempts, r.RepairWindow
 	p.RepairTimerFloor, p.RepairTimerCap = r.RepairTimerFloor, r.RepairTimerCap
 	return p

@@ -96,11 +96,11 @@ func (w *world) sendBuilt(h *host, i int32, b []byte) {
 		return
 	}
 	w.pool.frames[i].bytes = len(b)
-	w.leave(h, i)
+	w.sendOut(h, i)
 }
 
-// leave sends frame i of a host to the switch.
-func (w *world) leave(h *host, i int32) {
+// sendOut sends frame i of a host to the switch.
+func (w *world) sendOut(h *host, i int32) {
 	if w.s.Tagged {
 		w.pool.frames[i].tag()
 	}

@@ -30,7 +30,7 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 		w.fail(Damaged, "the switch took a damaged frame of %v: %v", h, reason)
 	case dropped && !f.touched && !w.mayDrop(h, f, reason):
 		w.fail(Damaged, "the switch dropped an undamaged frame of %v: %v", h, reason)
-	case dropped && !w.membersChanged && !w.learns() && !waitsForTurn(reason) && (len(out.Copies)+len(out.Replies) > 0 || slices.ContainsFunc(out.Notes, tells)):
+	case dropped && !w.membersChanged && !w.learns() && !waitsForTurn(reason) && (len(out.Copies)+len(out.Replies) > 0 || slices.ContainsFunc(out.Notes, isNews)):
 		w.fail(Conserved, "a dropped frame of %v (%v) had consequences", h, reason)
 	}
 	w.membersChanged = false
@@ -60,9 +60,9 @@ func waitsForTurn(r dataplane.Reason) bool {
 	return r == dataplane.SourceBlocked || r == dataplane.SourceOutOfStep || r == dataplane.SourceWaits
 }
 
-// tells reports whether a note tells more than that time has passed, and a member may have its
+// isNews reports whether a note says more than that time has passed, and a member may have its
 // turn.
-func tells(n dataplane.Note) bool { return n.What != feedback.NoteWaits }
+func isNews(n dataplane.Note) bool { return n.What != feedback.NoteWaits }
 
 // mayDrop reports whether the core may drop an undamaged frame: data, when another source is
 // active; feedback, when the switch cannot attribute it because it has lost its state, or when the
@@ -428,7 +428,7 @@ func (w *world) checkCut(h *host) {
 func (w *world) checkBehind(n *dataplane.Note) {
 	h, p := w.hostAt(n), &w.s.Policy
 	switch {
-	case p.Ack == feedback.AckAll && p.Evict && w.tally[SwitchCrash].Times > 0 && w.claimedFor() >= w.settleWithin():
+	case p.Ack == feedback.AckAll && p.Evict && w.tally[SwitchCrash].Times > 0 && w.claimedFor() >= w.showsWithin():
 		// It has told nothing since the crash, and the next source can do without it.
 	case p.Ack == feedback.AckAll:
 		w.fail(Membership, "%v is called behind without a quorum", h)
@@ -440,15 +440,15 @@ func (w *world) checkBehind(n *dataplane.Note) {
 	}
 }
 
-// settleWithin is how long a receiver has to show the next source what it has, if the policy names
+// showWithin is how long a receiver has to show the next source what it has, if the policy names
 // no time.
-const settleWithin = 200 * time.Millisecond
+const showWithin = 200 * time.Millisecond
 
-func (w *world) settleWithin() time.Duration {
+func (w *world) showsWithin() time.Duration {
 	if p := &w.s.Policy; p.SilentAfter > 0 {
 		return p.SilentAfter
 	}
-	return settleWithin
+	return showWithin
 }
 
 // askWithin is how much longer it may take after a crash: the receivers are asked what they have,
@@ -483,7 +483,7 @@ func (w *world) checkBlocked(h *host, f *frame, reason dataplane.Reason) {
 	if h.owedAt == 0 {
 		h.owedAt = w.now
 	}
-	if w.now-h.owedAt >= w.settleWithin()+w.askWithin() {
+	if w.now-h.owedAt >= w.showsWithin()+w.askWithin() {
 		w.fail(Ends, "%v waits for its turn since %v, and %v has ended its own", h, h.owedAt, before)
 	}
 }
@@ -503,7 +503,7 @@ func (w *world) checkLeftBehind(n *dataplane.Note, source *host, claimedAt time.
 		w.fail(Membership, "%v is left behind, and nobody can be spared", h)
 	case left < max(1, int(p.Ack)):
 		w.fail(Membership, "%v is left behind, and %d receivers are left for %v", h, left, source)
-	case claimedAt == 0 || w.now-claimedAt < w.settleWithin():
+	case claimedAt == 0 || w.now-claimedAt < w.showsWithin():
 		w.fail(Membership, "%v is left behind %v after a member wanted to be the source", h, w.now-claimedAt)
 	}
 }

@@ -101,12 +101,12 @@ func (p *pool) keep(i int32) {
 func (p *pool) crash() {
 	for i, f := range p.frames {
 		if f.retained {
-			p.takeBack(int32(i))
+			p.release(int32(i))
 		}
 	}
 }
 
-func (p *pool) takeBack(i int32) {
+func (p *pool) release(i int32) {
 	p.frames[i].retained = false
 	p.retained--
 	p.giveBack(i)
@@ -139,7 +139,7 @@ func (c copied) note(f *frame) {
 // Put takes back a frame that the core retained. The pool is the core's dataplane.Pool for that.
 func (p *pool) Put(f *dataplane.Frame) {
 	if !f.Kept {
-		p.takeBack(int32(f.Chunks[0]))
+		p.release(int32(f.Chunks[0]))
 	}
 	f.Kept = false
 }

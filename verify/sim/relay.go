@@ -164,7 +164,7 @@ func (r *relay) post() {
 	for r.posted < len(r.flights) && r.posted-r.done < r.w.s.Hosts[0].Outstanding {
 		i := r.posted
 		r.flights[i] = flight{postedAt: r.w.now, missing: r.cut.Slices * (len(r.nodes) - 1)}
-		copy(r.nodes[0].bytes[r.cut.Place(i*r.cut.Slices):], r.plan.data(i))
+		copy(r.nodes[0].bytes[r.cut.Offset(i*r.cut.Slices):], r.plan.data(i))
 		r.posted++
 		for k := range r.cut.Slices {
 			r.nodes[0].passOn(i*r.cut.Slices + k)
@@ -219,7 +219,7 @@ func (r *relay) transmit(n *node) (sent bool) {
 }
 
 func (r *relay) postSlice(s slice) {
-	at := r.cut.Place(s.number)
+	at := r.cut.Offset(s.number)
 	to := rnic.Remote{VA: virtualVA + uint64(at), RKey: virtualRKey}
 	if err := s.over.qp.PostWrite(uint64(s.number), s.over.node.bytes[at:][:r.cut.Bytes(s.number)], to); err != nil {
 		panic("sim: post: " + err.Error()) // the program keeps to the depth of the queue
@@ -270,7 +270,7 @@ func (r *relay) arrived(e *end) {
 	}
 	message := r.cut.Message(number)
 	r.flights[message].arrivedAt = r.w.now
-	first := r.cut.Place(message * r.cut.Slices)
+	first := r.cut.Offset(message * r.cut.Slices)
 	if !bytes.Equal(e.node.bytes[first:][:r.cut.MessageBytes], r.plan.data(message)) {
 		r.w.fail(Memory, "message %d is not in the memory of %s as it was sent", message, hostName(e.node.number))
 	}

@@ -156,7 +156,7 @@ func (w *world) pump(h *host) {
 	} else {
 		f.bytes, f.stream, f.packet = len(b), int32(h.number), int32(h.plan.number(sentPSN(b)))
 		w.triggerFaults(h, int(f.packet))
-		w.leave(h, i)
+		w.sendOut(h, i)
 		w.pumpAt(h, max(h.toSwitch.freeAt, w.now+1))
 	}
 	w.watchDeadline(h)

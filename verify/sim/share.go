@@ -21,7 +21,7 @@ const (
 	sharedQueueBytes   = 1 << 20
 	sharedCNPInterval  = 50 * time.Microsecond
 	sharedDelay        = 2 * time.Microsecond
-	settles            = 50 * time.Millisecond // before shares are measured, and as long afterwards
+	warmUp             = 50 * time.Millisecond // before shares are measured, and as long afterwards
 	staggered          = 2 * time.Millisecond  // between the beginnings of two flows
 )
 
@@ -144,7 +144,7 @@ func fairness(rates []float64) float64 {
 
 // beside returns a group of three receivers with n flows to the first one.
 func beside(n int, deaf bool) sharedCase {
-	c := sharedCase{receivers: 3, deaf: deaf, seed: 1, takes: 2 * settles}
+	c := sharedCase{receivers: 3, deaf: deaf, seed: 1, takes: 2 * warmUp}
 	for i := range n {
 		c.flows = append(c.flows, Flow{From: 4 + i, To: 1, Begin: time.Duration(1+i) * staggered, Until: c.takes})
 	}
@@ -153,7 +153,7 @@ func beside(n int, deaf bool) sharedCase {
 
 // congestedLegs returns a group of eight receivers, with a flow to each of the first n.
 func congestedLegs(n int, p feedback.CNPPolicy) sharedCase {
-	c := sharedCase{receivers: 8, policy: feedback.Policy{CNP: p}, seed: 1, takes: 2 * settles}
+	c := sharedCase{receivers: 8, policy: feedback.Policy{CNP: p}, seed: 1, takes: 2 * warmUp}
 	for i := range n {
 		c.flows = append(c.flows, Flow{From: 9 + i, To: 1 + i, Begin: time.Duration(1+i) * staggered, Until: c.takes})
 	}
@@ -222,7 +222,7 @@ func shareLeg(out io.Writer) error {
 			if deaf {
 				name = "no marks"
 			}
-			m, err := c.run(settles)
+			m, err := c.run(warmUp)
 			if err != nil {
 				return err
 			}
@@ -243,7 +243,7 @@ func shareLegs(out io.Writer) error {
 		fmt.Fprintf(out, "| %d |", n)
 		for _, p := range []feedback.CNPPolicy{feedback.CNPFilter, feedback.CNPAll} {
 			c := congestedLegs(n, p)
-			m, err := c.run(settles)
+			m, err := c.run(warmUp)
 			if err != nil {
 				return err
 			}

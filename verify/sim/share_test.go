@@ -46,7 +46,7 @@ func TestAGroupSharesALegWithUnicastFlows(t *testing.T) {
 	for _, repair := range []feedback.RepairPolicy{feedback.RepairOff, feedback.RepairLocal} {
 		c := beside(3, false)
 		c.policy.Repair = repair
-		m := measureShares(t, c, settles)
+		m := measureShares(t, c, warmUp)
 		rates := m.over(1, 2)
 		if f := fairness(rates); f < 0.98 || total(rates) < 0.9*sharedRate {
 			t.Errorf("repair %v: rates %.3g, fairness %.3f", repair, rates, f)
@@ -55,7 +55,7 @@ func TestAGroupSharesALegWithUnicastFlows(t *testing.T) {
 			t.Errorf("repair %v: %d lost, %d marked, the source heard %d notifications", repair, m.lost, m.marked, m.heard)
 		}
 	}
-	m := measureShares(t, beside(3, true), settles)
+	m := measureShares(t, beside(3, true), warmUp)
 	if f := fairness(m.over(1, 2)); m.lost == 0 || f > 0.9 || m.marked != 0 || m.heard != 0 {
 		t.Errorf("without marks: fairness %.3f, %d lost, %d marked, %d notifications", f, m.lost, m.marked, m.heard)
 	}
@@ -88,7 +88,7 @@ func TestAGroupFollowsCongestionThatMoves(t *testing.T) {
 // The more legs are congested, the less a group gets that hears the notifications of all of them.
 func TestTheFilterKeepsTheShareOfAGroup(t *testing.T) {
 	testlab.Long(t)
-	filtered, all := measureShares(t, congestedLegs(8, feedback.CNPFilter), settles), measureShares(t, congestedLegs(8, feedback.CNPAll), settles)
+	filtered, all := measureShares(t, congestedLegs(8, feedback.CNPFilter), warmUp), measureShares(t, congestedLegs(8, feedback.CNPAll), warmUp)
 	if f, a := filtered.over(1, 2)[0], all.over(1, 2)[0]; f < 0.3*sharedRate || a > 0.2*sharedRate || filtered.lost != 0 {
 		t.Errorf("with the filter %.3g bit/s, with all notifications %.3g; %d frames lost", f, a, filtered.lost)
 	}

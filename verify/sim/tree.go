@@ -124,7 +124,7 @@ func (p *boxPool) Load(f *dataplane.Frame, b []byte) bool {
 func (p *boxPool) crash() {
 	for i := range p.pool.frames { // in order: a run is the same every time
 		if p.kept[int32(i)] {
-			p.takeBack(int32(i))
+			p.release(int32(i))
 		}
 	}
 	clear(p.kept)
