@@ -212,7 +212,7 @@ func (c *Core) BeginTurn(id mft.GroupID, granted bool, out *Outputs) (begun bool
 func (c *Core) beginTurn(st *state, next int, out *Outputs) {
 	st.endTurn()
 	to := st.senderState(next)
-	st.place(to)
+	st.setOffsets(to)
 	c.acts = st.merge.SwitchSource(st.claim(next), c.acts[:0])
 	c.perform(st, nil, out)
 	if st.held != nil {
@@ -245,8 +245,8 @@ func (st *state) endTurn() {
 	}
 }
 
-// place sets the offsets of all paths from the source that is at from.
-func (st *state) place(from *mft.Sender) {
+// setOffsets sets the offsets of all paths from the source that is at from.
+func (st *state) setOffsets(from *mft.Sender) {
 	for i := range st.turns {
 		turn := &st.turns[i]
 		st.offsets[i] = offset{deltaPSN: turn.awayPSN.Sub(from.NextPSN), deltaMSN: from.Messages.Sub(turn.awayMSN)}
@@ -326,7 +326,7 @@ func (st *state) recall(t *mft.Turn) mft.Sender {
 	if s := t.Sender(); s != nil {
 		from = *s
 	}
-	st.place(&from)
+	st.setOffsets(&from)
 	return from
 }
 

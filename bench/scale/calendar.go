@@ -59,7 +59,7 @@ type calendar struct {
 	pool     []event
 	free     int32
 	near     int   // events in slots
-	turn     int64 // the slot that is being emptied, counted from time 0
+	number   int64 // the slot that is being emptied, counted from time 0
 
 	now      []int32 // the events of that slot, in order
 	taken    int     // of these
@@ -79,14 +79,14 @@ func newCalendar() *calendar {
 func (c *calendar) add(e event) {
 	e.sequence = c.sequence
 	c.sequence++
-	turn := int64(e.at) >> slotShift
+	number := int64(e.at) >> slotShift
 	switch {
-	case turn-c.turn >= slots:
+	case number-c.number >= slots:
 		heap.Push(&c.far, e)
-	case turn <= c.turn:
+	case number <= c.number:
 		c.insert(c.store(&e))
 	default:
-		c.link(turn, c.store(&e))
+		c.link(number, c.store(&e))
 	}
 }
 
@@ -102,8 +102,8 @@ func (c *calendar) store(e *event) int32 {
 	return i
 }
 
-func (c *calendar) link(turn int64, i int32) {
-	s := turn & (slots - 1)
+func (c *calendar) link(number int64, i int32) {
+	s := number & (slots - 1)
 	c.pool[i].next, c.slot[s] = c.slot[s], i
 	c.occupied[s>>6] |= 1 << (s & 63)
 	c.near++
@@ -138,22 +138,22 @@ func (c *calendar) putBack(e *event) {
 }
 
 // advance goes on to the next slot that has an event. No far event is in an earlier slot: it was
-// beyond the reach of an earlier turn, and all events of the slots were not.
+// beyond the reach of an earlier slot, and all events of the slots were not.
 func (c *calendar) advance() bool {
 	c.now, c.taken = c.now[:0], 0
 	if c.near == 0 {
 		if len(c.far) == 0 {
 			return false
 		}
-		c.turn = int64(c.far[0].at) >> slotShift
+		c.number = int64(c.far[0].at) >> slotShift
 	} else {
-		c.turn = c.occupiedAfter(c.turn)
+		c.number = c.occupiedAfter(c.number)
 	}
-	for len(c.far) > 0 && int64(c.far[0].at)>>slotShift-c.turn < slots {
+	for len(c.far) > 0 && int64(c.far[0].at)>>slotShift-c.number < slots {
 		e := heap.Pop(&c.far).(event)
 		c.link(int64(e.at)>>slotShift, c.store(&e))
 	}
-	s := c.turn & (slots - 1)
+	s := c.number & (slots - 1)
 	first := c.slot[s]
 	c.slot[s] = nobody
 	c.occupied[s>>6] &^= 1 << (s & 63)
@@ -165,9 +165,9 @@ func (c *calendar) advance() bool {
 	return true
 }
 
-// occupiedAfter returns the first slot behind a turn that has events.
-func (c *calendar) occupiedAfter(turn int64) int64 {
-	for t := turn + 1; ; {
+// occupiedAfter returns the first slot behind the one with a number that has events.
+func (c *calendar) occupiedAfter(number int64) int64 {
+	for t := number + 1; ; {
 		s := t & (slots - 1)
 		if w := c.occupied[s>>6] >> (s & 63); w != 0 {
 			return t + int64(bits.TrailingZeros64(w))

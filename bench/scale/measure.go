@@ -37,14 +37,14 @@ type BoxState struct {
 // State returns the switches that have state of any group, in the order in which groups came to
 // them.
 func (n *Net) State() (all []BoxState) {
-	place := map[site]int{}
+	index := map[site]int{}
 	for _, g := range n.groups {
 		for i := range g.boxes {
 			b := &g.boxes[i]
-			at, known := place[b.site]
+			at, known := index[b.site]
 			if !known {
 				at = len(all)
-				place[b.site] = at
+				index[b.site] = at
 				all = append(all, BoxState{Layer: b.layer.String()})
 			}
 			all[at].Groups++

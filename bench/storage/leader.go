@@ -94,7 +94,7 @@ func (l *leader) restore(ctx context.Context, r *replica) (done restored, err er
 	donor := l.donor(r)
 	done.had = r.log.records()
 	for r.log.records()+uint64(l.slots) < donor.log.records() {
-		if err := feed(ctx, donor, r, donor.log.records(), l.numbers()); err != nil {
+		if err := bringUp(ctx, donor, r, donor.log.records(), l.numbers()); err != nil {
 			return done, err
 		}
 	}
@@ -104,7 +104,7 @@ func (l *leader) restore(ctx context.Context, r *replica) (done restored, err er
 	if err := l.to.awaitStored(ctx); err != nil {
 		return done, err
 	}
-	if err := feed(ctx, donor, r, donor.log.records(), l.numbers()); err != nil {
+	if err := bringUp(ctx, donor, r, donor.log.records(), l.numbers()); err != nil {
 		return done, err
 	}
 	if r.log.newest() != l.last {

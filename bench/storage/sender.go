@@ -231,8 +231,8 @@ func (o *sender) close() (err error) {
 	return err
 }
 
-// feed lets a replica that has more send another one what that one lacks, up to a record.
-func feed(ctx context.Context, donor, to *replica, until uint64, first roce.QPN) error {
+// bringUp lets a replica that has more send another one what that one lacks, up to a record.
+func bringUp(ctx context.Context, donor, to *replica, until uint64, first roce.QPN) error {
 	from := to.log.records()
 	if from >= until {
 		return nil

@@ -241,7 +241,7 @@ func needed(cmd *cobra.Command, names ...string) error {
 
 // readAt reads IP=VA:RKEY or IP/REMOTEQPN=VA:RKEY.
 func readAt(text string) (p api.RegionPlace, err error) {
-	host, place, _ := strings.Cut(text, "=")
+	host, at, _ := strings.Cut(text, "=")
 	ip, qpn, several := strings.Cut(host, "/")
 	if p.IP = ip; several {
 		n, err := api.Number(qpn, 24)
@@ -250,7 +250,7 @@ func readAt(text string) (p api.RegionPlace, err error) {
 		}
 		p.RemoteQPN = uint32(n)
 	}
-	va, rkey, _ := strings.Cut(place, ":")
+	va, rkey, _ := strings.Cut(at, ":")
 	if err := p.VA.UnmarshalText([]byte(va)); err != nil {
 		return p, err
 	}

@@ -132,11 +132,11 @@ func (s *Switch) openGeneric(f *iface, now seen, why string) {
 		s.fallBack(f, now, why)
 		return
 	}
-	mend := ""
+	remedy := ""
 	if f.xdp.Mode() == bpf.ModeNative {
-		mend = "; set mode: generic in the config"
+		remedy = "; set mode: generic in the config"
 	}
-	s.shut(f, dataplane.PortFailed, fmt.Errorf("%s, so that no frame of a group gets to rocast%s", why, mend))
+	s.shut(f, dataplane.PortFailed, fmt.Errorf("%s, so that no frame of a group gets to rocast%s", why, remedy))
 	f.failure = failure{as: now, again: time.Now().AddDate(100, 0, 0)}
 }
 

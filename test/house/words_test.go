@@ -1,7 +1,11 @@
 package house
 
 import (
+	"go/ast"
+	"go/token"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -47,5 +51,193 @@ func TestObjectionsToWords(t *testing.T) {
 	}
 	if got := objectionsToWords("// known reports whether it is known; the note says why."); len(got) != 0 {
 		t.Errorf("%q", got)
+	}
+}
+
+// meaning is a word that stands for one thing in the names of packages' declarations.
+type meaning struct {
+	forms []string // of the word, in lower case
+	means string
+	// rooms are the folders in which a name with the word has this meaning; with a * at its end,
+	// the folders below too.
+	rooms []string
+	// only are the folders that the rule is about, because the word means nothing elsewhere but
+	// what every reader takes it for; none: all.
+	only []string
+	// names are names that have this meaning in a folder that is not one of rooms.
+	names []string
+	// others is how many names with another meaning there are below each top folder. A number only
+	// falls: whoever renames some lowers it, at the latest when it is slackNames too high.
+	others map[string]int
+}
+
+const slackNames = 5
+
+var meanings = []meaning{
+	{
+		forms: []string{"place", "places", "placed"}, means: "the PSN up to which the source has come in its round",
+		rooms: []string{"verify/model", "verify/sim"}, names: []string{"feedback.place"},
+		others: map[string]int{"client": 2, "ctl": 13, "feedback": 1, "internal": 1},
+	},
+	{
+		forms: []string{"turn", "turns"}, means: "a member's time as the source",
+		rooms:  []string{"ctl", "ctl/chronicle", "ctl/ctltest", "dataplane", "feedback", "mft", "verify/sim"},
+		others: map[string]int{"bpf": 1, "ctl": 10},
+	},
+	{
+		forms: []string{"leave", "leaves"}, means: "a member's part in a group ends",
+		rooms:  []string{"client", "ctl/chronicle", "ctl/gather", "ctl/hosts", "feedback", "verify/sim"},
+		others: map[string]int{"ctl": 4},
+	},
+	{
+		forms: []string{"tell", "tells"}, means: "the source is sent an ACK or a NAK; else write notify, report or send",
+		rooms:  []string{"dataplane*", "feedback", "internal/merger", "verify/model"},
+		others: map[string]int{"ctl": 11},
+	},
+	{
+		forms: []string{"settle", "settles", "settled"}, means: "nothing is under way any more",
+		rooms:  []string{"client", "dataplane"},
+		others: map[string]int{"ctl": 8, "feedback": 3},
+	},
+	{
+		forms: []string{"leg", "legs"}, means: "how a copy leaves the box towards one host",
+		rooms:  []string{"bench*", "ctl*", "dataplane*", "mft", "verify/sim"},
+		others: map[string]int{"feedback": 16},
+	},
+	{
+		forms: []string{"ask", "asks", "asked", "asking"}, means: "a packet requests an ACK",
+		only:  []string{"bpf", "dataplane*", "feedback", "internal/rnic", "mft", "roce*", "verify/model"},
+		rooms: []string{"bpf", "dataplane/porttest", "internal/rnic", "roce"},
+		names: []string{
+			"dataplane.Asks", "dataplane.Asked", "feedback.Asked", "feedback.FirstAsked", "feedback.asks", "feedback.asksSource",
+			"verify/model.Asks", "verify/model.asks", "verify/model.asksAnyway",
+		},
+		others: map[string]int{"dataplane": 6, "feedback": 19, "verify": 1},
+	},
+	{
+		forms: []string{"served"}, means: "nothing: write repaired, answered or visited",
+		others: map[string]int{"feedback": 1},
+	},
+	{
+		forms: []string{"mend", "mends", "mended", "mending", "nudge", "feed", "feeds", "fed"},
+		means: "nothing: the box repairs, the source resends, and a probe is sent because of silence", others: map[string]int{"ctl": 5, "feedback": 6, "test": 1},
+	},
+	{
+		forms: []string{"push"}, means: "onto a queue", only: []string{"feedback", "dataplane"}, names: []string{"dataplane.Push"},
+		others: map[string]int{"feedback": 2},
+	},
+	{
+		forms: []string{"takeback"}, means: "nothing: write disarm, undo or release", others: map[string]int{"ctl": 2},
+	},
+}
+
+var wordOf = regexp.MustCompile(`[A-Z]?[a-z0-9]+|[A-Z]+`)
+
+// has reports whether a name has the word, which may be two words of the name.
+func (m *meaning) has(name string) bool {
+	words := wordOf.FindAllString(name, -1)
+	for i := range words {
+		words[i] = strings.ToLower(words[i])
+	}
+	for i, w := range words {
+		if slices.Contains(m.forms, w) || i > 0 && slices.Contains(m.forms, words[i-1]+w) {
+			return true
+		}
+	}
+	return false
+}
+
+// isIn reports whether a folder is one of some.
+func isIn(folder string, some []string) bool {
+	return slices.ContainsFunc(some, func(s string) bool {
+		if below, all := strings.CutSuffix(s, "*"); all {
+			return folder == below || strings.HasPrefix(folder, below+"/")
+		}
+		return folder == s
+	})
+}
+
+// another reports whether a name, which stands for its folder and itself as in feedback.place, has
+// the word in another meaning.
+func (m *meaning) another(folder, name string) bool {
+	return m.has(name) && (m.only == nil || isIn(folder, m.only)) && !isIn(folder, m.rooms) && !slices.Contains(m.names, folder+"."+name)
+}
+
+// declared returns the names that a file declares: types, functions, parameters, fields, constants
+// and variables.
+func declared(f *ast.File) (names []string) {
+	add := func(ids ...*ast.Ident) {
+		for _, id := range ids {
+			names = append(names, id.Name)
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			add(n.Name)
+		case *ast.TypeSpec:
+			add(n.Name)
+		case *ast.Field:
+			add(n.Names...)
+		case *ast.ValueSpec:
+			add(n.Names...)
+		case *ast.AssignStmt:
+			if n.Tok == token.DEFINE {
+				for _, x := range n.Lhs {
+					if id, ok := x.(*ast.Ident); ok {
+						add(id)
+					}
+				}
+			}
+		}
+		return true
+	})
+	return names
+}
+
+// Two things with one name are taken for one.
+func TestAWordHasOneMeaning(t *testing.T) {
+	found := make([]map[string][]string, len(meanings)) // by top folder: the names with another meaning
+	for _, s := range mustSources(t) {
+		if s.isTest() || strings.Contains(s.path, "_bpfel") {
+			continue
+		}
+		top, _, _ := strings.Cut(s.path, "/")
+		for _, name := range declared(s.syntax) {
+			for i := range meanings {
+				if meanings[i].another(s.folder(), name) && !slices.Contains(found[i][top], name) {
+					if found[i] == nil {
+						found[i] = map[string][]string{}
+					}
+					found[i][top] = append(found[i][top], name)
+				}
+			}
+		}
+	}
+	for i, m := range meanings {
+		for top, names := range found[i] {
+			slices.Sort(names)
+			if len(names) > m.others[top] {
+				t.Errorf("%s means: %s. Below %s %d names have it in another meaning, and %d may: %s", m.forms[0], m.means, top, len(names), m.others[top], strings.Join(names, " "))
+			}
+		}
+		for _, top := range slices.Sorted(maps.Keys(m.others)) {
+			if got := len(found[i][top]); got <= m.others[top]-slackNames || got == 0 {
+				t.Errorf("below %s only %d names have the word %s in another meaning: write that number into the table", top, got, m.forms[0])
+			}
+		}
+	}
+}
+
+func TestMeanings(t *testing.T) {
+	m := meaning{forms: []string{"place", "takeback"}, rooms: []string{"verify/sim"}, only: []string{"verify*", "ctl"}, names: []string{"ctl.place"}}
+	for entry, want := range map[string]bool{
+		"ctl.places": false, "ctl.place": false, "ctl.samePlace": true, "ctl.replace": false, "ctl.takeBack": true,
+		"verify/sim.place": false, "verify/model.place": true, "feedback.place": false,
+	} {
+		folder, name, _ := strings.Cut(entry, ".")
+		if got := m.another(folder, name); got != want {
+			t.Errorf("%s: %v", entry, got)
+		}
 	}
 }

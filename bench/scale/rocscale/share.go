@@ -132,7 +132,7 @@ func (s *session) legs() error {
 		brief:   &brief{in: 0, cells: []string{"511"}},
 		plot:    &plots.Curves{File: "scale-legs.svg", X: "congested legs", Y: "Gb/s of the group", LogX: true},
 	}
-	settle := pick[scale.Time](s, 3, 8) * scale.Millisecond
+	warmUp := pick[scale.Time](s, 3, 8) * scale.Millisecond
 	counts := pick(s, []int{1, 8}, []int{1, 4, 32})
 	single := s.config(scale.OneSwitch(c.Hosts()), c.Rate)
 	for _, receivers := range pick(s, []int{63}, []int{63, 511}) {
@@ -144,7 +144,7 @@ func (s *session) legs() error {
 		}{{"cnp: filter", c, feedback.CNPFilter}, {"cnp: all", c, feedback.CNPAll}, {"cnp: filter, one switch", single, feedback.CNPFilter}} {
 			line := plots.Curve{Name: fmt.Sprintf("%d receivers, %s", receivers, m.name)}
 			for _, legs := range counts {
-				rates, err := s.congested(m.config, receivers, legs, m.policy, settle)
+				rates, err := s.congested(m.config, receivers, legs, m.policy, warmUp)
 				if err != nil {
 					return err
 				}
@@ -166,7 +166,7 @@ func (s *session) legs() error {
 }
 
 // congested returns the rates of a group and of flows that share the links of its first receivers.
-func (s *session) congested(c scale.Config, receivers, legs int, p feedback.CNPPolicy, settle scale.Time) ([]float64, error) {
+func (s *session) congested(c scale.Config, receivers, legs int, p feedback.CNPPolicy, warmUp scale.Time) ([]float64, error) {
 	n, err := scale.New(c)
 	if err != nil {
 		return nil, err
@@ -192,12 +192,12 @@ func (s *session) congested(c scale.Config, receivers, legs int, p feedback.CNPP
 		}
 		return all
 	}
-	if err := s.until(n, settle); err != nil {
+	if err := s.until(n, warmUp); err != nil {
 		return nil, err
 	}
 	before := delivered()
-	if err := s.until(n, 2*settle); err != nil {
+	if err := s.until(n, 2*warmUp); err != nil {
 		return nil, err
 	}
-	return goodputs(&c, before, delivered(), settle), nil
+	return goodputs(&c, before, delivered(), warmUp), nil
 }
