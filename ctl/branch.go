@@ -245,6 +245,9 @@ func (c *Controller) nextBranch(ctx context.Context, g *group, upper string, b *
 func (c *Controller) changeBranch(ctx context.Context, g *group, upper string, b *api.Branch) (changed bool, err error) {
 	was, own := *g.Wanted, g.Branch.Own
 	relinked := b.Link.QPN != g.Branch.Link.QPN
+	if relinked && !b.Begun {
+		return false, nil // another group: this box did not hear that the one before was withdrawn
+	}
 	if relinked {
 		if own, err = c.ownEnd(upper, b); err != nil {
 			return false, err

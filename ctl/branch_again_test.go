@@ -1,0 +1,84 @@
+package ctl
+
+import (
+	"testing"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// loseWithdrawals lets no withdrawal arrive at a box while do runs.
+func (f *fabric) loseWithdrawals(to string, do func()) {
+	f.cuts(func(_, at, method string) (bool, bool) { return method != "DELETE" || at != to, true })
+	do()
+	f.cuts(nil)
+}
+
+// begins fails if a box remembers anything of an earlier group with this name: its receivers'
+// standings, or what it has merged.
+func (b *box) begins() {
+	b.f.t.Helper()
+	g := b.groups["g1"]
+	for i := range g.File.Receivers {
+		id := g.File.Receivers[i].ID()
+		if s := g.Past.Standing(id); s != "" {
+			b.f.t.Errorf("at %s, %v is %q", b.name, id.IP, s)
+		}
+	}
+	if state, _ := b.sw.GroupState(g.ID); state.Sent != 999 || b.published("g1").Restored {
+		b.f.t.Errorf("%s goes on at PSN %d, restored %v", b.name, state.Sent, b.published("g1").Restored)
+	}
+}
+
+// A box may not hear that a group is removed, and the same numbers may be used again at once. The
+// branch that it still has is not that of the new group: the new group's first packet would look
+// like one that all receivers have, and be acknowledged at once.
+func TestAGroupThatIsCreatedAgainBeginsAtAllBoxes(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
+	b1, b2, b3 := f.box("b1"), f.box("b2"), f.box("b3")
+	for _, b := range []*box{b1, b2, b3} {
+		b.sw.Carry("g1", 1500)
+	}
+	b1.update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.2.0.1"))
+	b2.joins("10.2.0.1", 1600)
+	f.loseWithdrawals("b2", func() {
+		if err := b1.Remove("g1"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	// One of the receivers is new, and one was joining when the group was removed.
+	g := f.create(groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.2.0.1", "10.4.0.1"))
+	if g.State != api.Ready {
+		t.Errorf("%s: %s", g.State, g.Reason)
+	}
+	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 b3 b4 | b3: 10.3.0.1 10.3.0.2 | b4: 10.4.0.1")
+	for _, b := range f.boxes {
+		b.begins()
+	}
+	for _, ip := range []string{"10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2", "10.4.0.1"} {
+		f.expects(ip, 1000)
+	}
+}
+
+// The same with an update: the members behind a box leave, which the box does not hear, and come
+// back with fresh queue pairs.
+func TestMembersThatJoinAgainBeginAtTheirBoxes(t *testing.T) {
+	f := newTree(t)
+	all := groupFile("10.1.0.2", "10.3.0.1", "10.2.0.1")
+	f.create(all)
+	b1, b2, b3 := f.box("b1"), f.box("b2"), f.box("b3")
+	for _, b := range []*box{b1, b2, b3} {
+		b.sw.Carry("g1", 1500)
+	}
+	f.loseWithdrawals("b2", func() { b1.update(t, groupFile("10.1.0.2")) })
+	if f.shape() != "b1: 10.1.0.2 | b2: 10.2.0.1 b3 | b3: 10.3.0.1" {
+		t.Fatal(f.shape())
+	}
+	b1.update(t, all)
+	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 b3 | b3: 10.3.0.1")
+	b2.begins()
+	b3.begins()
+	if s := b1.groups["g1"].Past.Standing(b1.groups["g1"].File.Receivers[1].ID()); s != "joining" {
+		t.Errorf("to b1, b2 is %q", s)
+	}
+}
