@@ -497,7 +497,7 @@ func TestPortsHaveSocketsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// A port that is closed leaves no socket behind for the one that gets its place.
+// A port that is closed leaves no socket behind for the one that gets its row.
 func TestAClosedPortLeavesNoSocket(t *testing.T) {
 	b := newBench(t, true)
 	putTestGroups(t, b.c)
@@ -509,9 +509,9 @@ func TestAClosedPortLeavesNoSocket(t *testing.T) {
 	if got := b.run(t, good).Verdict; got != PassNoSocket {
 		t.Errorf("a closed port: %s", got)
 	}
-	place := b.p.row
+	row := b.p.row
 	b.p = unattached(t, b.c, 0)
-	if got := b.run(t, good).Verdict; got != PassNoSocket || b.p.row == place {
+	if got := b.run(t, good).Verdict; got != PassNoSocket || b.p.row == row {
 		t.Errorf("the next port: %s, in place %d", got, b.p.row)
 	}
 }

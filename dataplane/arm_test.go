@@ -165,9 +165,9 @@ func TestAGroupThatIsGoneIsNotArmed(t *testing.T) {
 	}
 }
 
-// A place belongs to a group of another core: it is not taken away, whatever this core has in the
+// A slot belongs to a group of another core: it is not taken away, whatever this core has in the
 // group's slot.
-func TestThePlaceOfAnotherCore(t *testing.T) {
+func TestTheSlotOfAnotherCore(t *testing.T) {
 	const groups = 3
 	var all []*mft.Group
 	for range groups {
@@ -252,8 +252,8 @@ func TestWhatIsInFlight(t *testing.T) {
 	expect("new data", 1, 0, 1)
 }
 
-// A group that loses its place has its data in flight come to the core from then on. What the core
-// finds in the engine when it asks for the place is in flight, too.
+// A group that loses its slot has its data in flight come to the core from then on. What the core
+// finds in the engine when it asks for the slot is in flight, too.
 func TestWhatIsInFlightWithoutASlot(t *testing.T) {
 	old, other := group(), group()
 	b := newEngineBench(t, old, other)
@@ -269,11 +269,11 @@ func TestWhatIsInFlightWithoutASlot(t *testing.T) {
 		}
 	}
 	if !b.armed(other) {
-		t.Error("the group that talks has no place")
+		t.Error("the group that talks has no slot")
 	}
 }
 
-// A group that talks keeps its place, even if the core has heard nothing of it since it was armed:
+// A group that talks keeps its slot, even if the core has heard nothing of it since it was armed:
 // the core looks at the engine before it decides.
 func TestABusyGroupKeepsItsSlot(t *testing.T) {
 	busy, other := group(), group()
@@ -291,11 +291,11 @@ func TestABusyGroupKeepsItsSlot(t *testing.T) {
 	b.plain(other, 4*calmPackets)
 	b.core.Arm(0, &b.out)
 	if id, ok := b.Claim(other.ID); !ok || !b.FanOut.Load(other.ID).Armed {
-		t.Errorf("group %d keeps the place, and carries nothing", id)
+		t.Errorf("group %d keeps the slot, and carries nothing", id)
 	}
 }
 
-// An idle group gives its place to a group of another core, which cannot take it. It does so only
+// An idle group gives its slot to a group of another core, which cannot take it. It does so only
 // if it has carried nothing between two times that another group asks.
 func TestAnIdleGroupGivesWayToAnotherCoresGroup(t *testing.T) {
 	holder, other := group(), group()
@@ -309,7 +309,7 @@ func TestAnIdleGroupGivesWayToAnotherCoresGroup(t *testing.T) {
 		now += feedback.Tick(time.Second)
 		mine.Tick(now, &b.out)
 		if e := dataplane.EngineOf(mine, holder.ID); e.Kernel != keeps {
-			t.Fatalf("%s: the group keeps its place: %v", what, !keeps)
+			t.Fatalf("%s: the group keeps its slot: %v", what, !keeps)
 		}
 	}
 	packets := calmPackets
@@ -331,7 +331,7 @@ func TestAnIdleGroupGivesWayToAnotherCoresGroup(t *testing.T) {
 	look("it has carried another packet", true)
 	ask()
 	look("it has carried nothing", false)
-	look("it has no place", false)
+	look("it has no slot", false)
 	ask()
 	if e := dataplane.EngineOf(theirs, other.ID); !e.Kernel {
 		t.Errorf("the other group was not armed: %+v", e)

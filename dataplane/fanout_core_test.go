@@ -413,19 +413,19 @@ func TestOnlyPlainGroupsAreArmed(t *testing.T) {
 	}
 }
 
-// claimed is where the engine is with a group, which gets a place for that.
+// claimed is where the engine is with a group, which gets a slot for that.
 func (b *engineBench) claimed(g *mft.Group) dataplane.FanWord {
 	b.t.Helper()
 	if _, ok := b.Claim(g.ID); !ok {
-		b.t.Fatal("another group has the place")
+		b.t.Fatal("another group has the slot")
 	}
 	return b.FanOut.Load(g.ID)
 }
 
-// Two groups want one place. The one that has it keeps it while the engine carries its packets, and
+// Two groups want one slot. The one that has it keeps it while the engine carries its packets, and
 // loses it when it has stood still for as long as the other one took to ask again. What was carried
 // for it until then counts.
-func TestAGroupThatStandsStillLosesItsPlace(t *testing.T) {
+func TestAGroupThatStandsStillLosesItsSlot(t *testing.T) {
 	a, c := group(), group()
 	b := newEngineBench(t, a, c)
 	b.Slots = 1
@@ -433,7 +433,7 @@ func TestAGroupThatStandsStillLosesItsPlace(t *testing.T) {
 	b.mustCarry(a, 3)
 	b.arm(c)
 	if !b.armed(a) {
-		t.Fatal("a busy group lost its place")
+		t.Fatal("a busy group lost its slot")
 	}
 	b.mustCarry(a, 3)
 	for range 2 * calmPackets { // c was refused, so it has to be calm for longer
@@ -441,20 +441,20 @@ func TestAGroupThatStandsStillLosesItsPlace(t *testing.T) {
 	}
 	b.core.Arm(0, &b.out)
 	if !b.armed(a) {
-		t.Fatal("a busy group lost its place")
+		t.Fatal("a busy group lost its slot")
 	}
 	for range 4 * calmPackets {
 		b.handle(b.data(c))
 	}
 	b.core.Arm(0, &b.out)
 	if !b.armed(c) {
-		t.Fatal("the group that stands still keeps the place")
+		t.Fatal("the group that stands still keeps the slot")
 	}
 	for i := range a.Paths {
 		b.handle(b.ack(a, i, roce.SyndromeUnlimited))
 	}
 	if len(b.out.Replies) != 1 || b.out.Replies[0].PSN != b.next[a.ID].Prev() {
-		t.Errorf("the source of the group without a place hears %+v", b.out.Replies)
+		t.Errorf("the source of the group without a slot hears %+v", b.out.Replies)
 	}
 }
 
@@ -491,7 +491,7 @@ func TestARemovedGroupLeavesTheEngine(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, ok := net.FanOut.Claim(g.ID + 1024); !ok {
-			t.Error("the place is not free")
+			t.Error("the slot is not free")
 		}
 		carried := uint64(5)
 		if armed {
@@ -734,7 +734,7 @@ func (b *engineBench) acks(g *mft.Group, paths ...int) {
 }
 
 // A group that is given back soon is armed after twice as many plain packets, and one that was
-// carried for long after few. What the group needed before it got its place counts too.
+// carried for long after few. What the group needed before it got its slot counts too.
 func TestAGroupThatIsGivenBackSoon(t *testing.T) {
 	g := group()
 	b := newEngineBench(t, g)

@@ -324,9 +324,9 @@ func (b *repairBench) other() *mft.Group {
 	return g
 }
 
-// A group that loses its place in the engine loses what the engine retained for it. What a receiver
+// A group that loses its slot in the engine loses what the engine retained for it. What a receiver
 // then lacks the source sends again.
-func TestWithoutItsPlaceAGroupHasWhatTheWorkerRetained(t *testing.T) {
+func TestWithoutItsSlotAGroupHasWhatTheWorkerRetained(t *testing.T) {
 	b, psn := newCarriedBench(t)
 	b.FanOut.Slots = 1
 	other := b.other()
@@ -335,10 +335,10 @@ func TestWithoutItsPlaceAGroupHasWhatTheWorkerRetained(t *testing.T) {
 	b.send(quiet(psn), quiet(psn+1))
 	p := quiet(firstPSN)
 	p.bth.DestQPN = 2
-	for p.bth.PSN < firstPSN+40 || b.engine() { // asks twice for the place
+	for p.bth.PSN < firstPSN+40 || b.engine() { // asks twice for the slot
 		b.send(p)
 		if p.bth.PSN++; p.bth.PSN > firstPSN+5000 {
-			t.Fatal("the group keeps its place")
+			t.Fatal("the group keeps its slot")
 		}
 	}
 	b.send(quiet(psn + 2))
@@ -562,12 +562,12 @@ func TestARemovedGroupIsNotLookedAt(t *testing.T) {
 		t.Errorf("an idle worker sleeps %v", got)
 	}
 	b.now += feedback.Tick(10 * time.Second)
-	b.Poll() // nor is its place, which it has not any more
+	b.Poll() // nor is its slot, which it has not any more
 }
 
-// Another group takes a group's place in the engine before the worker has looked at what the engine
+// Another group takes a group's slot in the engine before the worker has looked at what the engine
 // carried of it last. The group's receivers are asked for that all the same.
-func TestAGroupThatLosesItsPlaceIsServed(t *testing.T) {
+func TestAGroupThatLosesItsSlotIsRepaired(t *testing.T) {
 	b, psn := newCarriedBench(t)
 	b.FanOut.Slots = 1
 	other := b.other()

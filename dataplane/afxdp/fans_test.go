@@ -60,10 +60,10 @@ func (w *fanWorld) wanted(sets ...ports) map[ports]uint32 {
 	return w.f.devices.Load().fans
 }
 
-// use makes the group at a place use a fan.
-func (w *fanWorld) use(place, fan int, armed bool) {
-	w.f.uses[place].Store(uint32(fan))
-	w.f.word(place).Store(encodeWord(dataplane.FanWord{Armed: armed}, 1))
+// use makes the group at a slot use a fan.
+func (w *fanWorld) use(slot, fan int, armed bool) {
+	w.f.uses[slot].Store(uint32(fan))
+	w.f.word(slot).Store(encodeWord(dataplane.FanWord{Armed: armed}, 1))
 }
 
 // When all fans are taken, a new set of ports gets the fan of a set that no group uses. It has to

@@ -10,15 +10,15 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// A place gets memory for a power of two of packets, at least one segment. It keeps this memory
-// while that is enough, and what it gives up is there for other places.
+// A slot gets memory for a power of two of packets, at least one segment. It keeps this memory
+// while that is enough, and what it gives up is there for other slots.
 func TestKernelMemoryIsSharedOut(t *testing.T) {
 	k := newKernelMemory(9*segmentPackets - 1)
-	take := func(place, packets, first, size int) {
+	take := func(slot, packets, first, size int) {
 		t.Helper()
-		part := k.take(place, packets)
-		if want := (kernelPart{first * segmentPackets, size * segmentPackets}); part != want || k.of(place) != want {
-			t.Fatalf("place %d gets %v for %d packets, want %v", place, part, packets, want)
+		part := k.take(slot, packets)
+		if want := (kernelPart{first * segmentPackets, size * segmentPackets}); part != want || k.of(slot) != want {
+			t.Fatalf("slot %d gets %v for %d packets, want %v", slot, part, packets, want)
 		}
 	}
 	take(0, 1, 0, 1)
@@ -38,7 +38,7 @@ func TestKernelMemoryIsSharedOut(t *testing.T) {
 	k.give(5)
 	k.give(5)
 	take(6, 2*segmentPackets, 6, 2)
-	take(4, 8*segmentPackets, 0, 0) // more than there ever is: the place loses what it had
+	take(4, 8*segmentPackets, 0, 0) // more than there ever is: the slot loses what it had
 	take(7, 2*segmentPackets-12, 0, 2)
 }
 
@@ -60,20 +60,20 @@ func TestKernelMemoryOfSeveralWorkers(t *testing.T) {
 	for worker := range 4 {
 		all.Go(func() {
 			for i := range 300 {
-				place := worker + 4*(i%5)
-				use(k.of(place), -1)
-				k.give(place)
-				part := k.take(place, segmentPackets<<(i%3))
+				slot := worker + 4*(i%5)
+				use(k.of(slot), -1)
+				k.give(slot)
+				part := k.take(slot, segmentPackets<<(i%3))
 				use(part, 1)
 			}
 		})
 	}
 	all.Wait()
-	for place := range bpf.Slots {
-		k.give(place)
+	for slot := range bpf.Slots {
+		k.give(slot)
 	}
 	if part := k.take(0, 16*segmentPackets); part.packets != 16*segmentPackets {
-		t.Errorf("all memory is free, and a place gets %d packets", part.packets)
+		t.Errorf("all memory is free, and a slot gets %d packets", part.packets)
 	}
 }
 
@@ -85,7 +85,7 @@ func hears(t *testing.T, f *fanOut, id mft.GroupID, want dataplane.Want) {
 	}
 }
 
-// The holder of a place hears once that another group wants it, and the next holder does not hear
+// The holder of a slot hears once that another group wants it, and the next holder does not hear
 // of it.
 func TestAPlaceIsWanted(t *testing.T) {
 	f := &fanOut{memory: newKernelMemory(segmentPackets)}
@@ -93,7 +93,7 @@ func TestAPlaceIsWanted(t *testing.T) {
 	claim := func(id mft.GroupID, want bool) {
 		t.Helper()
 		if got, ok := f.Claim(id); ok != want || ok && got != id || !ok && got != holder {
-			t.Fatalf("group %d claims the place: %d, %v", id, got, ok)
+			t.Fatalf("group %d claims the slot: %d, %v", id, got, ok)
 		}
 	}
 	claim(holder, true)
@@ -177,8 +177,8 @@ func TestAGroupIsArmedWithMemoryThatAnotherOneLeaves(t *testing.T) {
 // A look for memory of which there is none costs an attempt to arm a group.
 func BenchmarkNoKernelMemory(b *testing.B) {
 	k := newKernelMemory(kernelRetains(64 << 20))
-	for place := range bpf.Slots {
-		k.take(place, segmentPackets)
+	for slot := range bpf.Slots {
+		k.take(slot, segmentPackets)
 	}
 	for b.Loop() {
 		k.take(bpf.Slots-1, segmentPackets)

@@ -44,10 +44,10 @@ func (w *talk) engine() dataplane.EngineState {
 	return st.Engine
 }
 
-// Two groups share a place in the engine. The one that has it keeps it as long as it talks, and the
+// Two groups share a slot in the engine. The one that has it keeps it as long as it talks, and the
 // other one asks more and more seldom. When it has been silent from one question to the next, the
-// other one gets the place.
-func TestASilentGroupLosesItsPlace(t *testing.T) {
+// other one gets the slot.
+func TestASilentGroupLosesItsSlot(t *testing.T) {
 	now := new(feedback.Tick)
 	net := porttest.NewFanOutAt(4, func() feedback.Tick { return *now })
 	net.FanOut.Slots = 1
@@ -93,12 +93,12 @@ func TestASilentGroupLosesItsPlace(t *testing.T) {
 	expect(b, 2)
 	a.send(1)
 	expect(b, 2)
-	a.send(15) // it begins anew, and asks for the place
+	a.send(15) // it begins anew, and asks for the slot
 	expect(b, 3)
 }
 
-// A group that is removed leaves its place to others.
-func TestARemovedGroupLeavesItsPlace(t *testing.T) {
+// A group that is removed leaves its slot to others.
+func TestARemovedGroupLeavesItsSlot(t *testing.T) {
 	now := new(feedback.Tick)
 	net := porttest.NewFanOutAt(4, func() feedback.Tick { return *now })
 	net.FanOut.Slots = 1
