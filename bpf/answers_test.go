@@ -409,9 +409,9 @@ func TestDamagedAnswersAreNotMerged(t *testing.T) {
 	}
 }
 
-// User space may be opening the words when an entry moves: the last word to be opened is not open
-// yet, and user space has read the entry already. Then the frame goes to user space, which looks at
-// all entries before it handles the frame.
+// An entry may move while user space opens the words: the last word is not open yet, and user space
+// has already read the entry. Then the frame goes to user space, which looks at all entries before
+// it handles the frame.
 func TestAnAnswerThatMovesWhileUserSpaceOpensIsUserSpaces(t *testing.T) {
 	for _, ipv6 := range []bool{false, true} {
 		b := newAnswerBench(t, ipv6)

@@ -754,8 +754,8 @@ func TestALostSwapDisarms(t *testing.T) {
 	}
 }
 
-// Who sees a packet counted sees that it asks for an ACK: that is noted in front of the swap, so it
-// is noted of a packet whose swap is lost, too.
+// Whoever sees a packet counted also sees that it asks for an ACK. That is noted before the swap,
+// so it is noted even for a packet whose swap fails.
 func TestWhatAsksIsNotedInFrontOfTheSwap(t *testing.T) {
 	b := newFanBench(t)
 	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)

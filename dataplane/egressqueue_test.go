@@ -78,8 +78,8 @@ func TestRepairsThatThePortHasLostAreForgotten(t *testing.T) {
 	}
 }
 
-// So many bursts can be told apart that more would not be worth it. One more is refused, unless it
-// follows the last one.
+// The number of bursts that are told apart is bounded. One more is refused, unless it continues the
+// last one.
 func TestBurstsOfRepairsAreBounded(t *testing.T) {
 	queue := newEgressQueue(0, Egress{})
 	q := &queue

@@ -188,7 +188,8 @@ func TestCoreLooksAtTheEngineFirst(t *testing.T) {
 	}
 }
 
-// What ends the plain state takes the group back, with what was carried until then.
+// An event that ends the plain state disarms the group, and the packets that were carried until
+// then count.
 func TestWhatTakesAGroupBack(t *testing.T) {
 	moved := func(b *engineBench, g *mft.Group) *mft.Group {
 		next := *g

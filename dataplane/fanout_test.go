@@ -254,7 +254,7 @@ func (d *dialogue) step() {
 		d.next = d.next.Add(-int32(d.IntN(5))) // goes back
 	case n < 95:
 		d.answer(d.IntN(3), roce.SyndromeUnlimited)
-	case n < 97 && d.a.Policy.Ack == feedback.AckAll: // a quorum makes less of a NAK where an engine had a hand in it (rule 9)
+	case n < 97 && d.a.Policy.Ack == feedback.AckAll: // with a quorum, a NAK for a carried packet proves less (rule 9)
 		d.answer(d.IntN(3), roce.NAKSequence)
 	case n < 98:
 		d.put(1+d.IntN(3), cnp([]netip.Addr{ipB, ipC, ipD}[d.IntN(3)]).frame(d.t))

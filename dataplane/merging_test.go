@@ -343,8 +343,7 @@ func TestAnEngineThatCannotMerge(t *testing.T) {
 	}
 }
 
-// What the engine merges for the ports of several receivers is told in the form of a host's ACK:
-// it equals the core's own.
+// A merged ACK of the engine equals that of the core byte for byte.
 func TestAMergedACKIsTheCoresOwn(t *testing.T) {
 	g := group()
 	b := newEngineBench(t, g)

@@ -8,7 +8,7 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
-// What happened is forgotten little by little in the second minute after it.
+// An event counts for less and less in the second minute after it.
 func TestRecentForgets(t *testing.T) {
 	r := newRecent(2)
 	at := func(seconds int, want string) {

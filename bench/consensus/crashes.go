@@ -147,7 +147,7 @@ func (s *story) crash(ctx context.Context, c crash, draw *rand.Rand) error {
 	})
 }
 
-// replace lets the other host lead, and takes away what the leader before has left.
+// replace lets the other host lead, and removes the group and the seats of the leader before.
 func (s *story) replace(ctx context.Context) error {
 	old, err := s.lead(ctx)
 	if err != nil {
@@ -232,8 +232,8 @@ func (s *story) members(ctx context.Context) string {
 	return strings.Join(list, ", ")
 }
 
-// crash ends a leader in the middle of what it does. What the box has told it until then, its
-// clients know.
+// crash ends a leader in the middle of what it does. Its clients know everything that the box had
+// acknowledged to it by then.
 func (l *leader) crash(ctx context.Context) error {
 	l.way.Close()
 	return l.notify(ctx)

@@ -46,7 +46,7 @@ func (e entry) bytes() []byte {
 }
 
 // readLog returns the entries that memory begins with: up to the first one that is not whole, or
-// does not follow from the one before. What an earlier leader has left behind that does not.
+// does not follow from the one before. Entries that an earlier leader left behind do not follow.
 func readLog(memory []byte) (log []entry) {
 	before := uint64(0)
 	for ; len(memory) >= entryBytes; memory = memory[entryBytes:] {

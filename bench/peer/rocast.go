@@ -121,8 +121,8 @@ const (
 	moreStartPackets = 96
 )
 
-// repairPackets is the same with repair. On a busy machine a receiver may answer so late that it is
-// probed; then the group has to be calm again.
+// repairPackets is startPackets with repair. On a busy machine a receiver may answer so late that
+// it is probed, and then the group must be plain again for a while.
 const repairPackets = 4096
 
 // mostlyCarried returns an error if the kernel did not carry most packets: the figure would be that

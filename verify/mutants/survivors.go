@@ -13,8 +13,8 @@ import (
 //	FILE: LINE  =>  BROKEN LINE     one mutant, as it is printed
 //	FILE: func NAME                 all mutants of a function
 //
-// and, indented below it, the reason. The text stands for the place, because line numbers move:
-// when the line changes, the reason has to be thought over.
+// and, indented below it, the reason. An entry quotes the line, because line numbers move. When the
+// line changes, the reason has to be thought over.
 const survivorsFile = "survivors.txt"
 
 // survivors are the entries of survivorsFile, each with its reason.

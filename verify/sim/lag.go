@@ -282,8 +282,8 @@ func (w *world) adopt() {
 	w.keepTime()
 }
 
-// stopEngine is what becomes of the engine when the core crashes: what waits for the core is lost,
-// and the kernel goes on for a while.
+// stopEngine is called when the core crashes: frames that wait for the core are lost, and the
+// kernel goes on for a while.
 func (w *world) stopEngine() {
 	e := w.box.engine
 	if e == nil {

@@ -137,8 +137,8 @@ func (w *world) checkOutputs(f *frame) {
 	}
 }
 
-// claimedAt is when the first member wanted to be the next source: the time of the receivers begins
-// there. 0: none does.
+// claimedAt is when the first member wanted to be the next source; from then on receivers have a
+// bounded time. 0: none wants to.
 func (w *world) claimedAt() (first time.Duration) {
 	for i := range w.hosts {
 		if at := w.hosts[i].claimedAt; at > 0 && (first == 0 || at < first) {
@@ -508,9 +508,9 @@ func (w *world) checkLeftBehind(n *dataplane.Note, source *host, claimedAt time.
 	}
 }
 
-// checkLacksForGood fails if receiver h can still get the packet of source that it executes next:
-// the packet was not acknowledged to the source, so the source resends it; or a copy is on its way
-// to h. The core may name an earlier packet, because answers of h may be lost.
+// checkLacksForGood fails if receiver h can still get the next packet of source that it has to
+// execute: the packet was not acknowledged to the source, so the source resends it; or a copy is on
+// its way to h. The core may name an earlier packet, because answers of h may be lost.
 func (w *world) checkLacksForGood(h, source *host) {
 	switch next := h.next[source.number]; {
 	case source.membership == left: // it hears no answer, and resends nothing

@@ -112,8 +112,8 @@ func (p *pool) release(i int32) {
 	p.giveBack(i)
 }
 
-// copied is what the oracle knows of packets of which the switch keeps the bytes: the engine
-// retains them, or a member waits for its turn with them.
+// copied is what the oracle knows of packets whose bytes the switch keeps: the engine retains them,
+// or they wait until their sender's turn begins.
 type copied map[packetKey]known
 
 // packetKey names a packet by what its bytes say.

@@ -4,8 +4,8 @@ import "github.com/rocast/rocast/mft"
 
 // Removed is a group that was there before the group of a scenario, with the same addresses, QPNs
 // and first PSNs, as programs make groups that choose these themselves. Its packets carry other
-// data. What the switch still has of it is nothing of the new group: frames that wait for the core,
-// packets that the core and the engine retain, and the place in the engine.
+// data. Nothing that the switch still has of it may count for the new group: frames that wait for
+// the core, packets that the core and the engine retain, and the slot in the engine.
 //
 // The cables are empty when the new group begins. No switch and no NIC can tell a frame from one
 // with the same numbers that was sent earlier: hosts keep a queue pair out of use for that long.

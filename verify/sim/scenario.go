@@ -61,8 +61,8 @@ type Scenario struct {
 // Engine is how the engine and the core work beside each other. The zero value: the core handles
 // every frame before the engine sees the next one.
 type Engine struct {
-	// Lag is how long a frame waits, at most, for the kernel to look at its port, then for the core
-	// to look at its ring, and the core for what it does between two looks.
+	// Lag bounds three times: how long a frame waits for the kernel to look at its port, then for
+	// the core to look at its ring, and how long the core is busy between two looks.
 	Lag   time.Duration
 	Batch int // frames that the core looks at together
 	// Lingers is how long the engine goes on when the core has crashed.

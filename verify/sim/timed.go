@@ -150,8 +150,8 @@ func (w *world) change(h *host, m membership) {
 	w.publish()
 }
 
-// publish publishes the group as it is now. The core sees that with the next frame; one with an
-// engine in front, which may get none for long, is told.
+// publish publishes the group as it is now. The core sees that with the next frame. A core with an
+// engine in front may get no frame for long, so it is told.
 func (w *world) publish() {
 	if err := w.publishMembers(); err != nil {
 		panic("sim: change the group: " + err.Error()) // at least one member stays

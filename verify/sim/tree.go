@@ -14,9 +14,9 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// TreeScenario is a run through a tree of boxes. Each box has a group of its own: to the box above
-// it is a receiver, to its hosts and the boxes below it is what sends. Hosts[0], the source, is at
-// Boxes[0], the root.
+// TreeScenario is a run through a tree of boxes. Each box has a group of its own. To the box above
+// it is a receiver; to its hosts and to the boxes below it is the source. Hosts[0], the source, is
+// at Boxes[0], the root.
 //
 // In Timed, host number len(Hosts)+b stands for the link of box b to the box above, and the Host of
 // a SwitchCrash is a box.
