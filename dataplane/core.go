@@ -9,10 +9,10 @@ import (
 // Core decides what happens to each frame. It holds the merging state of each group from the first
 // frame of the group on, or from Adopt on, until Forget. One thread owns it.
 type Core struct {
-	states  []*state     // by slot; as long as the highest slot that has had a state
-	timed   rotation     // the groups whose policy depends on time passing
-	asking  rotation     // the groups whose receivers are asked what they have, because another member waits for its turn
-	flights [flights]int // number of groups in each state of flight
+	states     []*state     // by slot; as long as the highest slot that has had a state
+	timed      rotation     // the groups whose policy depends on time passing
+	questioned rotation     // the groups whose receivers are asked what they have, because another member waits for its turn
+	flights    [flights]int // number of groups in each state of flight
 	// streaming: the last feedback to a group that an engine carries found the source far ahead, so
 	// that the source does not wait for it.
 	streaming bool
@@ -431,6 +431,6 @@ func (c *Core) Forget(id mft.GroupID) {
 	c.repair.forget(c.states[slot])
 	c.flights[c.states[slot].flight]--
 	c.timed.remove(c.states[slot])
-	c.asking.remove(c.states[slot])
+	c.questioned.remove(c.states[slot])
 	c.states[slot] = nil
 }

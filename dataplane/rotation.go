@@ -59,7 +59,7 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 		c.timer(now, st, out)
 		c.conclude(now, st, out) // a path may have been evicted
 	})
-	asked := c.asking.visit(now, feedback.AskPeriod, func(st *state) { c.askAgain(now, st, out) })
+	questioned := c.questioned.visit(now, feedback.AskPeriod, func(st *state) { c.questionAgain(now, st, out) })
 	waiting := c.serveWaiting(now, out)
 	holders := c.engine.holders.visit(now, giveWayPeriod, func(st *state) {
 		switch want := c.engine.wanted(st); {
@@ -69,7 +69,7 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 			c.look(now, st, out)
 		}
 	})
-	return timed || asked || waiting || holders
+	return timed || questioned || waiting || holders
 }
 
 // Pause is how long the next Tick may wait; 0: for ever. If all that is in flight is carried by an
@@ -88,8 +88,8 @@ func (c *Core) Pause(now feedback.Tick) (pause feedback.Tick) {
 	if len(c.timed.groups) > 0 {
 		soonest(c.timed.next)
 	}
-	if len(c.asking.groups) > 0 {
-		soonest(c.asking.next)
+	if len(c.questioned.groups) > 0 {
+		soonest(c.questioned.next)
 	}
 	if w := c.repair.waiting.byDue; len(w) > 0 {
 		soonest(w[0].held.due)

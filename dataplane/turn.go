@@ -59,7 +59,7 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, leg *mft.Leg
 		return SourceBlocked
 	case !may && st.merge.MayAsk():
 		r := c.keep(now, st, f, next)
-		c.askFor(now, st, claim, out)
+		c.sendQuestions(now, st, claim, out)
 		return r
 	case !may:
 		c.sync(now, st, out)
@@ -104,24 +104,24 @@ func (c *Core) keep(now feedback.Tick, st *state, f *Frame, next int) Reason {
 	return SourceWaits
 }
 
-// askFor asks the receivers what they have, and the source, for the member that waits, or for the
-// box that is the source: all receivers here are one of its own.
-func (c *Core) askFor(now feedback.Tick, st *state, claim feedback.SourceSwitch, out *Outputs) {
+// sendQuestions asks the receivers what they have, and the source what it has sent. It asks for the
+// member that waits, or for the box that is the source, to which all receivers here are one.
+func (c *Core) sendQuestions(now feedback.Tick, st *state, claim feedback.SourceSwitch, out *Outputs) {
 	c.acts = st.merge.Ask(now, claim, c.acts[:0])
 	c.perform(st, nil, out)
-	if st.claimant.stands && !slices.Contains(c.asking.groups, st) {
-		c.asking.add(st)
+	if st.claimant.stands && !slices.Contains(c.questioned.groups, st) {
+		c.questioned.add(st)
 	}
 }
 
-// askAgain asks once more, until that is needless or nobody has waited for a while.
-func (c *Core) askAgain(now feedback.Tick, st *state, out *Outputs) {
+// questionAgain asks once more, until that is needless or nobody has waited for a while.
+func (c *Core) questionAgain(now feedback.Tick, st *state, out *Outputs) {
 	w := &st.claimant
 	if !w.stands || !st.merge.MayAsk() || now-w.since > keptLife {
-		c.asking.remove(st)
+		c.questioned.remove(st)
 		return
 	}
-	c.askFor(now, st, st.claim(w.path), out)
+	c.sendQuestions(now, st, st.claim(w.path), out)
 	c.conclude(now, st, out)
 }
 
@@ -336,9 +336,9 @@ func (st *state) recall(t *mft.Turn) mft.Sender {
 func (c *Core) question(now feedback.Tick, st *state, leg *mft.Leg, sender int, out *Outputs) Reason {
 	to := *st.senderState(sender)
 	if sender == st.active && st.merge.MayAsk() {
-		asks := st.claim(onlySends)
-		asks.Asked = true
-		c.askFor(now, st, asks, out)
+		claim := st.claim(onlySends)
+		claim.Asked = true
+		c.sendQuestions(now, st, claim, out)
 	}
 	if sender == st.active {
 		to.NextPSN, to.Messages = st.merge.NextPSN(), st.merge.Messages()

@@ -112,7 +112,7 @@ var meanings = []meaning{
 			"dataplane.Asks", "dataplane.Asked", "feedback.Asked", "feedback.FirstAsked", "feedback.asks", "feedback.asksSource",
 			"verify/model.Asks", "verify/model.asks", "verify/model.asksAnyway",
 		},
-		others: map[string]int{"dataplane": 6, "feedback": 19, "verify": 1},
+		others: map[string]int{"dataplane": 1, "feedback": 19, "verify": 1},
 	},
 	{
 		forms: []string{"served"}, means: "nothing: write repaired, answered or visited",
