@@ -39,9 +39,6 @@ func (g *Group) MayMerge() (migReq, ok bool) {
 // packet that was sent again, it may be for a packet that its path was not sent, or it may be due
 // to the source only behind a NAK. Nothing that an engine carries or merges makes it so.
 func (g *Group) AcksDecide() bool {
-	if g.repairState == nil {
-		return false
-	}
 	for i := range g.legs {
 		l := &g.legs[i]
 		if g.paths[i].part == PartActive && (l.sampling || l.served || l.attempts > 0 || l.high != g.source.sent) {

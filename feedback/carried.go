@@ -20,7 +20,7 @@ import "github.com/rocast/rocast/roce"
 // in a plain group the two are equal.
 func (g *Group) Plain() (active int) {
 	quiet := g.source.known && !g.source.unsure && g.floor.known && g.source.pos == g.source.sent && g.merged.psn == g.floor.psn &&
-		g.refusal.syndrome == 0 && g.end.syndrome == 0 && !g.back.awaited && (g.repairState == nil || g.retained.repairing == 0) && g.pending == pendingNAKs{}
+		g.refusal.syndrome == 0 && g.end.syndrome == 0 && !g.back.awaited && g.retained.repairing == 0 && g.pending == pendingNAKs{}
 	if !quiet {
 		return 0
 	}
@@ -72,16 +72,14 @@ func (g *Group) carried(now Tick, ev *Event, acts []Action) []Action {
 	}
 	g.doubtCarried(ev.PSN)
 	g.forward(ev.PSN, ev.Last)
-	for i := range g.paths {
-		if g.repairState != nil && g.paths[i].part.takesData() {
+	for i := range g.legs {
+		if g.paths[i].part.takesData() {
 			g.carriedTo(now, i, ev)
 		}
 	}
 	g.source.pos, g.source.asks = ev.PSN, ev.AckReq && ev.Asked == ev.PSN
-	if g.repairState != nil {
-		g.endGuess(g.pace.seenAt) // these packets came after those that were seen last
-		g.pace.seenAt, g.lull = now, lull{}
-	}
+	g.endGuess(g.pace.seenAt) // these packets came after those that were seen last
+	g.pace.seenAt, g.lull = now, lull{}
 	return g.replies(acts)
 }
 

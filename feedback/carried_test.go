@@ -218,7 +218,7 @@ func TestPlain(t *testing.T) {
 		"a path has not answered":          func(g *Group) { g.paths[1].part = PartUnknown },
 		"a path joins":                     func(g *Group) { g.paths[1].part = PartJoining },
 		"a path's QP has ended":            func(g *Group) { g.paths[1].part = PartDead },
-		"a path is under repair":           func(g *Group) { g.repairState = &repairState{retained: retained{repairing: 1}} },
+		"a path is under repair":           func(g *Group) { g.retained.repairing = 1 },
 	} {
 		g := quiet()
 		change(g)

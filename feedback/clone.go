@@ -14,24 +14,11 @@ import (
 // CopyFrom makes g a copy of from that shares nothing with it. It allocates only while g is too
 // small.
 func (g *Group) CopyFrom(from *Group) {
-	paths, quorum, own := g.paths, g.quorum, g.repairState
+	paths, quorum, legs := g.paths, g.quorum, g.legs
 	*g = *from
 	g.paths = append(paths[:0], from.paths...)
 	g.quorum = quorum.copyOf(from.quorum)
-	if from.repairState != nil {
-		g.repairState = own.copyOf(from.repairState)
-	}
-}
-
-// copyOf makes m, or a new one, a copy of from.
-func (m *repairState) copyOf(from *repairState) *repairState {
-	if m == nil {
-		m = new(repairState)
-	}
-	legs := m.legs
-	*m = *from
-	m.legs = append(legs[:0], from.legs...)
-	return m
+	g.legs = append(legs[:0], from.legs...)
 }
 
 // AppendState appends what decides how the group will act, except its paths (AppendPath) and its
@@ -89,7 +76,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 		b = binary.AppendVarint(b, int64(min(now-a.from, onItsWay+g.policy.settleWithin())))
 		b = binary.AppendVarint(b, int64(min(now-a.at, claimLife+1)))
 	}
-	if g.repairState != nil {
+	if g.policy.repairs() {
 		b = binary.AppendVarint(b, int64(g.retained.oldest.Sub(first)))
 		guess := Tick(-1)
 		if g.guess.stands {
@@ -145,7 +132,7 @@ func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 		b = append(b, flags(g.source.resentAt > p.since))
 		b = binary.AppendVarint(b, int64(min(now-p.since, after)))
 	}
-	if g.repairState != nil {
+	if g.policy.repairs() {
 		b = g.appendLeg(b, i, first, now)
 	}
 	return b

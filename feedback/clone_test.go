@@ -25,7 +25,7 @@ func aGroup(p Policy) *Group {
 	g.refusal = refusal{psn: 121, syndrome: roce.NAKInvalidRequest}
 	g.end = end{psn: 119, syndrome: roce.NAKRemoteAccess}
 	g.doubts = doubts{recopied: span{some: true, from: 101, to: 103}, missed: span{some: true, from: 121, to: 122}, countedAt: stateNow - 5e6}
-	if g.repairState != nil {
+	if g.policy.repairs() {
 		g.source.inside = true
 		g.retained = retained{oldest: 106, lowest: 105, at: 1, repairing: 1, running: 1}
 		g.gap = gapCalls{seen: true, since: stateNow - gapAgain/2}
@@ -216,7 +216,7 @@ func TestStateTellsRepairsApart(t *testing.T) {
 		"barred":        func(_ *Group, l *leg) { l.barred = true },
 		"reported":      func(_ *Group, l *leg) { l.reported = true },
 		"another leg":   func(g *Group, _ *leg) { g.legs[0], g.legs[1] = g.legs[1], g.legs[0] },
-		"without legs":  func(g *Group, _ *leg) { g.repairState = nil },
+		"without legs":  func(g *Group, _ *leg) { g.policy.Repair = RepairOff },
 		"asked nothing": func(_ *Group, l *leg) { l.asked = 108 },
 	} {
 		g := aGroup(mended)

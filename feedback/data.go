@@ -33,9 +33,7 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 			g.forgo(psn.Prev())
 		}
 	}
-	if g.repairState != nil {
-		g.endGuess(now)
-	}
+	g.endGuess(now)
 	if ev.First && g.mayJoin(psn, resent) {
 		acts = g.join(now, psn, acts)
 	}
@@ -72,7 +70,7 @@ func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ [
 		if psn.After(newest) && p.acked == newest {
 			p.since = now
 		}
-		if g.repairState != nil && !g.direct(now, i, ev) {
+		if !g.direct(now, i, ev) {
 			continue // it gets the packet when its repair comes to it
 		}
 		if p.acked.Next() == psn {

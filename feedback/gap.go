@@ -55,7 +55,7 @@ func (g *Group) endGuess(came Tick) {
 // opensGap reports whether the new packet psn lies behind one that was lost on its way from the
 // source.
 func (g *Group) opensGap(psn roce.PSN) bool {
-	return g.repairState != nil && psn != g.source.sent.Next()
+	return g.policy.repairs() && psn != g.source.sent.Next()
 }
 
 // askNewest sends the newest packet again to the paths that owe no answer to it: nothing behind it
@@ -69,7 +69,7 @@ func (g *Group) askNewest(now Tick, acts []Action) []Action {
 			continue
 		}
 		l.cursor = last
-		acts = g.repair(now, i, true, acts)
+		acts = g.resend(now, i, true, acts)
 	}
 	return acts
 }
@@ -77,7 +77,7 @@ func (g *Group) askNewest(now Tick, acts []Action) []Action {
 // gapStands reports whether the source has sent more than was forwarded. It does so too behind a
 // request that no group can carry; the NAK for that comes before any other (rule 11).
 func (g *Group) gapStands() bool {
-	return g.repairState != nil && g.source.known && g.source.pos.After(g.source.sent)
+	return g.policy.repairs() && g.source.known && g.source.pos.After(g.source.sent)
 }
 
 // gapDue reports whether every path has what lies below the gap, so that the source is to be called

@@ -43,11 +43,11 @@ type Joined struct {
 
 // Group is the merging state of one group. It belongs to the one thread that calls Step.
 type Group struct {
-	policy       Policy
-	paths        []path
-	quorum       *quorum // nil: the policy waits for every receiver
-	away         Part    // the part of the source's own path when its member is not the source
-	*repairState         // what repair knows; nil without repair
+	policy Policy
+	paths  []path
+	quorum *quorum // nil: the policy waits for every receiver
+	away   Part    // the part of the source's own path when its member is not the source
+	repair
 
 	// What follows belongs to one source. A source switch begins with zero values (see begin).
 
@@ -75,8 +75,10 @@ func New(c Config) *Group {
 	for i := range g.paths {
 		g.paths[i].credit = creditNone
 	}
-	if c.Policy.Repair != RepairOff {
-		g.repairState = &repairState{legs: make([]leg, c.Paths)}
+	if g.policy.repairs() {
+		g.legs = make([]leg, c.Paths)
+	} else {
+		g.policy.RepairWindow = 0 // nothing is retained
 	}
 	if c.Restored {
 		for _, j := range c.Joined {
@@ -103,7 +105,7 @@ func New(c Config) *Group {
 func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()
 	*g = Group{
-		policy: g.policy, paths: g.paths, quorum: g.quorum, away: g.away, repairState: g.repairState, congestion: g.congestion,
+		policy: g.policy, paths: g.paths, quorum: g.quorum, away: g.away, repair: g.repair, congestion: g.congestion,
 		source: source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages},
 		merged: merged{known: true, psn: before, highest: before, msn: messages},
 		floor:  floor{known: true, psn: before, msn: messages, need: never},

@@ -25,7 +25,7 @@ const (
 // packet that asked for an ACK, as each path under repair, or rests; the source was called back by
 // an RNR NAK; the source answers a question; or the switch may have to break its silence.
 func (g *Group) Waiting() bool {
-	return g.repairState != nil && (g.retained.running > 0 || g.gap.rests || g.unheard() || g.mute() || g.back.answering(g.source.pos))
+	return g.policy.repairs() && (g.retained.running > 0 || g.gap.rests || g.unheard() || g.mute() || g.back.answering(g.source.pos))
 }
 
 // Due is the time before which a Timer event does nothing for a group that is Waiting, unless
@@ -55,11 +55,14 @@ func (g *Group) Due(now Tick) Tick {
 // PathsDue is the time before which no path is silent for too long, unless another event comes
 // first.
 func (g *Group) PathsDue() Tick {
-	if g.repairState == nil || g.retained.running == 0 {
+	if g.retained.running == 0 {
 		return endless
 	}
 	return g.retained.due
 }
+
+// repairs reports whether packets are sent again to the paths that lost them.
+func (p *Policy) repairs() bool { return p.Repair != RepairOff }
 
 // WithoutRepair returns the policy with repair off.
 func (p Policy) WithoutRepair() Policy {
@@ -237,7 +240,7 @@ func (g *Group) probe(now Tick, i int, acts []Action) []Action {
 	g.setLeg(l, legProbing)
 	l.probes++
 	g.tally.Probes++
-	acts = g.repair(now, i, true, acts)
+	acts = g.resend(now, i, true, acts)
 	g.run(now, l)
 	return acts
 }

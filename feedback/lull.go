@@ -61,7 +61,7 @@ type pace struct {
 
 // heard notes that packet psn came, which ends the silence of the source.
 func (g *Group) heard(now Tick, psn roce.PSN) {
-	if g.repairState == nil {
+	if !g.policy.repairs() {
 		return
 	}
 	if p := &g.pace; g.source.inside && psn == g.source.sent.Next() {
@@ -150,7 +150,7 @@ func (g *Group) patienceWithSource(unheard bool) Tick {
 // replySilent sends a silent source back to the newest packet that came, when all receivers have
 // it.
 func (g *Group) replySilent(acts []Action) []Action {
-	if g.repairState == nil || !g.lull.asked || g.source.pos != g.source.sent || g.back.newest || g.end.syndrome != 0 || !g.Settled() {
+	if !g.lull.asked || g.source.pos != g.source.sent || g.back.newest || g.end.syndrome != 0 || !g.Settled() {
 		return acts
 	}
 	g.tally.Called++

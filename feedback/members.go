@@ -11,21 +11,15 @@ import "github.com/rocast/rocast/roce"
 // Send a Timer event afterwards: without the paths that left, replies may be due.
 func (g *Group) Rearrange(from []int, weights []uint16) {
 	paths := make([]path, len(from))
-	var legs []leg
-	if g.repairState != nil {
-		legs, g.legs = g.legs, make([]leg, len(from))
-	}
 	for i, old := range from {
 		if old >= 0 {
 			paths[i] = g.paths[old]
-			if legs != nil {
-				g.legs[i] = legs[old]
-			}
 		} else {
 			paths[i] = path{part: PartJoining, credit: creditNone}
 		}
 	}
 	g.paths = paths
+	g.rearrangeLegs(from)
 	g.pending = pendingNAKs{}
 	for i := range paths {
 		g.pending.add(paths[i].pending, 1)
@@ -33,7 +27,6 @@ func (g *Group) Rearrange(from []int, weights []uint16) {
 	if g.quorum != nil {
 		g.quorum.weigh(weights)
 	}
-	g.countLegs()
 	g.recount()
 	g.findEnd()
 }

@@ -178,7 +178,7 @@ func (w *world) toSwitch(ev Event) {
 			}
 		}
 	}
-	for i := 0; w.g.repairState != nil && i < len(w.g.legs); i++ {
+	for i := 0; i < len(w.g.legs); i++ {
 		if l := &w.g.legs[i]; l.state != legDirect && !l.running {
 			w.t.Fatalf("path %d is under repair, and no timer runs: %+v", i, l)
 		}

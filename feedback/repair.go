@@ -60,9 +60,9 @@ type leg struct {
 	givenUp  uint32
 }
 
-// repairState is what repair knows of a group. A group without repair has none, and pays for a
-// pointer.
-type repairState struct {
+// repair is what repair knows of a group. Without repair it is the zero value: no path has a leg,
+// nothing is retained, and nothing is a gap.
+type repair struct {
 	legs  []leg // of each path
 	tally RepairTally
 
@@ -77,10 +77,7 @@ type repairState struct {
 
 // beginLegs forgets everything but counts and round trips. All paths stand at psn.
 func (g *Group) beginLegs(psn roce.PSN) {
-	if g.repairState == nil {
-		return
-	}
-	*g.repairState = repairState{legs: g.legs, tally: g.tally, retained: retained{oldest: psn.Next(), lowest: psn, due: endless}}
+	g.repair = repair{legs: g.legs, tally: g.tally, retained: retained{oldest: psn.Next(), lowest: psn, due: endless}}
 	for i := range g.legs {
 		g.beginLeg(i, psn)
 	}
@@ -88,7 +85,7 @@ func (g *Group) beginLegs(psn roce.PSN) {
 
 // beginLeg makes path i direct. It was sent packets up to psn at most.
 func (g *Group) beginLeg(i int, psn roce.PSN) {
-	if g.repairState == nil {
+	if !g.policy.repairs() {
 		return
 	}
 	l := &g.legs[i]
@@ -102,7 +99,7 @@ func (g *Group) beginLeg(i int, psn roce.PSN) {
 // learnLeg makes path i direct when it has answered for the first time after a restart. It may owe
 // the answer to a packet that it was sent since.
 func (g *Group) learnLeg(now Tick, i int) {
-	if g.repairState == nil {
+	if !g.policy.repairs() {
 		return
 	}
 	owed := g.legs[i].asked
@@ -114,7 +111,7 @@ func (g *Group) learnLeg(now Tick, i int) {
 
 // endLeg ends the repair of a path that gets no more data, or begins anew.
 func (g *Group) endLeg(i int) {
-	if g.repairState == nil {
+	if !g.policy.repairs() {
 		return
 	}
 	l := &g.legs[i]
@@ -148,17 +145,24 @@ func (g *Group) setRunning(l *leg, running bool) {
 	l.running = running
 }
 
-// countLegs counts again after a change of members.
-func (g *Group) countLegs() {
-	if g.repairState == nil {
+// rearrangeLegs gives the paths of a new membership their legs.
+func (g *Group) rearrangeLegs(from []int) {
+	if !g.policy.repairs() {
 		return
 	}
+	legs := make([]leg, len(from))
+	for i, old := range from {
+		if old >= 0 {
+			legs[i] = g.legs[old]
+		}
+	}
+	g.legs = legs
 	g.retained.repairing, g.retained.running = 0, 0
-	for i := range g.legs {
-		if l := &g.legs[i]; l.state != legDirect {
+	for i := range legs {
+		if l := &legs[i]; l.state != legDirect {
 			g.retained.repairing++
 		}
-		if g.legs[i].running {
+		if legs[i].running {
 			g.retained.running++
 		}
 	}
@@ -167,7 +171,7 @@ func (g *Group) countLegs() {
 // sentTo is the highest packet that path i can have. A path that is being repaired was not sent all
 // that the group forwarded.
 func (g *Group) sentTo(i int) roce.PSN {
-	if g.repairState == nil {
+	if !g.policy.repairs() {
 		return g.source.sent
 	}
 	return g.legs[i].high
@@ -176,12 +180,15 @@ func (g *Group) sentTo(i int) roce.PSN {
 // sentAgain reports whether repair has sent path i the packet that it waits for. Its NAK then
 // proves nothing (rule 9): it may be older than that copy.
 func (g *Group) sentAgain(i int) bool {
-	return g.repairState != nil && g.legs[i].resent.After(g.paths[i].acked)
+	return g.policy.repairs() && g.legs[i].resent.After(g.paths[i].acked)
 }
 
 // direct notes that a packet of the source is copied to path i, if that is so: a path under repair
 // gets it from its cursor, and a path that has not answered its repair yet was sent it.
 func (g *Group) direct(now Tick, i int, ev *Event) bool {
+	if !g.policy.repairs() {
+		return true
+	}
 	l, psn := &g.legs[i], ev.PSN
 	if l.state != legDirect || l.served && !psn.After(l.resent) {
 		g.hurry(now, i, psn)
@@ -211,14 +218,12 @@ func (g *Group) sends(now Tick, i int, psn roce.PSN, ackReq bool) {
 
 // mend takes a NAK of an active path for acked+1, if the switch can repair that.
 func (g *Group) mend(now Tick, ev *Event, acts []Action) (_ Outcome, _ []Action, done bool) {
-	if g.repairState == nil {
+	if !g.repairable(ev.Path) {
+		g.endLeg(ev.Path)
 		return 0, acts, false
 	}
 	l, p := &g.legs[ev.Path], &g.paths[ev.Path]
 	switch rnr := ev.Syndrome.IsRNR(); {
-	case !g.repairable(ev.Path):
-		g.endLeg(ev.Path)
-		return 0, acts, false
 	case l.state == legResting && !l.cursor.Before(p.acked.Next()):
 		return Swallowed, acts, true
 	case rnr && g.letGo(ev.PSN):
@@ -268,7 +273,7 @@ func (g *Group) sendOne(now Tick, i int, acts []Action) []Action {
 	next := p.acked.Next()
 	cursor := later(l.cursor, next.Next())
 	l.cursor = next
-	acts = g.repair(now, i, true, acts)
+	acts = g.resend(now, i, true, acts)
 	l.cursor = cursor
 	return acts
 }
@@ -276,7 +281,7 @@ func (g *Group) sendOne(now Tick, i int, acts []Action) []Action {
 // mends reports whether the switch is about to mend what path i lacks: it is under repair, or will
 // be probed if it does not answer.
 func (g *Group) mends(i int) bool {
-	return g.repairState != nil && (g.legs[i].state != legDirect || g.legs[i].running && g.repairable(i))
+	return g.policy.repairs() && (g.legs[i].state != legDirect || g.legs[i].running && g.repairable(i))
 }
 
 // mending reports whether the floor is about to move because the switch mends what a path lacks.
@@ -288,9 +293,6 @@ func (g *Group) mending() bool { return g.anyHolding(g.mends) }
 // floor, the floor waits for the paths below it too: it never falls below what the source was sent
 // an ACK for.
 func (g *Group) anyHolding(condition func(i int) bool) bool {
-	if g.repairState == nil {
-		return false
-	}
 	enough := g.quorum == nil || g.reached(g.floor.psn) >= int(g.policy.Ack)
 	for i := range g.legs {
 		p := &g.paths[i]
@@ -338,7 +340,7 @@ func (g *Group) push(now Tick, i int, acts []Action) []Action {
 			return acts // what was sent before may be answered; then it is given up
 		}
 		psn := l.cursor
-		acts = g.repair(now, i, psn == limit || n%every == 0, acts)
+		acts = g.resend(now, i, psn == limit || n%every == 0, acts)
 	}
 	if l.cursor.After(g.source.sent) {
 		g.setLeg(l, legDirect)
@@ -346,8 +348,8 @@ func (g *Group) push(now Tick, i int, acts []Action) []Action {
 	return acts
 }
 
-// repair sends path i the packet at its cursor.
-func (g *Group) repair(now Tick, i int, ackReq bool, acts []Action) []Action {
+// resend sends path i the packet at its cursor.
+func (g *Group) resend(now Tick, i int, ackReq bool, acts []Action) []Action {
 	l, psn := &g.legs[i], g.legs[i].cursor
 	l.cursor = psn.Next()
 	l.repaired++
@@ -363,7 +365,7 @@ func (g *Group) repair(now Tick, i int, ackReq bool, acts []Action) []Action {
 // what lies behind: it has answered a probe, or repair had given up what the path waited for before
 // the path was sent all that the group has forwarded.
 func (g *Group) moved(now Tick, i int, by int32) (resumes bool) {
-	if g.repairState == nil {
+	if !g.policy.repairs() {
 		return false
 	}
 	l, acked := &g.legs[i], g.paths[i].acked
@@ -392,6 +394,9 @@ func (g *Group) moved(now Tick, i int, by int32) (resumes bool) {
 
 // clock takes an ACK that has moved path i: its repair goes on.
 func (g *Group) clock(now Tick, i int, resumes bool, acts []Action) []Action {
+	if !g.policy.repairs() {
+		return acts
+	}
 	l, acked := &g.legs[i], g.paths[i].acked
 	switch l.state {
 	case legDirect:
@@ -447,7 +452,7 @@ func (g *Group) giveUp(i int, why GivenUp) {
 }
 
 func (g *Group) snapshotLeg(i int, s *PathSnapshot) {
-	if g.repairState == nil {
+	if !g.policy.repairs() {
 		return
 	}
 	l := &g.legs[i]

@@ -40,7 +40,7 @@ func (g *Group) reach() roce.PSN {
 // place, and nothing from the packet on with which its QP is to end.
 func (g *Group) limit() roce.PSN {
 	place := g.place()
-	if g.repairState != nil && g.lull.asked && place == g.source.sent {
+	if g.lull.asked && place == g.source.sent {
 		place = place.Prev() // the source is going to be sent the NAK for that packet
 	}
 	if before := g.end.psn.Prev(); g.end.syndrome != 0 && before.Before(place) {
@@ -113,9 +113,7 @@ func (g *Group) sendBack(psn roce.PSN, s roce.Syndrome, acts []Action) []Action 
 	}
 	g.clearNAKs()
 	g.back = goBack{psn: psn, awaited: true, newest: true, by: s}
-	if g.repairState != nil {
-		g.lull.seen, g.lull.times, g.lull.spoke = false, 0, false
-	}
+	g.lull.seen, g.lull.times, g.lull.spoke = false, 0, false
 	return append(acts, g.reply(psn, s))
 }
 
@@ -124,7 +122,7 @@ func (g *Group) sendBack(psn roce.PSN, s roce.Syndrome, acts []Action) []Action 
 // ACK stale (docs/wire.md#requester). With repair such NAKs follow each other closely, so that ACK
 // must not hang on one frame.
 func (g *Group) ackAgain(psn roce.PSN, acts []Action) []Action {
-	if g.repairState == nil || psn.Before(g.source.first) {
+	if !g.policy.repairs() || psn.Before(g.source.first) {
 		return acts
 	}
 	return append(acts, g.reply(psn, roce.SyndromeUnlimited))
@@ -193,9 +191,7 @@ func (g *Group) sentACK(psn roce.PSN, msn roce.MSN) {
 	}
 	m.psn, m.known = psn, true
 	g.back.newest, g.back.oneACK = false, g.back.newest
-	if g.repairState != nil {
-		g.lull.acked, g.lull.seen, g.lull.times = psn == g.source.sent, false, 0
-	}
+	g.lull.acked, g.lull.seen, g.lull.times = psn == g.source.sent, false, 0
 }
 
 // reply is an acknowledge packet to the source. MSN and MigReq come from the path at the floor

@@ -49,7 +49,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	}
 	if !ev.Syndrome.IsACK() {
 		outcome, acts = g.negative(now, ev, p, acts)
-	} else if d > 0 && g.repairState != nil {
+	} else if d > 0 {
 		before := len(acts)
 		if acts = g.clock(now, ev.Path, resumes, acts); len(acts) > before {
 			outcome = Repaired

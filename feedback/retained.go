@@ -25,18 +25,10 @@ const unanswered = never
 // the highest one forwarded, and frees those below. A packet is retained when its outcome is
 // Forwarded. When a resent packet from there on is Resent or Filtered, it replaces the retained
 // one, which may have been damaged when it came.
-func (g *Group) Oldest() roce.PSN {
-	if g.repairState == nil {
-		return g.source.sent.Next()
-	}
-	return g.retained.oldest
-}
+func (g *Group) Oldest() roce.PSN { return g.retained.oldest }
 
 // retain notes that the newest packet is retained, and lets go of what is too far below.
 func (g *Group) retain() {
-	if g.repairState == nil {
-		return
-	}
 	g.gap = gapCalls{}
 	if g.retained.at == 0 {
 		g.raise(g.source.sent.Next())
@@ -47,7 +39,7 @@ func (g *Group) retain() {
 
 // raise lets go of the packets below psn.
 func (g *Group) raise(psn roce.PSN) {
-	if g.repairState != nil && psn.After(g.retained.oldest) {
+	if psn.After(g.retained.oldest) {
 		g.retained.oldest = psn
 	}
 }
@@ -55,7 +47,7 @@ func (g *Group) raise(psn roce.PSN) {
 // recountRetained looks for the lowest path again, when the last path that stood there has moved or
 // when the paths that get data have changed.
 func (g *Group) recountRetained() {
-	if g.repairState == nil {
+	if !g.policy.repairs() {
 		return
 	}
 	r := &g.retained
@@ -81,7 +73,7 @@ func (g *Group) recountRetained() {
 
 // rise notes that a path has moved up from acked.
 func (g *Group) rise(acked roce.PSN) {
-	if g.repairState == nil {
+	if !g.policy.repairs() {
 		return
 	}
 	r := &g.retained
@@ -96,17 +88,14 @@ func (g *Group) rise(acked roce.PSN) {
 // repairable reports whether the packet that path i waits for is retained and may be sent to it
 // again.
 func (g *Group) repairable(i int) bool {
-	if g.repairState == nil || g.legs[i].barred || g.paths[i].part != PartActive {
-		return false
-	}
 	psn := g.paths[i].acked.Next()
-	return !psn.Before(g.retained.oldest) && !psn.After(g.source.sent)
+	return !psn.Before(g.retained.oldest) && !psn.After(g.source.sent) && g.paths[i].part == PartActive && !g.legs[i].barred
 }
 
 // lost lets go of the packets up to psn, which the caller no longer has. Where a repair needs them,
 // the source has to help.
 func (g *Group) lost(psn roce.PSN, acts []Action) []Action {
-	if g.repairState == nil || psn.After(g.source.sent) {
+	if psn.After(g.source.sent) {
 		return acts
 	}
 	g.forgo(psn)

@@ -59,12 +59,7 @@ var givenUpNames = [NumGivenUp]string{
 func (u GivenUp) String() string { return givenUpNames[u] }
 
 // RepairTally returns the counts so far.
-func (g *Group) RepairTally() RepairTally {
-	if g.repairState == nil {
-		return RepairTally{}
-	}
-	return g.tally
-}
+func (g *Group) RepairTally() RepairTally { return g.tally }
 
 // Snapshot returns the group's state.
 func (g *Group) Snapshot() Snapshot {

@@ -110,10 +110,8 @@ func (g *Group) hearSource(now Tick, psn roce.PSN) {
 	g.source.known, g.source.sent, g.source.pos, g.merged.psn = true, before, before, before
 	g.source.first = before.Add(-Window)
 	g.doubts.doubtRestart(psn)
-	if g.repairState != nil {
-		g.retained.oldest = psn
-		g.guess = guess{stands: true, until: now + packetLife}
-	}
+	g.retained.oldest = psn
+	g.guess = guess{stands: true, until: now + packetLife}
 	g.source.counted = g.source.first.Add(-2) // so that no packet counts before the floor's MSN is known
 	for i := range g.paths {
 		g.paths[i].since = now

@@ -411,7 +411,7 @@ func (s *story) carry(ev Event) (copies []string, ok bool) {
 	if u.Kind == Carried {
 		next = u.PSN.Next()
 	}
-	if repairs := s.g.repairState != nil; !s.engine || repairs || ev.Kind != Data || ev.PSN != next || s.g.policy.Ack != AckAll || s.g.Plain() == 0 || ev.PSN.After(s.g.Horizon()) {
+	if repairs := s.g.policy.repairs(); !s.engine || repairs || ev.Kind != Data || ev.PSN != next || s.g.policy.Ack != AckAll || s.g.Plain() == 0 || ev.PSN.After(s.g.Horizon()) {
 		return nil, false
 	}
 	u.Kind, u.PSN, u.Last = Carried, ev.PSN, ev.Last
@@ -534,7 +534,7 @@ func (s *story) show() string {
 		s.showLeg(i)
 		s.out.WriteString("   ")
 	}
-	if g.repairState != nil {
+	if g.policy.repairs() {
 		fmt.Fprintf(&s.out, "| oldest %s ", s.show24(g.Oldest()))
 		if g.Waiting() {
 			s.out.WriteString("waiting ")
@@ -548,7 +548,7 @@ func (s *story) show() string {
 
 // showLeg shows where the repair of path i is, and whether its timer runs.
 func (s *story) showLeg(i int) {
-	if s.g.repairState == nil {
+	if !s.g.policy.repairs() {
 		return
 	}
 	l := &s.g.legs[i]

@@ -116,9 +116,6 @@ func (g *Group) mayLeaveBehind(s SourceSwitch) bool {
 // answer; where that packet is not retained, the newest one. The answer shows what the path has:
 // an ACK is one of everything, and a NAK is for the first packet that the path lacks.
 func (g *Group) askLacking(now Tick, acts []Action) []Action {
-	if g.repairState == nil {
-		return acts
-	}
 	for i := range g.legs {
 		l := &g.legs[i]
 		if !g.lacks(g.paths[i]) || l.running {
@@ -129,7 +126,7 @@ func (g *Group) askLacking(now Tick, acts []Action) []Action {
 			acts = g.probe(now, i, acts)
 		} else if !newest.Before(g.retained.oldest) {
 			l.cursor = newest
-			acts = g.repair(now, i, true, acts)
+			acts = g.resend(now, i, true, acts)
 		}
 	}
 	return acts

@@ -11,16 +11,14 @@ func (g *Group) timer(now Tick, acts []Action) []Action {
 	if g.policy.SilentAfter != 0 {
 		acts = g.silence(now, acts)
 	}
-	if g.repairState == nil {
-		acts = g.replies(acts)
-	} else {
-		if g.back.answered(now, g.source.pos) {
-			g.back.awaited = false
-		}
-		acts = g.replies(g.legTimers(now, acts))
-		acts = g.breakSilence(now, g.gapTimer(now, acts))
+	if !g.policy.repairs() {
+		return g.replies(acts)
 	}
-	return acts
+	if g.back.answered(now, g.source.pos) {
+		g.back.awaited = false
+	}
+	acts = g.replies(g.legTimers(now, acts))
+	return g.breakSilence(now, g.gapTimer(now, acts))
 }
 
 // silence finds the paths that make no progress although the source resends and another path is

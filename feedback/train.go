@@ -6,7 +6,7 @@ package feedback
 // Copy of a path has the PSN of the first packet and stands for those of all.
 func (g *Group) train(now Tick, ev *Event, acts []Action) []Action {
 	before := g.source.sent
-	if g.repairState != nil {
+	if g.policy.repairs() {
 		g.heardTrain(now, ev)
 	}
 	if ev.AckReq {
@@ -18,9 +18,7 @@ func (g *Group) train(now Tick, ev *Event, acts []Action) []Action {
 	g.source.pos, g.source.asks = ev.PSN, ev.AckReq && ev.Asked == ev.PSN
 	g.forward(ev.PSN, ev.Last)
 	g.doubts.trim(ev.PSN)
-	if g.repairState != nil {
-		g.endGuess(now)
-	}
+	g.endGuess(now)
 	for i := range g.paths {
 		p := &g.paths[i]
 		if p.part != PartActive {
@@ -29,7 +27,7 @@ func (g *Group) train(now Tick, ev *Event, acts []Action) []Action {
 		if p.acked == before {
 			p.since = now
 		}
-		if g.repairState != nil {
+		if g.policy.repairs() {
 			g.sendsTrain(now, i, ev)
 		}
 		acts = append(acts, Action{Kind: Copy})

@@ -72,7 +72,7 @@ func TestTrainEqualsData(t *testing.T) {
 				a.quorum.ranked, b.quorum.ranked = nil, nil // scratch space
 			}
 			if !reflect.DeepEqual(a, b) {
-				t.Fatalf("a train leaves\n%+v\n%+v\nand its packets leave\n%+v\n%+v", b, b.repairState, a, a.repairState)
+				t.Fatalf("a train leaves\n%+v\n%+v\nand its packets leave\n%+v\n%+v", b, b.repair, a, a.repair)
 			}
 		}
 	})

@@ -16,14 +16,14 @@ import (
 func TestStateIsWhole(t *testing.T) {
 	group := reflect.TypeFor[feedback.Group]()
 	path, _ := group.FieldByName("paths")
-	repair := field(group, "repairState").Elem()
+	repair := field(group, "repair")
 	leg, _ := repair.FieldByName("legs")
 	for _, c := range []struct {
 		of   reflect.Type
 		want []string
 	}{
 		{group, []string{
-			"policy", "paths", "quorum", "away", "repairState",
+			"policy", "paths", "quorum", "away", "repair",
 			"source", "again", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "claim", "asking", "congestion",
 		}},
 		{repair, []string{"legs", "tally", "retained", "gap", "guess", "lull", "pace"}},
