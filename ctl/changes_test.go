@@ -326,7 +326,7 @@ func TestASwitchDuringAChangeStays(t *testing.T) {
 		b1.sw.Part(g.ID, "10.1.0.2", feedback.PartGone) // as of each member while it sends
 		b1.lookAtProgress("g1", time.Now())
 		b1.mu.Lock()
-		b1.lookAround(g)
+		b1.observe(g)
 		b1.mu.Unlock()
 		if s := g.Past.Standing(groupfile.ID(second)); s.IsOut() {
 			t.Errorf("the source is %v", s)

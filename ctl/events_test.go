@@ -90,11 +90,13 @@ func TestWhatHappensToMembersIsTold(t *testing.T) {
 		"member-refused g1 10.77.0.2: it has answered the source's packet 1007 with NAK remote access, which ends its QP; "+
 			refused.Answered(roce.NAKRemoteAccess)+" (PSN 1007)")
 	tell("10.77.0.2", feedback.NoteEvicted, 0)
-	tell("10.77.0.2", feedback.NoteEvicted, 0) // as if lookAround had found it before
+	tell("10.77.0.2", feedback.NoteEvicted, 0) // a look has found it before
 	tell("10.77.0.3", feedback.NoteSource, 0)
 	w.expectEvents(t, "member-evicted g1 10.77.0.2: evicted: it lacks the source's PSN 1007 and what follows"+again+" (PSN 1007)",
 		"source-switched g1 10.77.0.3: its packet 1007 was the first of its turn (PSN 1007)")
 	tell("10.77.0.3", feedback.NoteJoined, 0) // it is no member that was joining
+	w.expectEvents(t)
+	w.sw.BeginTurn(id, true) // of the first source
 	tell("10.77.0.3", feedback.NoteBehind, 0)
 	w.expectEvents(t, "member-behind g1 10.77.0.3: behind: it lacks the source's PSN 1007, which the source no longer has"+again+" (PSN 1007)")
 	id = 1 << 30 // a group that is gone

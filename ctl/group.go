@@ -23,6 +23,8 @@ type group struct {
 	marked      bool   // etcd knows that
 	marking     bool   // etcd is being told
 	unsure      bool   // a turn may be stored that has not begun
+	unkept      bool   // the chronicle on the disk may not be that of the group
+	unkeptInLog bool   // it could not be stored, and the log says so
 	notRenewed  bool   // the running turn could not be stored again, and the log says so
 	tableEnd    int64  // how many bytes of the table are stored
 	held        map[address.Place]bool

@@ -12,8 +12,10 @@ import (
 // saveChronicle stores the member state that a restart needs. The caller has locked c.mu.
 func (c *Controller) saveChronicle(g *group) error {
 	if !g.Kept {
+		g.unkept = false
 		return nil
 	}
+	g.unkept = true
 	text, err := g.Past.Text()
 	if err != nil {
 		return fmt.Errorf("keep the state of group %s: %w", g.Name, err)
@@ -21,16 +23,45 @@ func (c *Controller) saveChronicle(g *group) error {
 	if c.Desired != nil && g.Branch == nil {
 		c.keepMembers(g.Name)
 	}
-	return c.Store.PutState(g.Name, text)
+	if err := c.Store.PutState(g.Name, text); err != nil {
+		return err
+	}
+	g.unkept = false
+	return nil
 }
 
 // keepChronicle calls saveChronicle for a running group. It logs an error and continues: a disk
-// failure must not stop a running group.
+// failure must not stop a running group. The next look at the group tries again.
 func (c *Controller) keepChronicle(g *group) {
-	if err := c.saveChronicle(g); err != nil {
-		c.Log.Error("could not store the state of members; a crash would lose it",
+	err := c.saveChronicle(g)
+	if err != nil && !g.unkeptInLog {
+		c.Log.Error("could not store the state of members; a crash would lose it, so rocastd tries again",
 			zap.String("group", g.Name), zap.Error(err))
 	}
+	g.unkeptInLog = err != nil
+}
+
+// keepUp stores the chronicle if the disk lacks it. It is called after observe and with every look,
+// so a disk that fails costs time only. While a turn may be stored that has not begun, settleTurn
+// stores both.
+func (g *group) keepUp(c *Controller) {
+	if !g.unkept || g.unsure {
+		return
+	}
+	c.show() // what the data path did stands, and the disk may take long
+	c.keepChronicle(g)
+}
+
+// keepAtStop stores what a group has come to, and reports whether its state on the disk is that of
+// a clean stop. Of a group that could not be read, the state stays what it was.
+func (g *group) keepAtStop(c *Controller) (clean bool) {
+	if g.Published != nil {
+		c.observe(g)
+	}
+	if readable := g.Published != nil || c.index.hasFailed(g); readable && g.unkept {
+		c.keepChronicle(g)
+	}
+	return !g.unkept
 }
 
 // putText stores the text of a group. The caller has locked c.mu.

@@ -480,6 +480,7 @@ func TestTheWholeGroupIsDescribedToOthers(t *testing.T) {
 		t.Errorf("the box where receivers are joining is asked after %v", got)
 	}
 	b2.joins("10.2.0.2", 1010)
+	b2.joins("10.2.0.3", 1010)
 	f.renewAll()
 	if got := every(); got != DefaultLease/renewals {
 		t.Errorf("the box where all have joined is asked after %v", got)

@@ -37,13 +37,14 @@ func (c *Controller) followNotes(ctx context.Context) error {
 	}
 }
 
-// hear logs the given notes and all notes that are queued. It then stores the member state that a
+// hear logs the given notes and all notes that are queued. Where a note says that a receiver has
+// joined or left, or that the source has switched, hear looks at the group, and stores what a
 // restart needs, once for each group.
 func (c *Controller) hear(news ...dataplane.Note) {
 	for range len(c.Switch.Notes()) {
 		news = append(news, <-c.Switch.Notes())
 	}
-	changed := map[*group]struct{}{}
+	look := map[*group]struct{}{}
 	for _, n := range news {
 		g := c.groupByID(n.Group)
 		c.logNote(g, n)
@@ -51,32 +52,28 @@ func (c *Controller) hear(news ...dataplane.Note) {
 			continue
 		}
 		c.changed(g)
-		if c.take(g, n) {
-			changed[g] = struct{}{}
+		c.take(g, n)
+		switch n.What {
+		case feedback.NoteJoined, feedback.NoteEvicted, feedback.NoteBehind, feedback.NoteSource:
+			look[g] = struct{}{}
 		}
 	}
-	c.show() // what the data path did stands, and the disk may take long
-	for g := range changed {
-		c.keepChronicle(g)
+	for g := range look {
+		c.observe(g)
+	}
+	for g := range look {
+		g.keepUp(c)
 	}
 }
 
-// take applies a note to the group's chronicle and reports whether the chronicle changed.
-func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
+// take tells what a note says. The notes that it leaves out only make control look at the group.
+func (c *Controller) take(g *group, n dataplane.Note) {
 	id := groupfile.ID{IP: n.Receiver, RemoteQPN: n.RemoteQPN}
 	switch n.What {
 	case feedback.NoteWaits:
 		c.takeTurn(g)
 	case feedback.NoteSource:
-		changed = !g.Past.Switched
-		g.Past.Switched, g.Source = true, id
 		c.packetEvent(api.SourceSwitched, g, id, n.PSN, "its packet %d was the first of its turn", n.PSN)
-	case feedback.NoteJoined:
-		if changed = g.Past.Joined(id, n.PSN); changed {
-			c.lookAround(g)
-			g.renew(c) // which knows how many messages came before; else the record knows the PSN
-			c.packetEvent(api.MemberJoined, g, id, n.PSN, "it takes part since the source's packet %d", n.PSN)
-		}
 	case feedback.NoteFatal:
 		mend := refused.Answered(n.Syndrome)
 		if box := g.BoxBehind(id); box != "" {
@@ -92,64 +89,67 @@ func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 		}
 	case feedback.NoteRepairing:
 		c.memberEvent(api.MemberRepairing, g, id, "for a second it has got all its data by repair: its link loses packets, or it is slow")
-	case feedback.NoteEvicted, feedback.NoteBehind:
-		if g.File.Receiver(id) >= 0 {
-			c.out(g, id, map[feedback.Note]chronicle.Standing{feedback.NoteEvicted: chronicle.Evicted, feedback.NoteBehind: chronicle.Behind}[n.What], n.PSN)
-		}
-		c.lookAround(g)
-		changed = true
 	}
-	return changed
 }
 
-// settleJoins records of which receivers that have joined a quorum counts everything now, and
-// reports whether there are any. A restart would not count them for the packets before they joined,
-// because the source may wait for these.
-func (g *group) settleJoins(state dataplane.GroupState) (settled bool) {
+// observe asks the data path for the group's state, and lets the group observe it.
+func (c *Controller) observe(g *group) {
+	if state, ok := c.Switch.GroupState(g.ID); ok {
+		g.observe(c, &state)
+	}
+}
+
+// observe enters into the chronicle what the data path shows of the group: which receivers have
+// joined, and since when, which are out, and who is the source. Nothing of that is taken from
+// notes: they may be dropped, and one that comes late may be about a member that has left and
+// joined again since.
+func (g *group) observe(c *Controller, state *dataplane.GroupState) {
+	if source := groupfile.ID(state.Source); source != g.Source {
+		g.Past.Switched = g.Past.Switched || source.IP.IsValid()
+		g.Source = source
+		c.changed(g)
+	}
+	changed := false
+	for i := range g.File.Receivers {
+		m := &g.File.Receivers[i]
+		id, at := m.ID(), g.Published.FindPath(m.IP, m.RemoteQPN)
+		// The path of the source itself is out of the group while the source sends.
+		if at < 0 || at >= len(state.Paths) || id == g.Source || g.Past.Ended(id) != nil {
+			continue
+		}
+		switch p := &state.Paths[at]; {
+		case p.Part == feedback.PartBehind:
+			c.out(g, id, api.MemberBehind, chronicle.Behind, p.Acked.Next())
+		case p.Part == feedback.PartGone:
+			c.out(g, id, api.MemberEvicted, chronicle.Evicted, p.Acked.Next())
+		case p.Part != feedback.PartJoining && g.Past.Joined(id, state.Receivers[at].Since):
+			g.renew(c) // which knows how many messages came before; else the record knows the PSN
+			since := g.Past.Since(id)
+			c.packetEvent(api.MemberJoined, g, id, since, "it takes part since the source's packet %d", since)
+		default:
+			continue
+		}
+		changed = true
+	}
 	for _, id := range g.Past.Open() {
 		at := g.Published.FindPath(id.IP, id.RemoteQPN)
 		if at >= 0 && at < len(state.Paths) && state.Paths[at].Part == feedback.PartActive && !state.Paths[at].Fresh {
+			// A restart would not count it for the packets before it joined, because the source
+			// may wait for these; the quorum counts everything of it now.
 			g.Past.Settle(id)
-			settled = true
+			changed = true
 		}
 	}
-	return settled
+	if changed {
+		g.unkept = true
+		c.changed(g)
+	}
 }
 
 // out records that a receiver no longer takes part.
-func (c *Controller) out(g *group, id groupfile.ID, s chronicle.Standing, psn roce.PSN) {
-	was := g.Past.Standing(id)
+func (c *Controller) out(g *group, id groupfile.ID, kind api.EventKind, s chronicle.Standing, psn roce.PSN) {
 	g.Past.Out(id, s, psn)
-	c.changed(g)
-	if was == s {
-		return // the same was found by lookAround before its note came
-	}
-	kind := api.MemberEvicted
-	if s == chronicle.Behind {
-		kind = api.MemberBehind
-	}
 	c.packetEvent(kind, g, id, psn, "%s", g.Past.Ended(id).Mend())
-}
-
-// lookAround asks the data path which receivers are out, because notes may be lost when many
-// receivers leave at once. A member with role both is out of the receivers while it sends too. Of a
-// group whose turns are not stored it is not known who sends, so there only its note says that it
-// left.
-func (c *Controller) lookAround(g *group) {
-	state, _ := c.Switch.GroupState(g.ID)
-	for i := range g.File.Receivers {
-		m := &g.File.Receivers[i]
-		id, path := m.ID(), g.Published.FindPath(m.IP, m.RemoteQPN)
-		if path < 0 || path >= len(state.Paths) || g.Past.Standing(id).IsOut() {
-			continue
-		}
-		switch p := state.Paths[path]; {
-		case p.Part == feedback.PartBehind:
-			c.out(g, id, chronicle.Behind, p.Acked.Next())
-		case p.Part == feedback.PartGone && (m.Role == groupfile.Receiver || g.Kept && !g.IsSource(m)):
-			c.out(g, id, chronicle.Evicted, p.Acked.Next())
-		}
-	}
 }
 
 // fieldsOf names a member's QP in a line of the log. g is nil if the group has been removed.

@@ -95,12 +95,11 @@ func (c *Controller) lookAt(name string, now time.Time) (silent []netip.Addr) {
 	if g == nil || g.Published == nil {
 		return nil
 	}
+	c.hear()
+	c.settleTurn(g)
 	if state, ok := c.Switch.GroupState(g.ID); ok {
-		if g.settleJoins(state) { // before a note of what joined since
-			c.keepChronicle(g)
-		}
-		c.hear() // a source that has switched is known only now
-		c.settleTurn(g)
+		g.observe(c, &state)
+		g.keepUp(c)
 		g.renewTurn(c, state.Snapshot)
 		c.lookAtSenders(now, g, state)
 		silent = g.silentHosts(now, state)

@@ -41,13 +41,13 @@ func (c *Controller) Restore() error {
 func (c *Controller) restore(k store.Group) {
 	// Set restored before anything can fail. A failed group carries no data, so a failure must not
 	// change whether the group counts as idle: see isIdle.
-	g := &group{Version: groups.Version{Name: k.Name, Kept: true, Restored: !k.Idle}, shown: new(atomic.Pointer[groups.Version])}
+	g := &group{Version: groups.Version{Name: k.Name, Kept: true, Restored: !k.Idle}, shown: new(atomic.Pointer[groups.Version]), unkept: !k.Clean}
 	c.enlist(g)
 	c.events.Begin(g.Name)
 	if k.Err != nil {
 		if file, err := groupfile.ParseStored(k.Text); err == nil { // then the neighbours can be told
 			g = newGroup(file, true)
-			g.Name, g.Restored = k.Name, !k.Idle
+			g.Name, g.Restored, g.unkept = k.Name, !k.Idle, !k.Clean
 			c.enlist(g)
 			_ = g.recallTree(k.Tree, time.Now())
 		}
@@ -60,7 +60,7 @@ func (c *Controller) restore(k store.Group) {
 		return
 	}
 	g = newGroup(file, true)
-	g.Name, g.Restored = k.Name, !k.Idle
+	g.Name, g.Restored, g.unkept = k.Name, !k.Idle, !k.Clean
 	c.enlist(g)
 	if err := g.recallTree(k.Tree, time.Now()); err != nil {
 		c.fail(g, err)
@@ -74,14 +74,14 @@ func (c *Controller) restore(k store.Group) {
 		c.fail(g, err)
 		return
 	}
+	// Store what recall made of the state after a crash, before a packet depends on it, and before
+	// the group can fail: the next restart must not read it again as the state of another stop.
+	c.keepChronicle(g)
 	if err := c.resume(g); err != nil {
 		c.fail(g, willBeRetried(err))
 		c.trackFailed(g)
 		return
 	}
-	// Store the changes that recall made after a crash.
-	// Otherwise the next restart would have to make them again.
-	c.keepChronicle(g)
 	c.Log.Info("group restored", zap.String("group", g.Name), zap.Bool("fresh", !g.Restored), zap.Int("waiting", g.Waiting()))
 }
 
@@ -184,7 +184,9 @@ func (c *Controller) retry(g *group) {
 		return
 	}
 	g.Problem = ""
-	c.keepChronicle(g)
+	if g.unkept {
+		c.keepChronicle(g)
+	}
 	c.Log.Info("group restored after a failure", zap.String("group", g.Name))
 }
 

@@ -221,7 +221,7 @@ func TestAGroupComesBackThoughItsStateCannotBeKept(t *testing.T) {
 	if g, _ := w.Group("g1"); g.State != api.Degraded || g.Reason != "10.77.0.3: evicted: it lacks the source's PSN 1007 and what follows" || g.Members[2].State != api.LeftOut {
 		t.Errorf("%+v", g)
 	}
-	if w.logs.FilterMessage("could not store the state of members; a crash would lose it").Len() != 1 {
+	if w.logs.FilterMessage("could not store the state of members; a crash would lose it, so rocastd tries again").Len() != 1 {
 		t.Errorf("logged %v", w.logs.All())
 	}
 }

@@ -62,13 +62,17 @@ func (c *Controller) Close() error {
 	}
 	c.closed = true
 	c.hear() // process the last notes
-	var idle []string
+	var idle, unclean []string
 	for name, g := range c.groups {
-		if g.Kept && c.isIdle(g) {
+		switch {
+		case !g.Kept:
+		case c.isIdle(g):
 			idle = append(idle, name)
+		case !g.keepAtStop(c):
+			unclean = append(unclean, name)
 		}
 	}
-	return c.Store.Stopped(idle)
+	return c.Store.Stopped(idle, unclean)
 }
 
 // isIdle reports whether the group certainly never carried data.
@@ -80,5 +84,5 @@ func (c *Controller) isIdle(g *group) bool {
 		return true
 	}
 	state, ok := c.Switch.GroupState(g.ID)
-	return ok && state.Sent == g.Published.Source.FirstPSN.Prev()
+	return ok && state.Sent == g.Published.Source.FirstPSN.Prev() && state.Traffic.Packets == 0
 }

@@ -177,11 +177,11 @@ func TestAMemberThatWaitsForItsTurn(t *testing.T) {
 	// Who holds it up is named, first of all who does not answer.
 	const every, id = "every receiver has what the source before it sent; ", "10.77.0.3"
 	r.sw.Carry("g1", 1001)
-	said(every + "10.77.0.2: it has acknowledged everything up to PSN 999, and the source has sent 1001; and 1 more")
+	said(every + "10.77.0.1: it has acknowledged everything up to PSN 999, and the source has sent 1001; and 1 more")
 	r.sw.Part(r.groups["g1"].ID, id, feedback.PartUnknown)
 	said(every + "10.77.0.3: it has not answered since rocastd began; and 1 more")
 	r.sw.Repair(id, feedback.PathSnapshot{Part: feedback.PartUnknown, Told: true, Acked: 900}, 0)
-	r.sw.Part(r.groups["g1"].ID, "10.77.0.2", feedback.PartGone)
+	r.sw.Repair("10.77.0.1", feedback.PathSnapshot{Acked: 1001}, 0)
 	said(every + "10.77.0.3: it has acknowledged everything up to PSN 900")
 	r.sw.Repair(id, feedback.PathSnapshot{Acked: 1001}, 0)
 	r.refuse(dataplane.SourceWaits, "10.77.0.1", 3, 1)

@@ -59,7 +59,7 @@ func TestWhoAnswersIsNotAskedFor(t *testing.T) {
 		"it has ended":    func(h *hush) { h.two.Part = feedback.PartDead },
 		"it is behind":    func(h *hush) { h.two.Part = feedback.PartBehind },
 		"it is joining":   func(h *hush) { h.two.Part = feedback.PartJoining },
-		"another source":  func(h *hush) { h.groups["g1"].Source.RemoteQPN++ },
+		"another source":  func(h *hush) { h.happens(feedback.NoteSource, "10.77.0.3", 1, 9) },
 		"another group":   func(h *hush) { h.groups["g1"].pace.silences.in++ },
 	} {
 		h := newHush(t)

@@ -28,7 +28,7 @@ func (c *Controller) takeTurn(g *group) {
 	if !ok {
 		return
 	}
-	c.lookAround(g) // a restart must not let who is out take part from where it was in an earlier turn
+	c.observe(g) // a restart must not let who is out take part from where it was in an earlier turn
 	before := g.Past.Share()
 	g.Past.Take(&turn)
 	if err := c.saveChronicle(g); err != nil {
@@ -86,7 +86,6 @@ func (g *group) renewTurn(c *Controller, s feedback.Snapshot) {
 	if !g.renew(c) {
 		return
 	}
-	c.lookAround(g) // as in takeTurn
 	err := c.saveChronicle(g)
 	if err != nil {
 		g.Past.Renew(before)

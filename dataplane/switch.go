@@ -452,6 +452,7 @@ func (s *Switch) PortCounters() []PortCounters {
 type GroupState struct {
 	feedback.Snapshot
 	Group     *mft.Group // the published version, in whose order the paths and receivers are
+	Source    mft.QP     // the present source, if it has a path; zero: it only sends, or has left the group
 	Counters  []Counter
 	Engine    EngineState
 	Traffic   Traffic
@@ -492,6 +493,9 @@ func (c *Core) groupState(now feedback.Tick, st *state) *GroupState {
 		Engine: c.engine.report(st, c.taps.capture(st.group.ID)), Traffic: st.traffic, Refused: st.refused,
 	}
 	s.Receivers = st.receivers(&s.Snapshot)
+	if st.active >= 0 {
+		s.Source = st.group.Paths[st.active].QP()
+	}
 	if st.held != nil {
 		s.Repaired, s.Retained = st.held.recent.last(now), st.held.used*mft.BufferBytes
 	}

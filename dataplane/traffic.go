@@ -21,10 +21,14 @@ type Receiver struct {
 	// Acknowledged is how much of Traffic.Sent the receiver has acknowledged since it takes part; 0
 	// while it does not.
 	Acknowledged uint64
-	NAKs         uint64 // how often it asked for a packet again that was lost on its way
-	RNRs         uint64 // how often it had posted no receive
-	CNPs         uint64 // how often it reported congestion
-	Refused      uint64 // its answers that were refused (Reason.Refuses)
+	// Since is the PSN of the present source with which the receiver's QP expected its first PSN.
+	// Of a receiver that has joined in the present turn that is its first packet. It means nothing
+	// while the receiver is joining.
+	Since   roce.PSN
+	NAKs    uint64 // how often it asked for a packet again that was lost on its way
+	RNRs    uint64 // how often it had posted no receive
+	CNPs    uint64 // how often it reported congestion
+	Refused uint64 // its answers that were refused (Reason.Refuses)
 	// The last one of them: why, the port by which it came, and its destination QPN.
 	RefusedFor Reason
 	RefusedAt  mft.PortID
@@ -95,6 +99,7 @@ func (st *state) receivers(s *feedback.Snapshot) []Receiver {
 	for i := range list {
 		t, p := &st.tallies[i], &s.Paths[i]
 		list[i] = Receiver{NAKs: t.naks, RNRs: t.rnrs, CNPs: t.cnps, Refused: t.refused, RefusedFor: t.refusedFor, RefusedAt: t.refusedAt, RefusedQPN: t.refusedQPN}
+		list[i].Since = st.group.Paths[i].FirstPSN.Add(-st.offsets[i].deltaPSN)
 		acknowledged := -t.from
 		switch {
 		case i == st.active:

@@ -109,6 +109,26 @@ func (s *stage) message(from netip.Addr) {
 	}
 	silent(s.t, s.Net)
 	s.acknowledged()
+	s.placed(from)
+}
+
+// placed checks that the state names the source, and says of each receiver where its QP's first
+// packet is in the source's PSNs.
+func (s *stage) placed(from netip.Addr) {
+	s.t.Helper()
+	st, _ := s.Switch.GroupState(s.group.ID)
+	var source mft.QP
+	for i, p := range s.group.Paths {
+		m := s.members[p.Dst]
+		if p.Dst == from {
+			source = p.QP()
+		} else if expects := p.FirstPSN.Add(s.members[from].sends.Sub(st.Receivers[i].Since)); expects != m.expects {
+			s.t.Errorf("%v expects %d, and by its first packet, which the source's %d was, %d", p.Dst, m.expects, st.Receivers[i].Since, expects)
+		}
+	}
+	if st.Source != source {
+		s.t.Errorf("the source is %v, want %v", st.Source, source)
+	}
 }
 
 // acknowledged checks that each receiver counts as having acknowledged what its QP has received.

@@ -136,21 +136,12 @@ func (c *Chronicle) set(id groupfile.ID, r Record) {
 	c.records[id] = &r
 }
 
-// Joined records that a receiver takes part since psn. It records the same for every receiver that
-// joins with the same update or an earlier one: the data path lets all of them in at once, and the
-// event about one of them may have been lost.
+// Joined records that a receiver that was joining takes part since psn.
 func (c *Chronicle) Joined(id groupfile.ID, psn roce.PSN) (changed bool) {
-	first := c.records[id]
-	if first == nil || first.Standing != Joining {
+	if r := c.records[id]; r == nil || r.Standing != Joining {
 		return false
 	}
-	update := first.update
-	c.own()
-	for _, r := range c.records {
-		if r.Standing == Joining && r.update <= update {
-			r.Standing, r.PSN, r.Before = Joined, psn, Open
-		}
-	}
+	c.set(id, Record{Standing: Joined, PSN: psn, Before: Open})
 	return true
 }
 
@@ -186,17 +177,13 @@ func (c *Chronicle) Resume() (any bool) {
 // Next returns the chronicle of the group after an update to file f. It drops the receivers that f
 // lacks; the receivers that only f has are joining.
 func (c *Chronicle) Next(running, f *groupfile.File) Chronicle {
-	update := 0
-	for _, r := range c.records {
-		update = max(update, r.update+1)
-	}
 	// A member that leaves may join again with another queue pair.
 	n := Chronicle{Switched: c.Switched, Turn: without(c.Turn, func(id groupfile.ID) bool { return f.Receiver(id) < 0 })}
 	for _, m := range f.Receivers {
 		if r := c.records[m.ID()]; r != nil {
 			n.set(m.ID(), *r)
 		} else if running.Receiver(m.ID()) < 0 {
-			n.set(m.ID(), Record{Standing: Joining, update: update})
+			n.set(m.ID(), Record{Standing: Joining})
 		}
 		if c.IsConfirmed(m.ID()) {
 			n.Confirm(m.ID())

@@ -39,6 +39,8 @@ type Switch struct {
 	verdicts    []dataplane.Counter
 	turns       map[mft.GroupID]mft.Turn
 	running     map[mft.GroupID]mft.Turn // what RunningTurn returns
+	sources     map[mft.GroupID]mft.QP
+	noted       map[mft.GroupID]map[mft.QP]noted
 
 	// OnTurn, if set, is called when a turn begins, or does not.
 	OnTurn func(granted bool)
@@ -191,8 +193,85 @@ func (s *Switch) Count(name string) {
 	s.counted = append(s.counted, dataplane.Counter{Name: name, Value: 1})
 }
 
-// Tell sends a note, as the data path does.
-func (s *Switch) Tell(n dataplane.Note) { s.notes <- n }
+// Tell sends a note, as the data path does, after the group's state has become what the note says.
+func (s *Switch) Tell(n dataplane.Note) {
+	s.Happens(n)
+	s.notes <- n
+}
+
+// noted is what Happens made of a path, until the path leaves the group.
+type noted struct {
+	note  dataplane.Note
+	since roce.PSN
+}
+
+// Happens makes the group's state what a note says, and drops the note.
+func (s *Switch) Happens(n dataplane.Note) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g, qp := s.Table().Group(n.Group), mft.QP{IP: n.Receiver, RemoteQPN: n.RemoteQPN}
+	if g == nil || g.FindPath(n.Receiver, n.RemoteQPN) < 0 {
+		return
+	}
+	switch n.What {
+	case feedback.NoteSource:
+		s.begins(n.Group, qp)
+	case feedback.NoteJoined, feedback.NoteEvicted, feedback.NoteBehind:
+		if s.noted == nil {
+			s.noted = map[mft.GroupID]map[mft.QP]noted{}
+		}
+		if s.noted[n.Group] == nil {
+			s.noted[n.Group] = map[mft.QP]noted{}
+		}
+		now := noted{note: n, since: s.noted[n.Group][qp].since}
+		if n.What == feedback.NoteJoined {
+			now.since = n.PSN
+		}
+		s.noted[n.Group][qp] = now
+	}
+}
+
+// join shows that a path has joined.
+func (n *noted) join(p *feedback.PathSnapshot, r *dataplane.Receiver) {
+	if r.Since = n.since; n.note.What == feedback.NoteJoined {
+		p.Part = feedback.PartActive
+	}
+}
+
+// end shows that a path is out.
+func (n *noted) end(p *feedback.PathSnapshot) {
+	switch n.note.What {
+	case feedback.NoteEvicted:
+		p.Part, p.Acked = feedback.PartGone, n.note.PSN.Prev()
+	case feedback.NoteBehind:
+		p.Part, p.Acked = feedback.PartBehind, n.note.PSN.Prev()
+	}
+}
+
+// switchSource shows the source that begins has made, and the one before as a receiver.
+func (s *Switch) switchSource(id mft.GroupID, g *mft.Group, state *dataplane.GroupState) {
+	source, set := s.sources[id]
+	if !set {
+		return
+	}
+	for i := range state.Paths {
+		switch p := &g.Paths[i]; {
+		case p.QP() == source:
+			state.Paths[i].Part = feedback.PartGone
+		case p.QP() == state.Source:
+			state.Paths[i].Part = feedback.PartActive
+		}
+	}
+	state.Source = source
+}
+
+// begins makes a member the source.
+func (s *Switch) begins(id mft.GroupID, source mft.QP) {
+	if s.sources == nil {
+		s.sources = map[mft.GroupID]mft.QP{}
+	}
+	s.sources[id] = source
+}
 
 // Notes returns only the notes of Tell.
 func (s *Switch) Notes() <-chan dataplane.Note { return s.notes }
@@ -218,6 +297,9 @@ func (s *Switch) NextTurn(id mft.GroupID) (mft.Turn, bool) {
 // BeginTurn is part of ctl.Switch.
 func (s *Switch) BeginTurn(id mft.GroupID, granted bool) {
 	s.mu.Lock()
+	if granted {
+		s.begins(id, s.turns[id].Source)
+	}
 	delete(s.turns, id)
 	s.mu.Unlock()
 	if s.OnTurn != nil {
@@ -284,6 +366,11 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 	}
 	s.mu.Lock()
 	s.replaced = append(s.replaced, g.Name)
+	for qp := range s.noted[id] {
+		if !slices.ContainsFunc(g.Paths, func(p mft.Path) bool { return p.QP() == qp }) {
+			delete(s.noted[id], qp)
+		}
+	}
 	s.mu.Unlock()
 	return s.Switch.Replace(id, g)
 }
@@ -310,7 +397,13 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 		}
 	}
 	if g := s.Table().Group(id); g != nil {
+		s.switchSource(id, g, &state)
 		for i := range state.Paths {
+			p := &g.Paths[i]
+			noted, isNoted := s.noted[id][p.QP()]
+			if isNoted {
+				noted.join(&state.Paths[i], &state.Receivers[i])
+			}
 			if part, set := s.parts[id][g.Paths[i].Dst]; set {
 				state.Paths[i].Part = part
 			}
@@ -320,6 +413,9 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 			if repair, set := s.repairs[g.Paths[i].Dst]; set {
 				state.Paths[i], state.Repaired[i] = repair, s.recently[g.Paths[i].Dst]
 				state.Retained += mft.BufferBytes
+			}
+			if isNoted {
+				noted.end(&state.Paths[i])
 			}
 		}
 	}

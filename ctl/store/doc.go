@@ -5,7 +5,8 @@
 //	groups/NAME.state    the state of its members, empty if there is nothing to say (package ctl)
 //	groups/NAME.tree     its links to other boxes, if it has any (package ctl)
 //	groups/NAME.regions  the changes of its memory, if that is a table (package ctl/regions)
-//	idle                 written last at a clean stop: the groups that never carried data, one per line
+//	idle                 written last at a clean stop, a group per line: those that never carried data,
+//	                     and with ! in front those whose NAME.state could not be stored at the stop
 //	addresses            the IPs the daemon added to interfaces: package ctl/address
 //
 // Every file but NAME.regions is written under a temporary name, synced and renamed, so a crash
@@ -21,7 +22,8 @@
 // may its QPs have advanced? The daemon removes the file before it publishes a group. If the file
 // is missing, the daemon or the box crashed, and nothing is known about any group. If the file
 // exists but does not list a group, that group had carried data when the daemon stopped, and its
-// QPs may still exist. In both cases the group is restored with mft.Group.Restored set.
+// QPs may still exist. In both cases the group is restored with mft.Group.Restored set. A group
+// with ! in front is restored as after a crash.
 //
 // The package does not interpret group files or states.
 package store

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -44,7 +45,7 @@ type Group struct {
 	Text  []byte
 	State []byte // see PutState; nil: no state
 	Tree  []byte // see PutTree; nil: the group is on this box only
-	Clean bool   // the daemon stopped cleanly
+	Clean bool   // the daemon stopped cleanly and had stored the State by then
 	Idle  bool   // the daemon stopped cleanly and the group had never carried data
 	Err   error  // not nil if Text or State could not be read
 }
@@ -222,7 +223,7 @@ func (s *Store) Restore() ([]Group, error) {
 		if !ours || strings.HasPrefix(name, ".") {
 			continue
 		}
-		g := Group{Name: name, Clean: idle != nil, Idle: idle[name]}
+		g := Group{Name: name, Clean: idle != nil && !idle[uncleanMark+name], Idle: idle[name]}
 		g.Text, with[name], g.Err = s.get(name)
 		groups = append(groups, g)
 	}
@@ -269,16 +270,25 @@ func (s *Store) readBeside(groups []Group, there map[string]bool, suffix, what s
 	}
 }
 
-// Stopped records a clean stop. idle are the groups that never carried data.
-func (s *Store) Stopped(idle []string) error {
+// Stopped records a clean stop. idle are the groups that never carried data, and unclean those
+// whose state could not be stored: to them the next start comes after a crash.
+func (s *Store) Stopped(idle, unclean []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgotten = true // the new record replaces the old one
-	if err := s.writeFile(s.idlePath(), []byte(strings.Join(idle, "\n"))); err != nil {
+	lines := slices.Clone(idle)
+	for _, name := range unclean {
+		lines = append(lines, uncleanMark+name)
+	}
+	if err := s.writeFile(s.idlePath(), []byte(strings.Join(lines, "\n"))); err != nil {
 		return fmt.Errorf("record the clean stop: %w", err)
 	}
 	return nil
 }
+
+// uncleanMark stands before the name of a group in the record of a clean stop that is not one for
+// the group. No name begins with it.
+const uncleanMark = "!"
 
 // readIdle returns nil if there is no readable record of a clean stop. The last run then counts as
 // crashed.

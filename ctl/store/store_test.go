@@ -273,13 +273,21 @@ func TestWhatACleanStopKnewHoldsForOneStart(t *testing.T) {
 	s := open(t, dir)
 	put(t, s, "carried", "")
 	put(t, s, "idle", "")
-	if err := s.Stopped([]string{"idle"}); err != nil {
+	if err := s.Stopped([]string{"idle"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
 	s = open(t, dir)
 	if got, want := groups(t, s), "carried= idle=false clean; idle= idle=true clean"; got != want {
 		t.Errorf("after a clean stop: got %s, want %s", got, want)
+	}
+	if err := s.Stopped([]string{"idle"}, []string{"carried"}); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s = open(t, dir)
+	if got, want := groups(t, s), "carried= idle=false; idle= idle=true clean"; got != want {
+		t.Errorf("after a clean stop for one of them: got %s, want %s", got, want)
 	}
 	s.Close() // a crash: nothing is recorded
 	if got, want := groups(t, open(t, dir)), "carried= idle=false; idle= idle=false"; got != want {
@@ -296,7 +304,7 @@ func TestADamagedFileIsNotTrusted(t *testing.T) {
 	if err := errors.Join(s.PutState("g1", []byte("{}")), s.PutTree("g1", []byte("[]"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Stopped([]string{"g1", "g2"}); err != nil {
+	if err := s.Stopped([]string{"g1", "g2"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	idle, err := os.ReadFile(s.idlePath())
@@ -395,7 +403,7 @@ func TestForgettingIsDoneOnce(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	put(t, s, "g1", "")
-	if err := errors.Join(s.Stopped(nil), s.Forget()); err != nil {
+	if err := errors.Join(s.Stopped(nil, nil), s.Forget()); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
@@ -470,7 +478,7 @@ func TestEachFailureIsReported(t *testing.T) {
 		t.Errorf("put without the directory: %v", err)
 	}
 	obstruct(t, filepath.Join(dir, "idle"))
-	if err := s.Stopped(nil); err == nil || !strings.HasPrefix(err.Error(), "record the clean stop: ") {
+	if err := s.Stopped(nil, nil); err == nil || !strings.HasPrefix(err.Error(), "record the clean stop: ") {
 		t.Errorf("stop: %v", err)
 	}
 	s.Close()
@@ -687,7 +695,7 @@ func TestGroupsComeBackFromAReadOnlyDisk(t *testing.T) {
 	if err := s.PutState("orphan", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Stopped([]string{"g1"}); err != nil {
+	if err := s.Stopped([]string{"g1"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
