@@ -127,7 +127,7 @@ func TestTheMACOfASourceThatHearsNothingIsAskedFor(t *testing.T) {
 	h.sw.Count("resent")
 	all(60*doubtAfter+2, source)
 
-	h.edit("g1", func(g *group) { g.Source = idOf("10.77.0.3") })
+	h.happens(feedback.NoteSource, "10.77.0.3", 1, 9)
 	h.two.Acked = h.sent
 	all(61*doubtAfter, "")
 	h.sw.Count("resent")
