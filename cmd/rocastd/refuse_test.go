@@ -15,7 +15,7 @@ func TestAnIPThatCannotWorkIsRefused(t *testing.T) {
 	if _, err := client.CreateGroup(t.Context(), []byte(owned)); err != nil {
 		t.Fatal(err)
 	}
-	other := strings.NewReplacer("g1", "g2", "qpn: 17", "qpn: 27", "qpn: 18", "qpn: 28").Replace(owned)
+	other := strings.NewReplacer("g1", "g2", "qpn: 1\n", "qpn: 2\n", "qpn: 17", "qpn: 27", "qpn: 18", "qpn: 28").Replace(owned)
 	for _, c := range []struct{ old, new, want string }{
 		{"10.77.0.100", "10.77.0.255", "line 2: ip 10.77.0.255 is the broadcast address of 10.77.0.0/24;"},
 		{"10.77.0.100", "10.77.0.0", "line 2: ip 10.77.0.0 is the address of the subnet 10.77.0.0/24 itself;"},
