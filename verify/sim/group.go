@@ -58,7 +58,7 @@ func (w *world) openSwitch(restored bool) error {
 		b.engine = w.openEngine(b.engine)
 		core = dataplane.NewCore(b.engine)
 	} else {
-		b.engine = nil
+		b.engine, b.late = nil, 0
 		core = dataplane.NewCore(nil)
 	}
 	core.RetainUpTo(w.s.RepairChunks, &w.pool)

@@ -55,7 +55,7 @@ func TestSameSeedSameRun(t *testing.T) {
 	testlab.Long(t)
 	var used Runner
 	hashes := map[uint64]bool{}
-	for seed := range uint64(20) {
+	for seed := range uint64(60) {
 		first := play(t, &used, Draw(seed))
 		var fresh Runner
 		if again := play(t, &fresh, Draw(seed)); again != first {
@@ -67,8 +67,8 @@ func TestSameSeedSameRun(t *testing.T) {
 		}
 		hashes[first.Hash] = true
 	}
-	if len(hashes) != 20 {
-		t.Errorf("20 seeds gave %d different runs", len(hashes))
+	if len(hashes) != 60 {
+		t.Errorf("60 seeds gave %d different runs", len(hashes))
 	}
 }
 
