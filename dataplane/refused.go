@@ -67,7 +67,7 @@ func (s *strays) refuse(st *state, f *Frame, r Reason) {
 		t.refused++
 		t.refusedFor, t.refusedAt, t.refusedQPN = r, f.Port, v.DestQPN(head)
 	case !isAnswer && (path >= 0 || src == g.Source.Dst):
-		if r == Reason(feedback.Refused) && st.refused.Reason == RefusedMemory {
+		if last := &st.refused; r == Reason(feedback.Refused) && last.Reason == RefusedMemory && last.From == src {
 			r = RefusedMemory // the packets behind a refused one have no reason of their own
 		}
 		st.refused.note(f, r, true)

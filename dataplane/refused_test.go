@@ -126,6 +126,33 @@ func TestWhatIsBehindARefusedWriteHasItsReason(t *testing.T) {
 	}
 }
 
+// What is refused of the next source has its own reason.
+func TestARefusedReadOfTheNextSourceHasItsReason(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+	k.group.KeepsTurns = false
+	k.begin()
+	k.message(ipA)
+	sends := k.members[ipA].sends
+	say(t, k.Net, with(write(sends, nil), func(p *packet) { p.reth.RKey++; p.reth.DMABytes = 4 }))
+	say(t, k.Net, write(sends+1, nil))
+	if state, _ := k.Switch.GroupState(k.group.ID); state.Refused.Count != 2 || state.Refused.Reason != dataplane.RefusedMemory {
+		t.Fatalf("%+v", state.Refused)
+	}
+	if d := decode(t, k.Ports[portOf[ipA]].Take()[0]); d.Syndrome != roce.NAKRemoteAccess {
+		t.Fatalf("a hears %+v", d)
+	}
+	k.posts(ipB, 1)
+	for _, port := range k.Ports {
+		port.Take()
+	}
+	p := with(write(k.members[ipB].sends+1, nil), func(p *packet) { p.src, p.bth.Opcode = ipB, roce.OpReadRequest })
+	say(t, k.Net, p)
+	state, _ := k.Switch.GroupState(k.group.ID)
+	if got := state.Refused; got.Count != 3 || got.Reason != dataplane.Reason(feedback.Refused) || got.From != ipB {
+		t.Errorf("%+v", got)
+	}
+}
+
 // What a receiver's answers were refused for stays with it when the order of the paths changes.
 func TestRefusedAnswersStayWithTheirReceiver(t *testing.T) {
 	g := group()
