@@ -271,9 +271,15 @@ func (st *state) turnOf(next int) mft.Turn {
 	return t
 }
 
+// unheard is so many packets that a receiver which has left them unanswered since a restart has
+// nothing on its way any more: no source has as many on their way.
+const unheard = 1 << 15
+
 // soFar returns the running turn from where every path has got to that takes part: a restart
 // that begins there knows all offsets, and is near the receivers however many packets the turn has.
-// ok is false while it is unknown what a path has, and where no other member sends.
+// ok is false while it is unknown what a path has, and where no other member sends. With a quorum a
+// path does not count that has left all packets since a restart unanswered. Its offset is known,
+// and the turn would become too long for a question.
 func (st *state) soFar() (t mft.Turn, ok bool) {
 	if st.turns == nil || st.active == departed || st.claimant.held {
 		return t, false
@@ -282,7 +288,9 @@ func (st *state) soFar() (t mft.Turn, ok bool) {
 	for i := range st.turns {
 		switch st.merge.Part(i) {
 		case feedback.PartUnknown:
-			return t, false
+			if st.group.Policy.Ack == feedback.AckAll || st.traffic.Sent < unheard {
+				return t, false
+			}
 		case feedback.PartActive:
 			if lowest < 0 || st.merge.Acked(i).Before(st.merge.Acked(lowest)) {
 				lowest = i

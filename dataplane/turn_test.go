@@ -944,6 +944,48 @@ func TestATurnIsRenewedFromTheSlowestReceiver(t *testing.T) {
 	}
 }
 
+// One receiver is enough, and c never answers after a crash. The turn is stored again when c has
+// left so many packets unanswered that none of it can be on its way. It is still right for c.
+func TestATurnIsRenewedWithoutAReceiverThatNeverAnswers(t *testing.T) {
+	for _, ack := range []feedback.AckPolicy{feedback.AckAll, 1} {
+		k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+		k.group.Policy.Ack = ack
+		k.begin()
+		k.message(ipA)
+		k.renews()
+		k.crash()
+		c := k.members[ipC]
+		sends := func(packets int) {
+			for range packets {
+				k.posts(ipA, 1)
+				k.Ports[portOf[ipB]].Take()
+				k.answer(ipB)
+				k.members[ipA].sends, k.members[ipA].sent = k.members[ipA].sends.Next(), k.members[ipA].sent+1
+				k.Ports[portOf[ipC]].Take()
+				k.Ports[portOf[ipA]].Take()
+			}
+		}
+		sends(1<<15 - 1)
+		if turn, ok := k.Switch.RunningTurn(k.group.ID); ok {
+			t.Fatalf("ack %v: c's answers may be on their way, and the turn is %+v", ack, turn)
+		}
+		sends(1)
+		turn, ok := k.Switch.RunningTurn(k.group.ID)
+		if want := ack != feedback.AckAll; ok != want {
+			t.Fatalf("ack %v: known %v, want %v", ack, ok, want)
+		}
+		if !ok {
+			continue
+		}
+		if turn.First.NextPSN != k.members[ipA].sends || turn.First.Messages != k.members[ipA].sent {
+			t.Errorf("a is stored at %+v, and is at %+v", turn.First, k.members[ipA])
+		}
+		if m := turn.Member(mft.QP{IP: ipC, RemoteQPN: groupQPN}); m == nil || m.Expects != c.expects.Add(1<<15) || m.Messages != c.received+1<<15 {
+			t.Errorf("c is stored as %+v, and was at %+v, 2^15 packets ago", m, c)
+		}
+	}
+}
+
 // Where nobody else sends, there are no turns.
 func TestAGroupWithOneSenderHasNoTurn(t *testing.T) {
 	k := newKeeper(t, receiver(1, ipB), receiver(2, ipC))
