@@ -123,6 +123,14 @@ func TestAnySubtreeMaySendWhereAMemberMay(t *testing.T) {
 	if b2.Paths[3].Sends || !b2.Paths[2].Sends {
 		t.Error("the wrong subtree may send")
 	}
+	// A box does without any path but the one to the box above.
+	for _, b := range f.boxes {
+		for _, p := range b.published("g1").Paths {
+			if above := p.Dst == linkIP(b.n-1) || b.n == 4 && p.Dst == linkIP(2); p.Needed != above {
+				t.Errorf("%s needs %v: %v", b.name, p.Dst, p.Needed)
+			}
+		}
+	}
 }
 
 // Whatever box fails, the error names it and the cause, and nothing stays anywhere.

@@ -3,6 +3,7 @@ package dataplane_test
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -48,6 +49,7 @@ func newPair(t *testing.T, edit func(upper, lower *mft.Group)) *pair {
 	a.DestQPN = 17
 	upper.Paths = []mft.Path{a, b, linkTo(linkUp, ipLower, ipUpper, qpnLower, qpnUpper, psnUpper, psnLower)}
 	up := linkTo(linkDown, ipUpper, ipLower, qpnUpper, qpnLower, psnLower, psnUpper)
+	up.Needed = true
 	lower.Paths = []mft.Path{up, c, receiver(3, ipD)}
 	lower.Source = mft.Source{Leg: up.Leg, RemoteQPN: qpnLower, FirstPSN: psnUpper}
 	if edit != nil {
@@ -395,4 +397,41 @@ func TestTheEngineCarriesOverALink(t *testing.T) {
 	stream(ipUpper, linkDown, psnUpper, ipC, ipD)
 	stream(ipUpper, 1, roce.PSN(psnUpper).Add(100), ipC, ipD)
 	stream(ipC, portOf[ipC], 200, ipUpper, ipD)
+}
+
+// c sends behind the link while the upper box is away for longer than silent-after. d has
+// everything, and c hears no ACK: the upper box's receivers lack it. They get it when that box is
+// back.
+func TestTheBoxAboveIsWaitedFor(t *testing.T) {
+	var now feedback.Tick
+	p := newPair(t, nil)
+	p.lower = porttest.NewAt(5, func() feedback.Tick { return now })
+	_, lower := group(), group()
+	up := linkTo(linkDown, ipUpper, ipLower, qpnUpper, qpnLower, psnLower, psnUpper)
+	up.Needed = true
+	lower.Paths = []mft.Path{up, both(2, ipC, 200), receiver(3, ipD)}
+	lower.Source = mft.Source{Leg: up.Leg, RemoteQPN: qpnLower, FirstPSN: psnUpper}
+	lower.Policy.Evict, lower.Policy.SilentAfter = true, 500*time.Millisecond
+	if _, err := p.lower.Switch.Add(lower); err != nil {
+		t.Fatal(err)
+	}
+	w := write(200, []byte("from c"))
+	w.src = ipC
+	say(t, p.lower, w)
+	say(t, p.lower, ack(ipD, heard(t, p.lower, ipD, roce.OpWriteOnly), roce.SyndromeUnlimited))
+	for range 12 {
+		p.lower.Ports[linkDown].Take() // is lost
+		say(t, p.lower, w)
+		now += feedback.Tick(100 * time.Millisecond)
+		p.lower.Poll()
+	}
+	silent(t, &porttest.Net{Ports: p.lower.Ports[linkDown+1:]})
+	p.cross(t)
+	for _, host := range []netip.Addr{ipA, ipB} {
+		say(t, p.upper, ack(host, heard(t, p.upper, host, roce.OpWriteOnly), roce.SyndromeUnlimited))
+	}
+	p.cross(t)
+	if psn := heard(t, p.lower, ipC, roce.OpAck); psn != 200 {
+		t.Errorf("c heard ACK %d", psn)
+	}
 }

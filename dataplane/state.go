@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -107,6 +108,9 @@ func newState(g *mft.Group) *state {
 	st.merge = feedback.New(feedback.Config{
 		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: begins.NextPSN, Restored: g.Restored, Joined: joined(g), Weights: weights(g),
 	})
+	if i := slices.IndexFunc(g.Paths, func(p mft.Path) bool { return p.Needed }); i >= 0 {
+		st.merge.Need(i)
+	}
 	if g.Policy.Repair != feedback.RepairOff {
 		st.held = heldFor(g)
 		st.held.recent = newRecent(len(g.Paths))

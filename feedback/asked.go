@@ -246,7 +246,7 @@ func (g *Group) sparesSilent(s SourceSwitch) bool {
 	receives := s.OldPath >= 0 && s.OldPath != s.NewPath && g.away.takesData()
 	for i := range g.paths {
 		p := &g.paths[i]
-		if p.knows() && p.acked != best.acked || !p.knows() && i == s.NewPath {
+		if p.knows() && p.acked != best.acked || !p.knows() && (i == s.NewPath || i == g.needed) {
 			return false
 		}
 		receives = receives || p.told && i != s.NewPath

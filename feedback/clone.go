@@ -115,7 +115,7 @@ func (g *Group) someoneBelow(psn roce.PSN) bool {
 // states are interchangeable.
 func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 	p := &g.paths[i]
-	b = append(b, byte(p.part), byte(p.pending), byte(p.credit), flags(p.migReq, p.silent, p.fresh))
+	b = append(b, byte(p.part), byte(p.pending), byte(p.credit), flags(p.migReq, p.silent, p.fresh, i == g.needed))
 	if !g.source.known {
 		b = append(b, flags(p.told))
 	}

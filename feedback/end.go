@@ -49,9 +49,9 @@ func (g *Group) endAt(psn roce.PSN, s roce.Syndrome) {
 
 // endPSN is the PSN with which the source can be sent a fatal NAK for psn. A quorum may have
 // acknowledged more, and the source would take a NAK below that for stale.
-func (g *Group) endPSN(psn roce.PSN) roce.PSN {
-	if g.merged.known && !psn.After(g.merged.highest) {
-		return g.merged.highest.Next()
+func (m *merged) endPSN(psn roce.PSN) roce.PSN {
+	if m.known && !psn.After(m.highest) {
+		return m.highest.Next()
 	}
 	return psn
 }
@@ -89,7 +89,7 @@ func (g *Group) findEnd() {
 	g.end = end{psn: g.refusal.psn, syndrome: g.refusal.syndrome}
 	for i := range g.paths {
 		if p := &g.paths[i]; p.part == PartDead {
-			g.endAt(g.endPSN(p.acked.Next()), p.pending)
+			g.endAt(g.merged.endPSN(p.acked.Next()), p.pending)
 		}
 	}
 	g.endIfTooFew()

@@ -47,6 +47,7 @@ type Group struct {
 	paths  []path
 	quorum *quorum // nil: the policy waits for every receiver
 	away   Part    // the part of the source's own path when its member is not the source
+	needed int     // the path that never leaves (Need); none: there is no such path
 	repair
 
 	// What follows belongs to one source. A source switch begins with zero values (see begin).
@@ -65,9 +66,12 @@ type Group struct {
 	congestion congestion
 }
 
+// none is the index of no path.
+const none = -1
+
 // New returns the state of a group at its start.
 func New(c Config) *Group {
-	g := &Group{policy: c.Policy.WithDefaults(), paths: make([]path, c.Paths)}
+	g := &Group{policy: c.Policy.WithDefaults(), paths: make([]path, c.Paths), needed: none}
 	if c.Policy.Ack != AckAll {
 		g.quorum = new(quorum)
 		g.quorum.weigh(c.Weights)
@@ -97,7 +101,8 @@ func New(c Config) *Group {
 // begin starts a source whose next packet is psn and which has sent messages before. Every path
 // stands right below psn. Only what does not depend on the source survives:
 //
-//   - the membership: policy, the paths and their parts, and the part of the path that was away;
+//   - the membership: policy, the paths and their parts, the part of the path that was away, and
+//     which path never leaves;
 //   - what a receiver's QP is by itself: the receives it has posted, whether it wants to migrate,
 //     and the NAK that ended it, which ends the next source as well;
 //   - where a path has joined, because a restart is inside a turn (SwitchSource);
@@ -105,7 +110,7 @@ func New(c Config) *Group {
 func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()
 	*g = Group{
-		policy: g.policy, paths: g.paths, quorum: g.quorum, away: g.away, repair: g.repair, congestion: g.congestion,
+		policy: g.policy, paths: g.paths, quorum: g.quorum, away: g.away, needed: g.needed, repair: g.repair, congestion: g.congestion,
 		source: source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages},
 		merged: merged{known: true, psn: before, highest: before, msn: messages},
 		floor:  floor{known: true, psn: before, msn: messages, need: never},

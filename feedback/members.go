@@ -1,6 +1,10 @@
 package feedback
 
-import "github.com/rocast/rocast/roce"
+import (
+	"slices"
+
+	"github.com/rocast/rocast/roce"
+)
 
 // Rearrange gives the group the paths of a new membership: from[i] is the old index of new path i,
 // or -1 for a path that joins. A path that joins gets data from the next message on: a fresh QP
@@ -20,6 +24,9 @@ func (g *Group) Rearrange(from []int, weights []uint16) {
 	}
 	g.paths = paths
 	g.rearrangeLegs(from)
+	if g.needed != none {
+		g.needed = slices.Index(from, g.needed)
+	}
 	g.pending = pendingNAKs{}
 	for i := range paths {
 		g.pending.add(paths[i].pending, 1)

@@ -116,4 +116,11 @@ func (g *Group) living() (n int) {
 }
 
 // spare reports whether the group can do without path i.
-func (g *Group) spare(i int) bool { return g.living()-g.weight(i) >= g.policy.Ack.least() }
+func (g *Group) spare(i int) bool {
+	return i != g.needed && g.living()-g.weight(i) >= g.policy.Ack.least()
+}
+
+// Need says that path i leads to the switch above: the receivers behind that switch are not this
+// one's to give up, and none of its other receivers makes up for them. The path is neither evicted
+// nor left behind, and a source waits for it, or ends. The policy must be AckAll.
+func (g *Group) Need(i int) { g.needed = i }

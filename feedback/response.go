@@ -138,6 +138,6 @@ func (g *Group) fatal(ev *Event, p *path, acts []Action) (Outcome, []Action) {
 	p.part = PartDead
 	g.endLeg(ev.Path)
 	g.recountRetained()
-	g.endAt(g.endPSN(ev.PSN), ev.Syndrome)
+	g.endAt(g.merged.endPSN(ev.PSN), ev.Syndrome)
 	return Held, acts
 }

@@ -87,7 +87,7 @@ type story struct {
 }
 
 func (s *story) open(t *testing.T, d *datadriven.TestData) {
-	cfg, source := Config{}, ""
+	cfg, source, needed := Config{}, "", ""
 	for _, arg := range d.CmdArgs {
 		switch arg.Key {
 		case "receivers":
@@ -104,6 +104,8 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 			cfg.FirstPSN = roce.PSN(n).Add(s.shift)
 		case "source":
 			source = arg.Vals[0]
+		case "needed":
+			needed = arg.Vals[0]
 		case "restored":
 			cfg.Restored = true
 		case "joined":
@@ -121,6 +123,9 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 	}
 	cfg.Paths, cfg.Weights = len(s.names), s.weights
 	s.g = New(cfg)
+	if needed != "" {
+		s.g.Need(slices.Index(s.names, needed))
+	}
 	if source != "" {
 		s.g.Away(slices.Index(s.names, source))
 	}

@@ -57,12 +57,12 @@ func (g *Group) MaySwitch(now Tick, s SourceSwitch) bool {
 	case g.refusal.syndrome != 0 && !g.end.sent || g.source.inside || g.doubted() || g.back.answering(g.source.pos):
 		return false
 	case g.policy.Switch == SwitchForce:
-		return g.floor.known
+		return g.floor.known && !g.lacksNeeded()
 	case !g.turnOver():
 		return false
 	}
 	late := g.claimed(now) && now-g.claim.since >= g.policy.settleWithin()
-	return !slices.ContainsFunc(g.paths, g.lacks) || late && g.mayLeaveBehind(s)
+	return !slices.ContainsFunc(g.paths, g.source.lackedBy) || late && g.mayLeaveBehind(s)
 }
 
 // turnOver reports whether the source needs nothing any more: everything is acknowledged to it, or
@@ -88,20 +88,24 @@ func (g *Group) Claim(now Tick, acts []Action) []Action {
 	return g.askLacking(now, acts)
 }
 
-// lacks reports whether a path that gets data lacks something of the source, for all that is known.
-func (g *Group) lacks(p path) bool {
-	return p.part == PartUnknown || p.part == PartActive && p.acked != g.source.sent
+// lackedBy reports whether a path that gets data lacks something of the source, for all that is
+// known.
+func (s *source) lackedBy(p path) bool {
+	return p.part == PartUnknown || p.part == PartActive && p.acked != s.sent
 }
+
+// lacksNeeded reports whether the path that never leaves lacks something.
+func (g *Group) lacksNeeded() bool { return g.needed != none && g.source.lackedBy(g.paths[g.needed]) }
 
 // mayLeaveBehind reports whether the next source can do without the paths that lack something.
 func (g *Group) mayLeaveBehind(s SourceSwitch) bool {
-	if g.policy.Ack == AckAll && !g.policy.Evict {
+	if g.policy.Ack == AckAll && !g.policy.Evict || g.lacksNeeded() {
 		return false
 	}
 	left := 0
 	for i := range g.paths {
 		p := &g.paths[i]
-		takes := p.part == PartActive && !g.lacks(*p)
+		takes := p.part == PartActive && !g.source.lackedBy(*p)
 		if i == s.OldPath {
 			takes = g.away.takesData() && !g.end.sent
 		}
@@ -118,7 +122,7 @@ func (g *Group) mayLeaveBehind(s SourceSwitch) bool {
 func (g *Group) askLacking(now Tick, acts []Action) []Action {
 	for i := range g.legs {
 		l := &g.legs[i]
-		if !g.lacks(g.paths[i]) || l.running {
+		if !g.source.lackedBy(g.paths[i]) || l.running {
 			continue
 		}
 		l.barred, l.attempts, l.backoff = false, 0, 0
@@ -140,7 +144,7 @@ func (g *Group) askLacking(now Tick, acts []Action) []Action {
 func (g *Group) SwitchSource(s SourceSwitch, acts []Action) []Action {
 	acts = g.LeaveBehind(acts)
 	if s.OldPath >= 0 {
-		g.comeBack(&g.paths[s.OldPath])
+		g.comeBack(s.OldPath)
 	}
 	for i := range g.paths {
 		g.paths[i].fresh = false // it had joined before the new source's first packet
@@ -177,7 +181,7 @@ func (r *Round) Arrive(psn roce.PSN) bool {
 func (g *Group) LeaveBehind(acts []Action) []Action {
 	for i := range g.paths {
 		p := &g.paths[i]
-		if g.lacks(*p) {
+		if g.source.lackedBy(*p) {
 			p.part = PartBehind
 			acts = append(acts, Action{Kind: Notice, Note: NoteBehind, Path: i, PSN: p.acked.Next()})
 		}
@@ -186,12 +190,13 @@ func (g *Group) LeaveBehind(acts []Action) []Action {
 }
 
 // comeBack makes the path of a source take part again. A QP that ended as a source has ended as a
-// receiver: with on-fatal evict its path stays gone.
-func (g *Group) comeBack(p *path) {
+// receiver: with on-fatal evict its path stays gone, unless the group needs it.
+func (g *Group) comeBack(i int) {
+	p := &g.paths[i]
 	switch {
 	case !g.end.sent:
 		p.part = g.away
-	case g.policy.OnFatal == FatalFail:
+	case g.policy.OnFatal == FatalFail || i == g.needed:
 		p.part, p.pending = PartDead, g.end.syndrome
 	}
 }

@@ -40,7 +40,7 @@ func (g *Group) silence(now Tick, acts []Action) []Action {
 		// not acknowledged what the source has let go of, or has not answered since a restart: it
 		// may be silent for ever, and the source would wait for ever.
 		stuck := g.merged.known && (p.part == PartUnknown || p.acked.Before(g.merged.highest))
-		if g.policy.Evict && (g.spare(i) || stuck) {
+		if g.policy.Evict && (g.spare(i) || stuck && i != g.needed) {
 			acts = g.evict(i, acts)
 		}
 	}

@@ -178,6 +178,7 @@ type Path struct {
 	// by one port have different ranks.
 	Rank    uint16
 	Sends   bool    // role both: the member may become the source
+	Needed  bool    // the box above: it never leaves (feedback.Group.Need)
 	Regions Regions // where Group.Memory is at the receiver
 }
 

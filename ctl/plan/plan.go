@@ -226,6 +226,7 @@ func (p *Plan) Group(f *groupfile.File, table *regions.Table, past *chronicle.Ch
 		path := mft.Path{
 			Leg: l.Leg, RemoteQPN: m.RemoteQPN, FirstPSN: past.FirstPSN(f.Source, *m),
 			Sends: m.Role == groupfile.Both, SendPSN: m.SendPSN,
+			Needed: m.RemoteIP.IsValid() && m.ID() == f.Source.ID(),
 		}
 		if table != nil {
 			path.Regions = table.At(m.ID())

@@ -253,6 +253,9 @@ func (e *engine) counted() string {
 
 func (e *engine) checkNotice(s *state, a *feedback.Action) {
 	r := &s.receivers[a.Path]
+	if out := a.Note == feedback.NoteEvicted || a.Note == feedback.NoteBehind; out && e.Needed && a.Path == 0 {
+		e.fail("the switch above is left out")
+	}
 	switch a.Note {
 	case feedback.NoteEvicted:
 		r.out, r.gone, r.asked = true, true, false

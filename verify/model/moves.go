@@ -249,9 +249,7 @@ func (e *engine) crash(s *state, m move) {
 	if last := &s.receivers[e.Receivers-1]; s.isOpen(last) {
 		joined = []feedback.Joined{{Path: e.Receivers - 1, PSN: e.psn(int8(last.from))}}
 	}
-	s.group = feedback.New(feedback.Config{
-		Policy: e.Policy, Paths: e.Receivers, FirstPSN: e.First, Restored: true, Joined: joined,
-	})
+	s.group = e.newGroup(feedback.Config{FirstPSN: e.First, Restored: true, Joined: joined})
 	if s.receivers[e.Receivers-1].joining {
 		e.letJoin(s)
 	}

@@ -23,7 +23,7 @@ func TestStateIsWhole(t *testing.T) {
 		want []string
 	}{
 		{group, []string{
-			"policy", "paths", "quorum", "away", "repair",
+			"policy", "paths", "quorum", "away", "needed", "repair",
 			"source", "again", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "claim", "asking", "congestion",
 		}},
 		{repair, []string{"legs", "tally", "retained", "gap", "guess", "lull", "pace"}},

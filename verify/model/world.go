@@ -19,6 +19,7 @@ type World struct {
 	Unlimited bool     // the source retries forever; otherwise retries limits its retries
 	Late      int      // the first packet of the message from which on the last receiver may join; 0: it is there from the beginning
 	Switches  bool     // the receivers are switches: they acknowledge a packet that they have with its own PSN
+	Needed    bool     // receiver 0 is the switch above, and never leaves
 
 	// Number of faults of each kind in a run.
 	Losses   int // losses of a packet or an answer, on any link
@@ -71,6 +72,9 @@ func (w World) String() string {
 	}
 	if w.Switches {
 		text += ", to switches"
+	}
+	if w.Needed {
+		text += ", one of them above"
 	}
 	text += ";"
 	for _, b := range []struct {
@@ -186,7 +190,7 @@ func (q *queue[T]) all() []T { return q.at[:q.n] }
 
 func (w *World) start() *state {
 	s := &state{
-		group: feedback.New(feedback.Config{Policy: w.Policy, Paths: w.Receivers, FirstPSN: w.First}),
+		group: w.newGroup(feedback.Config{FirstPSN: w.First}),
 		place: -1, told: -1,
 		left: budget{
 			losses: uint8(w.Losses), doubles: uint8(w.Doubles), delays: uint8(w.Delays), early: uint8(w.Early),
@@ -199,6 +203,16 @@ func (w *World) start() *state {
 		w.letJoin(s)
 	}
 	return s
+}
+
+// newGroup returns the merging state of a switch that starts.
+func (w *World) newGroup(c feedback.Config) *feedback.Group {
+	c.Policy, c.Paths = w.Policy, w.Receivers
+	g := feedback.New(c)
+	if w.Needed {
+		g.Need(0)
+	}
+	return g
 }
 
 // isOpen reports whether a receiver has joined, and control has not stored that the source was told

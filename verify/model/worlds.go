@@ -48,6 +48,8 @@ var everyday = mishaps{
 	{Delays: 1, Armed: 1},
 	{NotReady: 1, Armed: 1, Receivers: 2},
 	{Losses: 1, Fatals: 1, Armed: 1, Receivers: 2},
+	{Needed: true, Losses: 1, Fatals: 1, Policy: feedback.Policy{OnFatal: feedback.FatalEvict}},
+	{Needed: true, Losses: 1, Deaths: 1, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
 	{Fatals: 1, Armed: 1, Policy: feedback.Policy{OnFatal: feedback.FatalEvict}},
 	{Losses: 1, Read: 2, Armed: 1, Receivers: 2},
 	{Losses: 1, Crashes: 1, Armed: 1, Receivers: 2},
@@ -140,6 +142,7 @@ var thorough = mishaps{
 	{Losses: 1, Fatals: 1, Crashes: 1, Policy: feedback.Policy{OnFatal: feedback.FatalEvict}},
 	{Losses: 1, Fatals: 1, Crashes: 1, Policy: withRepair(repairs(1, 0), feedback.Policy{OnFatal: feedback.FatalEvict})},
 	{Losses: 1, Deaths: 1, Crashes: 1, Policy: withRepair(repairs(1, 0), feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true})},
+	{Needed: true, Losses: 1, Deaths: 1, Crashes: 1, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
 	{Losses: 1, Deaths: 1, Crashes: 1, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
 	{Losses: 2, Packets: 6, Message: 3, Policy: repairs(1, 2)},
 	{Losses: 2, Armed: 2, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
@@ -175,6 +178,9 @@ func (ms mishaps) worlds() []World {
 				}
 				if w.Receivers <= int(ack) || w.Unlimited && w.Deaths > 0 && ack == feedback.AckAll {
 					continue // nobody evicts the dead receiver, and the source retries for ever
+				}
+				if w.Needed && ack != feedback.AckAll {
+					continue // a switch below another one waits for all (docs/tree.md)
 				}
 				if w.Message == 0 {
 					w.Message = 2
