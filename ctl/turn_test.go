@@ -223,6 +223,29 @@ func TestAMemberJoinsInATurn(t *testing.T) {
 	}
 }
 
+// An update that takes a member out is stored, and a crash comes before the member has gone from the
+// state. It joins again, with another queue pair, and a crash comes again: nothing is left of what
+// its first queue pair expected, nor of the NAK that has ended that.
+func TestAMemberThatACrashTookOutJoinsInATurn(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, bothG1)
+	w.takes(t, turnOfB)
+	without := strings.Replace(bothG1, "  - {ip: 10.77.0.3, qpn: 19, psn: 7}\n", "", 1)
+	w.edit("g1", func(g *group) {
+		if err := w.keepNext(g, nextOf(g, parsed(t, without)), []byte(without)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	w = w.restart(t, false)
+	w.update(t, without+"  - {ip: 10.77.0.3, qpn: 20, psn: 300}\n")
+	w.news(feedback.NoteJoined, "10.77.0.3", 1, 2010)
+	w = w.restart(t, false)
+	m := w.sw.Table().Group(w.groups["g1"].ID).Turn.Member(mft.QP{IP: addr("10.77.0.3"), RemoteQPN: 1})
+	if m == nil || m.Expects != 290 || m.Ended { // it expected 300 with packet 2010, and the turn begins with 2000
+		t.Errorf("%+v", m)
+	}
+}
+
 // A turn is stored again when it has gone on by 2^20 packets, also the first source's. Then a
 // restart begins there, and no other member has been the source because of that.
 func TestALongTurnIsStoredAgain(t *testing.T) {

@@ -143,7 +143,7 @@ func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]
 	c.changed(g)
 	c.show()
 	if err := errors.Join(c.saveChronicle(g), c.saveTree(g)); err != nil {
-		c.Log.Error("could not remove receivers that have left from the stored state; this is harmless",
+		c.Log.Error("could not remove receivers that have left from the stored state; a restart ignores them, and rocastd tries again",
 			zap.String("group", g.Name), zap.Error(err))
 	}
 	c.Log.Info("group updated", zap.String("group", g.Name), zap.Int("members", len(g.Wanted.Members())), zap.Int("before", before),

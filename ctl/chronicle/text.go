@@ -94,7 +94,8 @@ func Read(text []byte, f *groupfile.File, clean bool) (Chronicle, error) {
 	for _, m := range f.Receivers {
 		known[m.ID()] = true
 	}
-	c.Switched, c.Turn = k.SourceSwitched, k.Turn.turn()
+	c.Switched = k.SourceSwitched
+	c.Turn = without(k.Turn.turn(), func(id groupfile.ID) bool { return !known[id] })
 	for _, confirmed := range k.Confirmed {
 		if known[confirmed.id()] {
 			c.Confirm(confirmed.id())
