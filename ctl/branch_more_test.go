@@ -92,14 +92,14 @@ func TestACrashWithinAnUpdateLosesNoLink(t *testing.T) {
 	b1 := f.box("b1")
 	was := b1.groups["g1"].Links
 	next := []*groups.Link{{Box: "b7", Members: []groupfile.ID{idOf("10.7.0.1")}}, {Box: "b2", Members: was[0].Members[:1]}}
-	both := linksOfBoth(was, next)
+	both := linksOfBoth(was, next, new(groupfile.File))
 	if groups.LinkOf(both, idOf("10.7.0.1")).Box != "b7" || groups.LinkOf(both, idOf("10.2.0.1")).Box != "b2" || groups.LinkOf(both, idOf("10.3.0.2")).Box != "b2" || len(both) != 2 {
 		t.Errorf("%+v", both)
 	}
 	if len(next[1].Members) != 1 {
 		t.Error("the next links have changed")
 	}
-	if both = linksOfBoth(was, next[:1]); groups.LinkOf(both, idOf("10.3.0.2")).Box != "b2" || len(both) != 2 {
+	if both = linksOfBoth(was, next[:1], new(groupfile.File)); groups.LinkOf(both, idOf("10.3.0.2")).Box != "b2" || len(both) != 2 {
 		t.Errorf("%+v", both)
 	}
 }

@@ -183,6 +183,7 @@ func (c *Controller) noteRenewal(g *group, next *groups.Link) {
 			_ = c.Boxes.TellUpper(ctx, b.Upper, name)
 		}()
 	}
+	before := at.Remote
 	otherEnd, sameLater := at.Remote != next.Remote, slices.EqualFunc(at.Later, next.Later, groups.Later.Equal)
 	c.changed(g)
 	at.Remote, at.Absent, at.Problem, at.Asked, at.Begun, at.Later = next.Remote, next.Absent, next.Problem, next.Asked, next.Begun, next.Later
@@ -199,6 +200,7 @@ func (c *Controller) noteRenewal(g *group, next *groups.Link) {
 	again := *g
 	again.SetLinks(g.Links)
 	if err := c.republish(g, &again, nil, nil); err != nil {
-		c.Log.Error("could not publish a link's new end", append(fields, zap.Error(err))...)
+		at.Remote = before // so that the next renewal tries again
+		c.Log.Error("could not publish a link's new end; the next renewal tries again", append(fields, zap.Error(err))...)
 	}
 }

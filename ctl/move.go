@@ -151,30 +151,36 @@ func (c *Controller) refuseBehind(g *group, p *preparation) error {
 }
 
 // republish publishes the next version of a group as after a restart of the daemon: the data path
-// forgets what the members have acknowledged, and learns it from their answers. file is stored if
-// it is another one than now. amend, unless it is nil, changes what the chronicle says of members.
+// forgets what the members have acknowledged, and learns it from their answers. The next version is
+// stored before it is published, with file if that is another one than now. amend, unless it is
+// nil, changes what the chronicle says of members.
 func (c *Controller) republish(g, next *group, file *groupfile.File, amend func(*chronicle.Chronicle)) error {
 	if err := c.index.refuseTaken(next.Wanted, next.File, g); err != nil {
 		return err
 	}
-	before := g.Past.Next(g.File, g.File) // a copy
-	if amend != nil {
-		amend(&before)
-	}
-	text, err := before.Text()
+	others := file != nil && file != g.Wanted
+	putBack, err := c.putBack(g)
 	if err != nil {
 		return err
 	}
-	past, err := chronicle.Read(text, next.File, false)
-	if err != nil {
-		return err
-	}
-	if past.Switched {
-		return errStays
+	c.observe(g)                                       // the data path is about to forget its members
+	for stored := false; !stored; stored = !g.unkept { // storing takes a while
+		if err := g.anew(next, amend); err != nil {
+			return err
+		}
+		next.Restored = others || !c.isIdle(g)
+		var text []byte // nil: it stays
+		if others {
+			text = file.Text()
+		}
+		if err := c.keepNext(g, next, text); err != nil {
+			return errors.Join(err, putBack())
+		}
+		g.unkept = false
+		c.observe(g)
 	}
 	was := *g
-	others := file != nil && file != g.Wanted
-	next.Past, next.Restored, next.Published = past, others || !c.isIdle(g), nil
+	next.Published = nil
 	// It keeps its addresses until the next version says which it needs, so nobody waits, and sees
 	// neither version, in between.
 	if err := c.Switch.Remove(g.ID); err != nil {
@@ -187,6 +193,7 @@ func (c *Controller) republish(g, next *group, file *groupfile.File, amend func(
 		was.held = g.held
 		*g = was
 		g.Published, g.Restored = nil, next.Restored
+		err = errors.Join(err, putBack())
 		c.changed(g)
 		if again := c.begin(g); again != nil {
 			c.changed(g)
@@ -195,12 +202,28 @@ func (c *Controller) republish(g, next *group, file *groupfile.File, amend func(
 		}
 		return err
 	}
-	var stored error
-	if others {
-		stored = c.putText(g.Name, file.Text())
+	if err := errors.Join(c.saveTree(g), c.saveChronicle(g)); err != nil {
+		c.Log.Error("could not remove links that have gone from the stored state; a restart ignores them", zap.String("group", g.Name), zap.Error(err))
 	}
-	if err := errors.Join(stored, c.saveTree(g), c.saveChronicle(g)); err != nil {
-		c.Log.Error("could not store the links of a group; a crash would lose them", zap.String("group", g.Name), zap.Error(err))
+	return nil
+}
+
+// anew gives next the chronicle of the group as a restart would read it. amend, unless it is nil,
+// changes it first.
+func (g *group) anew(next *group, amend func(*chronicle.Chronicle)) error {
+	past := g.Past.Next(g.File, g.File) // a copy
+	if amend != nil {
+		amend(&past)
+	}
+	text, err := past.Text()
+	if err != nil {
+		return err
+	}
+	if next.Past, err = chronicle.Read(text, next.File, false); err != nil {
+		return err
+	}
+	if next.Past.Switched {
+		return errStays
 	}
 	return nil
 }

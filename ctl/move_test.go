@@ -128,6 +128,39 @@ func TestAMemberMovesBehindARunningLink(t *testing.T) {
 	f.nothingLeft()
 }
 
+// When a group begins again because a member moves, what the data path knew of the others is kept,
+// though its notes were dropped. It is stored before the group begins again, or the member stays.
+func TestAMoveKeepsWhatIsKnownOfTheOthers(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	f.create(groupFile("10.1.0.2", "10.1.0.3", "10.2.0.1", "10.2.0.2"))
+	b1.sw.Carry("g1", 1005)
+	b1.update(t, groupFile("10.1.0.2", "10.1.0.3", "10.2.0.1", "10.2.0.2", "10.1.0.4"))
+	b1.happens(feedback.NoteEvicted, "10.1.0.3", 1, 1003)
+	b1.happens(feedback.NoteJoined, "10.1.0.4", 1, 1004)
+	before, again := b1.published("g1"), b1.noState(t)
+	f.goes("10.2.0.1", "b1")
+	if b1.published("g1") != before || b1.groups["g1"].TreeProblem == "" {
+		t.Errorf("it has moved, though that could not be stored: %q", b1.groups["g1"].TreeProblem)
+	}
+	f.check("b1: 10.1.0.2 10.1.0.3 10.1.0.4 b2 | b2: 10.2.0.1 10.2.0.2")
+	again()
+	f.tendAll(time.Now())
+	for range 2 {
+		if p := b1.published("g1"); p.FindPath(addr("10.1.0.3"), 1) >= 0 || p.FindPath(addr("10.2.0.1"), 1) < 0 {
+			t.Error("who was evicted takes part again, or the member has not moved")
+		}
+		f.expects("10.1.0.4", 1004)
+		f.expects("10.2.0.1", 1000)
+		b1.restart(false, false)
+		f.renewAll()
+	}
+	if b2.published("g1").FindPath(addr("10.2.0.1"), 1) >= 0 {
+		t.Error("the member is at both boxes")
+	}
+}
+
 // Members that joined later keep their PSNs wherever they move: behind a link that was there,
 // behind one that joined later itself, over two boxes, and to the root.
 func TestAMemberThatJoinedLaterMoves(t *testing.T) {

@@ -223,9 +223,9 @@ func TestAMemberJoinsInATurn(t *testing.T) {
 	}
 }
 
-// An update that takes a member out is stored, and a crash comes before the member has gone from the
-// state. It joins again, with another queue pair, and a crash comes again: nothing is left of what
-// its first queue pair expected, nor of the NAK that has ended that.
+// An update that takes a member out is stored, and a crash comes before the member has gone from
+// the state. It joins again, with another queue pair, and a crash comes again: nothing is left of
+// what its first queue pair expected, nor of the NAK that has ended that.
 func TestAMemberThatACrashTookOutJoinsInATurn(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, bothG1)

@@ -163,22 +163,23 @@ func (c *Controller) putBack(g *group) (func() error, error) {
 
 // keepNext stores a group's next version. It writes the state first, with the members of both
 // versions: a crash may leave either text, and state about a member that is not in the text is
-// ignored.
+// ignored. A nil text is that of g.
 func (c *Controller) keepNext(g, next *group, text []byte) error {
 	if !g.Kept {
 		return nil
 	}
 	both := *next
 	both.Past = g.Past.With(next.Past)
-	both.Links = linksOfBoth(g.Links, next.Links)
-	if err := errors.Join(c.saveChronicle(&both), c.saveTree(&both)); err != nil {
+	both.Links = linksOfBoth(g.Links, next.Links, next.Wanted)
+	if err := errors.Join(c.saveChronicle(&both), c.saveTree(&both)); err != nil || text == nil {
 		return err
 	}
 	return c.putText(g.Name, text)
 }
 
-// linksOfBoth returns the links of next, and with them the members that only was has.
-func linksOfBoth(was, next []*groups.Link) (both []*groups.Link) {
+// linksOfBoth returns the links of next, and with them the members that was has and the next file
+// lacks. A member of that file that has no link there has come to this box.
+func linksOfBoth(was, next []*groups.Link, file *groupfile.File) (both []*groups.Link) {
 	for _, l := range next {
 		copied := *l
 		both = append(both, &copied)
@@ -192,7 +193,7 @@ func linksOfBoth(was, next []*groups.Link) (both []*groups.Link) {
 			both = append(both, to)
 		}
 		for _, id := range l.Members {
-			if groups.LinkOf(both, id) == nil {
+			if file.Receiver(id) < 0 && groups.LinkOf(both, id) == nil {
 				to.Members = append(slices.Clone(to.Members), id)
 			}
 		}
