@@ -2,7 +2,6 @@ package feedback
 
 import (
 	"encoding/binary"
-	"slices"
 
 	"github.com/rocast/rocast/roce"
 )
@@ -103,13 +102,6 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 
 // countsAgain reports whether messages are counted behind what the source was sent an ACK for.
 func (g *Group) countsAgain() bool { return g.again.known && g.again.psn.After(g.merged.highest) }
-
-// someoneBelow reports whether a path may wait for a packet below psn.
-func (g *Group) someoneBelow(psn roce.PSN) bool {
-	return slices.ContainsFunc(g.paths, func(p path) bool {
-		return p.part == PartUnknown || p.part == PartActive && p.acked.Next().Before(psn)
-	})
-}
 
 // AppendPath appends path i's part of the state. It does not contain the index: paths in equal
 // states are interchangeable.

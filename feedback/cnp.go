@@ -46,9 +46,9 @@ func (g *Group) cnp(now Tick, i int, acts []Action) ([]Action, Outcome) {
 
 // mostCongested reports whether path i has more notifications than every other path that takes
 // data.
-func (g *Group) mostCongested(i int) bool {
-	for k := range g.paths {
-		if p := &g.paths[k]; k != i && p.part.takesData() && p.cnps >= g.paths[i].cnps {
+func (rx *receivers) mostCongested(i int) bool {
+	for k := range rx.paths {
+		if p := &rx.paths[k]; k != i && p.part.takesData() && p.cnps >= rx.paths[i].cnps {
 			return false
 		}
 	}
@@ -72,8 +72,8 @@ func (g *Group) ageCNPs(now Tick) {
 	g.halveCNPs(windows)
 }
 
-func (g *Group) halveCNPs(times Tick) {
-	for i := range g.paths {
-		g.paths[i].cnps >>= times
+func (rx *receivers) halveCNPs(times Tick) {
+	for i := range rx.paths {
+		rx.paths[i].cnps >>= times
 	}
 }

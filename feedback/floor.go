@@ -82,21 +82,6 @@ func (g *Group) stand(p *path) {
 	f.known, f.psn, f.msn, f.migReq = true, p.acked, g.msnAt(p), p.migReq
 }
 
-// msnAt is the MSN that goes with what p has acknowledged: the lowest of the counted paths that
-// have acknowledged as much. It is p's own, except where p leads to another switch. Such a path may
-// acknowledge a resent packet by that packet's own PSN, with the MSN of what came after it, and
-// other paths may lack that.
-func (g *Group) msnAt(p *path) roce.MSN {
-	lowest := p.msn
-	for i := range g.paths {
-		q := &g.paths[i]
-		if q.counted() && q.part != PartUnknown && !q.acked.Before(p.acked) && q.msn.Sub(lowest) < 0 {
-			lowest = q.msn
-		}
-	}
-	return lowest
-}
-
 // fall takes the floor back to what the source was sent an ACK for: a path that had more has left.
 func (g *Group) fall() { g.floor.psn, g.floor.msn = g.merged.highest, g.merged.msn }
 

@@ -43,11 +43,8 @@ type Joined struct {
 
 // Group is the merging state of one group. It belongs to the one thread that calls Step.
 type Group struct {
-	policy Policy
-	paths  []path
-	quorum *quorum // nil: the policy waits for every receiver
-	away   Part    // the part of the source's own path when its member is not the source
-	needed int     // the path that never leaves (Need); none: there is no such path
+	receivers
+	away Part // the part of the source's own path when its member is not the source
 	repair
 
 	// What follows belongs to one source. A source switch begins with zero values (see begin).
@@ -57,7 +54,6 @@ type Group struct {
 	merged     merged
 	floor      floor
 	back       goBack
-	pending    pendingNAKs
 	refusal    refusal
 	end        end
 	doubts     doubts
@@ -66,12 +62,10 @@ type Group struct {
 	congestion congestion
 }
 
-// none is the index of no path.
-const none = -1
-
 // New returns the state of a group at its start.
 func New(c Config) *Group {
-	g := &Group{policy: c.Policy.WithDefaults(), paths: make([]path, c.Paths), needed: none}
+	g := new(Group)
+	g.policy, g.paths, g.needed = c.Policy.WithDefaults(), make([]path, c.Paths), none
 	if c.Policy.Ack != AckAll {
 		g.quorum = new(quorum)
 		g.quorum.weigh(c.Weights)
@@ -110,12 +104,13 @@ func New(c Config) *Group {
 func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()
 	*g = Group{
-		policy: g.policy, paths: g.paths, quorum: g.quorum, away: g.away, needed: g.needed, repair: g.repair, congestion: g.congestion,
+		receivers: g.receivers, away: g.away, repair: g.repair, congestion: g.congestion,
 		source: source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages},
 		merged: merged{known: true, psn: before, highest: before, msn: messages},
 		floor:  floor{known: true, psn: before, msn: messages, need: never},
 		doubts: doubts{lowest: psn},
 	}
+	g.pending = pendingNAKs{}
 	for i := range g.paths {
 		p := &g.paths[i]
 		survives := path{part: p.part, credit: p.credit, migReq: p.migReq, cnps: p.cnps, fresh: p.fresh, from: p.from}

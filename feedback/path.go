@@ -81,13 +81,6 @@ func (n *pendingNAKs) add(s roce.Syndrome, paths int) {
 	}
 }
 
-// setPending replaces a path's pending NAK. 0 clears it.
-func (g *Group) setPending(p *path, s roce.Syndrome) {
-	g.pending.add(p.pending, -1)
-	g.pending.add(s, 1)
-	p.pending = s
-}
-
 // leave takes path i out of what is waited for. The floor may rise, because the path no longer
 // holds it down, or fall, because a quorum no longer has what only the path had.
 func (g *Group) leave(i int, part Part) {
@@ -104,23 +97,3 @@ func (g *Group) evict(i int, acts []Action) []Action {
 	g.leave(i, PartGone)
 	return append(acts, Action{Kind: Notice, Note: NoteEvicted, Path: i, PSN: g.paths[i].acked.Next()})
 }
-
-// living counts the receivers that can acknowledge what the source waits for.
-func (g *Group) living() (n int) {
-	for i := range g.paths {
-		if p := &g.paths[i]; p.part.takesData() && !p.fresh {
-			n += g.weight(i)
-		}
-	}
-	return n
-}
-
-// spare reports whether the group can do without path i.
-func (g *Group) spare(i int) bool {
-	return i != g.needed && g.living()-g.weight(i) >= g.policy.Ack.least()
-}
-
-// Need says that path i leads to the switch above: the receivers behind that switch are not this
-// one's to give up, and none of its other receivers makes up for them. The path is neither evicted
-// nor left behind, and a source waits for it, or ends. The policy must be AckAll.
-func (g *Group) Need(i int) { g.needed = i }

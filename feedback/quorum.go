@@ -35,46 +35,46 @@ func (q *quorum) copyOf(from *quorum) *quorum {
 }
 
 // weight is how many receivers path i stands for. Where the policy waits for all, a path is a path.
-func (g *Group) weight(i int) int {
-	if g.quorum == nil || len(g.quorum.weights) == 0 {
+func (rx *receivers) weight(i int) int {
+	if rx.quorum == nil || len(rx.quorum.weights) == 0 {
 		return 1
 	}
-	return int(g.quorum.weights[i])
+	return int(rx.quorum.weights[i])
 }
 
 // rank returns a counted path at the highest PSN that counted paths for f receivers have
 // acknowledged. No two of them are further apart than Window allows, so that PSNs have an order.
-func (g *Group) rank(f int) *path {
-	r := slices.Grow(g.quorum.ranked[:0], len(g.paths))
-	for i := range g.paths {
-		if p := &g.paths[i]; p.counted() && p.part != PartUnknown {
+func (rx *receivers) rank(f int) *path {
+	r := slices.Grow(rx.quorum.ranked[:0], len(rx.paths))
+	for i := range rx.paths {
+		if p := &rx.paths[i]; p.counted() && p.part != PartUnknown {
 			r = append(r, int32(i))
 		}
 	}
-	g.quorum.ranked = r
-	slices.SortFunc(r, func(a, b int32) int { return int(g.paths[b].acked.Sub(g.paths[a].acked)) })
+	rx.quorum.ranked = r
+	slices.SortFunc(r, func(a, b int32) int { return int(rx.paths[b].acked.Sub(rx.paths[a].acked)) })
 	for _, i := range r {
-		if f -= g.weight(int(i)); f <= 0 {
-			return g.firstAt(g.paths[i].acked)
+		if f -= rx.weight(int(i)); f <= 0 {
+			return rx.firstAt(rx.paths[i].acked)
 		}
 	}
 	panic("feedback: fewer receivers were ranked than the quorum needs")
 }
 
 // reached returns how many receivers the counted paths stand for that have acknowledged psn.
-func (g *Group) reached(psn roce.PSN) (n int) {
-	for i := range g.paths {
-		if p := &g.paths[i]; p.counted() && p.part != PartUnknown && !p.acked.Before(psn) {
-			n += g.weight(i)
+func (rx *receivers) reached(psn roce.PSN) (n int) {
+	for i := range rx.paths {
+		if p := &rx.paths[i]; p.counted() && p.part != PartUnknown && !p.acked.Before(psn) {
+			n += rx.weight(i)
 		}
 	}
 	return n
 }
 
 // firstAt returns the first counted path that has acknowledged just psn.
-func (g *Group) firstAt(psn roce.PSN) *path {
-	for i := range g.paths {
-		if p := &g.paths[i]; p.counted() && p.part != PartUnknown && p.acked == psn {
+func (rx *receivers) firstAt(psn roce.PSN) *path {
+	for i := range rx.paths {
+		if p := &rx.paths[i]; p.counted() && p.part != PartUnknown && p.acked == psn {
 			return p
 		}
 	}

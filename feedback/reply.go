@@ -1,10 +1,6 @@
 package feedback
 
-import (
-	"math"
-
-	"github.com/rocast/rocast/roce"
-)
+import "github.com/rocast/rocast/roce"
 
 // merged is what the source was sent an ACK for.
 type merged struct {
@@ -73,14 +69,14 @@ func (g *Group) replyGoBack(acts []Action) []Action {
 	case psn.After(g.place()):
 		return acts // the source is below it and sends it again anyway
 	}
-	s, cause := g.dueNAK(), CauseReceiver
+	s, cause := g.dueNAK(g.floor.psn), CauseReceiver
 	switch {
 	case s.IsRNR():
 		cause = CauseNotReady
 	case s == 0 && gap:
 		cause = CauseGap
 	}
-	if s == 0 && (gap || g.policy.Nak == NakLower && g.someoneAsks() && !g.mending()) {
+	if s == 0 && (gap || g.policy.Nak == NakLower && g.someoneAsks(g.floor.psn) && !g.mending()) {
 		s = roce.NAKSequence
 	}
 	if s == 0 {
@@ -126,44 +122,6 @@ func (g *Group) ackAgain(psn roce.PSN, acts []Action) []Action {
 		return acts
 	}
 	return append(acts, g.reply(psn, roce.SyndromeUnlimited))
-}
-
-func (g *Group) clearNAKs() {
-	for i := range g.paths {
-		if p := &g.paths[i]; p.part == PartActive {
-			g.setPending(p, 0)
-		}
-	}
-}
-
-// someoneAsks reports whether a path that is not below the floor asks for a packet again. What a
-// path below the floor asks for a quorum has: the source has let go of it, or will with its next
-// ACK.
-func (g *Group) someoneAsks() bool {
-	for i := range g.paths {
-		p := &g.paths[i]
-		if p.part == PartActive && p.pending == roce.NAKSequence && !p.acked.Before(g.floor.psn) {
-			return true
-		}
-	}
-	return false
-}
-
-// dueNAK is the strongest pending NAK of the paths at the floor: the longest RNR NAK, or else a
-// sequence NAK (rule 5).
-func (g *Group) dueNAK() roce.Syndrome {
-	var strongest roce.Syndrome
-	for i := range g.paths {
-		p := &g.paths[i]
-		if p.part != PartActive || p.pending == 0 || p.acked != g.floor.psn {
-			continue
-		}
-		if strongest == 0 || strongest == roce.NAKSequence ||
-			p.pending.IsRNR() && p.pending.RNRTimer().LongerThan(strongest.RNRTimer()) {
-			strongest = p.pending
-		}
-	}
-	return strongest
 }
 
 // ack acknowledges everything up to psn to the source. With a quorum the source lets go of that, so
@@ -228,30 +186,4 @@ func (g *Group) messagesAt(upTo roce.PSN) roce.MSN {
 		return msn.Add(-1) // the newest message ends behind upTo
 	}
 	return msn
-}
-
-// credits is the lowest limit of all receivers, which is MSN plus credits, as seen from the MSN
-// that the reply carries (rule 6). Codes themselves do not compare. A receiver that has not sent an
-// ACK yet limits nothing: zero credits for it would stop the source, and an RNR NAK tells when it
-// has no receive. But if no other receiver has a limit, the reply grants nothing instead of
-// everything: after the first "unlimited" a requester ignores credits for ever
-// (docs/wire.md#msn-and-credits).
-func (g *Group) credits(msn roce.MSN) roce.Syndrome {
-	lowest, limited, unheard := int32(math.MaxInt32), false, false
-	for i := range g.paths {
-		p := &g.paths[i]
-		credits, has := p.credit.Credits()
-		if p.part != PartActive || !has {
-			unheard = unheard || p.part == PartActive && p.credit == creditNone
-			continue
-		}
-		lowest, limited = min(lowest, p.msn.Add(int32(credits)).Sub(msn)), true
-	}
-	switch {
-	case !limited && unheard:
-		return roce.SyndromeACK(0)
-	case !limited:
-		return roce.SyndromeUnlimited
-	}
-	return roce.SyndromeACK(roce.CreditCodeFor(uint32(max(0, lowest))))
 }

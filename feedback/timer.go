@@ -46,13 +46,3 @@ func (g *Group) silence(now Tick, acts []Action) []Action {
 	}
 	return acts
 }
-
-func (g *Group) someoneAheadOf(p *path) bool {
-	for i := range g.paths {
-		q := &g.paths[i]
-		if q.part == PartActive && (p.part == PartUnknown || q.acked.After(p.acked)) {
-			return true
-		}
-	}
-	return false
-}

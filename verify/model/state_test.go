@@ -23,9 +23,10 @@ func TestStateIsWhole(t *testing.T) {
 		want []string
 	}{
 		{group, []string{
-			"policy", "paths", "quorum", "away", "needed", "repair",
-			"source", "again", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "claim", "asking", "congestion",
+			"receivers", "away", "repair",
+			"source", "again", "merged", "floor", "back", "refusal", "end", "doubts", "claim", "asking", "congestion",
 		}},
+		{field(group, "receivers"), []string{"policy", "paths", "quorum", "needed", "pending"}},
 		{repair, []string{"legs", "tally", "retained", "gap", "guess", "lull", "pace"}},
 		{field(repair, "pace"), []string{"seenAt", "pause"}},
 		{path.Type.Elem(), []string{
