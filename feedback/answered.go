@@ -48,12 +48,6 @@ func (g *Group) AcksDecide() bool {
 	return g.lull.asked
 }
 
-// Place returns what path i has acknowledged.
-func (g *Group) Place(i int) Place { return Place{g.paths[i].acked, g.paths[i].msn} }
-
-// Told returns what the source was told. The group must be plain.
-func (g *Group) Told() Place { return Place{g.floor.psn, g.floor.msn} }
-
 // Answered handles the ACKs that an engine merged: paths are the places where the paths are now,
 // and told is what the source was told last. It does the same as one Response event for each ACK,
 // except that the source is sent only what it was not told yet. What was carried must have been

@@ -107,17 +107,17 @@ func (d *doubts) doubtRestart(psn roce.PSN) {
 
 // newRound is called when the source goes back to psn. What was copied again before matters no more
 // when no path lacks any of it.
-func (g *Group) newRound(psn roce.PSN) {
+func (st *stream) newRound(psn roce.PSN) {
 	lacking := false
-	for i := range g.paths {
-		p := &g.paths[i]
+	for i := range st.paths {
+		p := &st.paths[i]
 		p.follows = false
-		lacking = lacking || p.part == PartUnknown || p.part == PartActive && p.acked.Before(g.doubts.recopied.to)
+		lacking = lacking || p.part == PartUnknown || p.part == PartActive && p.acked.Before(st.doubts.recopied.to)
 	}
 	if !lacking {
-		g.doubts.recopied.some = false
+		st.doubts.recopied.some = false
 	}
-	d := &g.doubts
+	d := &st.doubts
 	switch {
 	case psn.Before(d.lowest):
 		d.lowest, d.rounds = psn, 0
@@ -139,32 +139,32 @@ func (d *doubts) passes(psn roce.PSN) bool { return d.rounds > doubtLimit && psn
 // such a NAK may be true: the packet was forwarded before. The source will send the packet again,
 // but the receiver has sent its one NAK, so it is in doubt as soon as it waits for that packet.
 // Other paths that wait for a packet in the span come into doubt as well, which does no harm.
-func (g *Group) missAsk(ev *Event, p *path) {
-	if ev.Syndrome.IsACK() || g.policy.Ack == AckAll || ev.PSN.Sub(g.source.sent) > Window {
+func (st *stream) missAsk(ev *Event, p *path) {
+	if ev.Syndrome.IsACK() || st.policy.Ack == AckAll || ev.PSN.Sub(st.source.sent) > Window {
 		return
 	}
-	g.doubts.missed.add(ev.PSN)
+	st.doubts.missed.add(ev.PSN)
 	if p.ask == askNone {
-		p.ask = g.askAt(p.acked.Next())
+		p.ask = st.askAt(p.acked.Next())
 	}
 }
 
 // askAt returns what is known of the request of a path that has come to wait for psn.
-func (g *Group) askAt(psn roce.PSN) ask {
-	if g.doubts.missed.has(psn) {
+func (st *stream) askAt(psn roce.PSN) ask {
+	if st.doubts.missed.has(psn) {
 		return askDoubt
 	}
 	return askNone
 }
 
-// hearAsk notes a NAK of path i for acked+1.
-func (g *Group) hearAsk(i int) {
-	p := &g.paths[i]
+// hearAsk notes a NAK of path i for acked+1. again says that repair has sent that packet again.
+func (st *stream) hearAsk(i int, again bool) {
+	p := &st.paths[i]
 	switch {
-	case g.sentAgain(i):
+	case again:
 		p.ask = askDoubt
 	case p.ask == askDoubt: // and one more NAK proves nothing
-	case p.follows || !g.doubts.recopied.has(p.acked.Next()):
+	case p.follows || !st.doubts.recopied.has(p.acked.Next()):
 		p.ask = askProven
 	default:
 		p.ask = askDoubt
@@ -190,20 +190,20 @@ func (p *path) mended() {
 func (p *path) doubt() { p.ask, p.unheard = askDoubt, 0 }
 
 // countsDoubts reports whether a packet that is copied now counts for the paths in doubt.
-func (g *Group) countsDoubts(now Tick, ackReq bool) bool {
-	if g.policy.Ack == AckAll || !ackReq || now-g.doubts.countedAt < doubtPeriod {
+func (st *stream) countsDoubts(now Tick, ackReq bool) bool {
+	if st.policy.Ack == AckAll || !ackReq || now-st.doubts.countedAt < doubtPeriod {
 		return false
 	}
-	g.doubts.countedAt = now
+	st.doubts.countedAt = now
 	return true
 }
 
 // hopeless counts one more packet that path i has to answer, and reports whether it has left too
 // many unanswered. Only a path counts that waits for what the source has let go of: any other one
-// the source still serves.
-func (g *Group) hopeless(i int) bool {
-	p := &g.paths[i]
-	if p.part != PartActive || p.ask != askDoubt || !g.letGo(p.acked.Next()) || g.repairable(i) {
+// the source still serves, or repair, if the packet is repairable.
+func (st *stream) hopeless(i int, repairable bool) bool {
+	p := &st.paths[i]
+	if p.part != PartActive || p.ask != askDoubt || !st.letGo(p.acked.Next()) || repairable {
 		return false
 	}
 	p.unheard++
@@ -220,12 +220,23 @@ func (p *path) tooFarFrom(psn roce.PSN) bool {
 // not resend from below. After a restart it is unknown what the source has let go of until it is
 // sent an ACK, or shows it; a guess would call every receiver behind that lacks what was lost on
 // the uplink.
-func (g *Group) letGo(psn roce.PSN) bool {
-	return g.policy.Ack != AckAll && (g.merged.known && !psn.After(g.merged.psn) || g.doubts.passes(psn))
+func (st *stream) letGo(psn roce.PSN) bool {
+	return st.policy.Ack != AckAll && (st.merged.known && !psn.After(st.merged.psn) || st.doubts.passes(psn))
 }
 
-// fallBehind takes path i out of the group and reports that it is behind.
-func (g *Group) fallBehind(i int, acts []Action) []Action {
-	g.leave(i, PartBehind)
-	return append(acts, Action{Kind: Notice, Note: NoteBehind, Path: i, PSN: g.paths[i].acked.Next()})
+// doubtCarried notes that packets up to psn were copied by an engine. Its copies and the core's
+// leave by different queues of one port, so where the one follows the other they may overtake each
+// other: a NAK for a packet that was on its way then proves no loss (rule 9).
+func (st *stream) doubtCarried(psn roce.PSN) {
+	if st.policy.Ack == AckAll {
+		return
+	}
+	for i := range st.paths {
+		if p := &st.paths[i]; p.part == PartActive {
+			p.follows = false
+			st.doubts.recopied.add(p.acked.Next())
+		}
+	}
+	st.doubts.recopied.add(psn)
+	st.doubts.trim(psn)
 }

@@ -1,7 +1,5 @@
 package feedback
 
-import "github.com/rocast/rocast/roce"
-
 // An engine in front of the data path may carry the source's packets while the group is plain: a
 // new packet is then copied to every path that takes data and causes nothing else, so there is
 // nothing to decide. Before the next event of another kind, one Carried event reports all carried
@@ -38,22 +36,6 @@ func (g *Group) Plain() (active int) {
 	}
 	return active
 }
-
-// Horizon returns the last PSN that may be carried while no other event comes. Beyond it a path
-// would be further behind the source than the window allows. The group must be plain.
-func (g *Group) Horizon() roce.PSN {
-	lowest := g.source.sent
-	for i := range g.paths {
-		if p := &g.paths[i]; p.part == PartActive && p.acked.Before(lowest) {
-			lowest = p.acked
-		}
-	}
-	return lowest.Add(Window)
-}
-
-// Inside reports whether the newest packet is inside a message: whether it is not the last packet
-// of its message.
-func (g *Group) Inside() bool { return g.source.inside }
 
 // carried handles the packets that an engine carried. It does the same as one Data event for each
 // of them. The group may have stopped being plain since the engine was armed, by an answer or
@@ -92,21 +74,4 @@ func (g *Group) carriedTo(now Tick, i int, ev *Event) {
 	if ev.AckReq {
 		g.ask(now, i, ev.Asked)
 	}
-}
-
-// doubtCarried notes that packets up to psn were copied by an engine. Its copies and the core's
-// leave by different queues of one port, so where the one follows the other they may overtake each
-// other: a NAK for a packet that was on its way then proves no loss (rule 9).
-func (g *Group) doubtCarried(psn roce.PSN) {
-	if g.policy.Ack == AckAll {
-		return
-	}
-	for i := range g.paths {
-		if p := &g.paths[i]; p.part == PartActive {
-			p.follows = false
-			g.doubts.recopied.add(p.acked.Next())
-		}
-	}
-	g.doubts.recopied.add(psn)
-	g.doubts.trim(psn)
 }

@@ -100,9 +100,6 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	return b
 }
 
-// countsAgain reports whether messages are counted behind what the source was sent an ACK for.
-func (g *Group) countsAgain() bool { return g.again.known && g.again.psn.After(g.merged.highest) }
-
 // AppendPath appends path i's part of the state. It does not contain the index: paths in equal
 // states are interchangeable.
 func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {

@@ -61,7 +61,7 @@ func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ [
 	psn, counts := ev.PSN, g.countsDoubts(now, ev.AckReq)
 	for i := range g.paths {
 		p := &g.paths[i]
-		if g.policy.Ack != AckAll && p.tooFarFrom(psn) || counts && g.hopeless(i) {
+		if g.policy.Ack != AckAll && p.tooFarFrom(psn) || counts && g.hopeless(i, g.repairable(i)) {
 			acts = g.fallBehind(i, acts) // and takes no data any more
 		}
 		if !p.part.takesData() || p.part == PartActive && !p.acked.Before(psn) {

@@ -24,13 +24,13 @@ type floor struct {
 // never is more paths than a group has: nothing can move the floor.
 const never = math.MaxInt
 
-// recount computes the floor again, when enough paths are above it or when the paths that count
-// have changed.
-func (g *Group) recount() {
+// recountFloor computes the floor again, when enough paths are above it or when the paths that
+// count have changed.
+func (st *stream) recountFloor() {
 	var lowest *path
 	counted, unknown := 0, 0
-	for i := range g.paths {
-		p := &g.paths[i]
+	for i := range st.paths {
+		p := &st.paths[i]
 		switch {
 		case !p.counted():
 			continue
@@ -38,81 +38,76 @@ func (g *Group) recount() {
 			unknown++
 			continue
 		}
-		counted += g.weight(i)
+		counted += st.weight(i)
 		if lowest == nil || p.acked.Before(lowest.acked) {
 			lowest = p
 		}
 	}
-	g.recountRetained()
-	f := &g.floor
+	f := &st.floor
 	f.need = never
-	switch need := int(g.policy.Ack); {
-	case !g.source.known:
+	switch need := int(st.policy.Ack); {
+	case !st.source.known:
 		// nobody knows what the source waits for, although some path has it
 	case need == 0 && (counted == 0 || unknown > 0):
 		// a path that has not answered since the restart may have nothing
 	case need == 0:
 		f.need = counted
-		g.stand(lowest)
+		st.stand(lowest)
 	case counted < need:
-		f.known = f.known && g.merged.known
-		g.fall()
+		f.known = f.known && st.merged.known
+		st.fall()
 	default:
 		f.need = need
-		g.stand(g.rank(need))
+		st.stand(st.rank(need))
 	}
 	f.above = 0
-	for i := range g.paths {
-		if p := &g.paths[i]; p.counted() && p.part != PartUnknown && p.acked.After(f.psn) {
-			f.above += g.weight(i)
+	for i := range st.paths {
+		if p := &st.paths[i]; p.counted() && p.part != PartUnknown && p.acked.After(f.psn) {
+			f.above += st.weight(i)
 		}
 	}
-	if s := &g.source; s.known && !s.told && f.known && s.pos == s.sent {
+	if s := &st.source; s.known && !s.told && f.known && s.pos == s.sent {
 		s.unsure = false // nobody has more than it was seen to send
 	}
 }
 
 // stand puts the floor where a path stands, unless the source was sent an ACK for more.
-func (g *Group) stand(p *path) {
-	if g.merged.known && p.acked.Before(g.merged.highest) {
-		g.fall()
+func (st *stream) stand(p *path) {
+	if st.merged.known && p.acked.Before(st.merged.highest) {
+		st.fall()
 		return
 	}
-	f := &g.floor
-	f.known, f.psn, f.msn, f.migReq = true, p.acked, g.msnAt(p), p.migReq
+	f := &st.floor
+	f.known, f.psn, f.msn, f.migReq = true, p.acked, st.msnAt(p), p.migReq
 }
 
 // fall takes the floor back to what the source was sent an ACK for: a path that had more has left.
-func (g *Group) fall() { g.floor.psn, g.floor.msn = g.merged.highest, g.merged.msn }
+func (st *stream) fall() { st.floor.psn, st.floor.msn = st.merged.highest, st.merged.msn }
 
-// advance moves path i up. The floor follows when enough paths are above it.
-func (g *Group) advance(now Tick, i int, acked roce.PSN) {
-	p := &g.paths[i]
-	from, wasAbove := p.acked, p.acked.After(g.floor.psn)
-	g.stands(now, p, acked)
-	f := &g.floor
+// rises moves path i up, and reports whether enough paths are above the floor for it to follow.
+func (st *stream) rises(now Tick, i int, acked roce.PSN) bool {
+	p := &st.paths[i]
+	wasAbove := p.acked.After(st.floor.psn)
+	st.stands(now, p, acked)
+	f := &st.floor
 	if wasAbove || p.fresh || !acked.After(f.psn) {
-		g.rise(from)
-		return
+		return false
 	}
-	if f.above += g.weight(i); f.above < f.need {
-		g.rise(from)
-		return
-	}
-	g.recount()
+	f.above += st.weight(i)
+	return f.above >= f.need
 }
 
 // stands notes that a path has acknowledged more than before.
-func (g *Group) stands(now Tick, p *path, acked roce.PSN) {
-	p.acked, p.since, p.silent, p.ask, p.unheard = acked, now, false, g.askAt(acked.Next()), 0
-	g.setPending(p, 0)
+func (st *stream) stands(now Tick, p *path, acked roce.PSN) {
+	p.acked, p.since, p.silent, p.ask, p.unheard = acked, now, false, st.askAt(acked.Next()), 0
+	st.setPending(p, 0)
 }
 
 // isFresh reports whether a quorum must not count a path whose first packet is psn: it acknowledges
 // what came before psn by standing there, and has nothing of that. It counts once the source was
 // sent an ACK for all of that.
-func (g *Group) isFresh(psn roce.PSN) bool {
-	return g.policy.Ack != AckAll && (!g.merged.known || g.merged.highest.Before(psn.Prev()))
+func (st *stream) isFresh(psn roce.PSN) bool {
+	return st.policy.Ack != AckAll && (!st.merged.known || st.merged.highest.Before(psn.Prev()))
 }
 
 // ripenLate makes those paths count that have joined long before the source sends psn, and reports

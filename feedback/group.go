@@ -43,20 +43,14 @@ type Joined struct {
 
 // Group is the merging state of one group. It belongs to the one thread that calls Step.
 type Group struct {
-	receivers
+	stream
 	away Part // the part of the source's own path when its member is not the source
 	repair
 
 	// What follows belongs to one source. A source switch begins with zero values (see begin).
 
-	source     source
-	again      again
-	merged     merged
-	floor      floor
-	back       goBack
 	refusal    refusal
 	end        end
-	doubts     doubts
 	claim      claim
 	asking     asking
 	congestion congestion
@@ -104,11 +98,14 @@ func New(c Config) *Group {
 func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()
 	*g = Group{
-		receivers: g.receivers, away: g.away, repair: g.repair, congestion: g.congestion,
-		source: source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages},
-		merged: merged{known: true, psn: before, highest: before, msn: messages},
-		floor:  floor{known: true, psn: before, msn: messages, need: never},
-		doubts: doubts{lowest: psn},
+		stream: stream{
+			receivers: g.receivers,
+			source:    source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages},
+			merged:    merged{known: true, psn: before, highest: before, msn: messages},
+			floor:     floor{known: true, psn: before, msn: messages, need: never},
+			doubts:    doubts{lowest: psn},
+		},
+		away: g.away, repair: g.repair, congestion: g.congestion,
 	}
 	g.pending = pendingNAKs{}
 	for i := range g.paths {

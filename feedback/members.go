@@ -76,26 +76,3 @@ func (g *Group) join(now Tick, psn roce.PSN, acts []Action) []Action {
 	}
 	return acts
 }
-
-// Part is how path i takes part.
-func (g *Group) Part(i int) Part { return g.paths[i].part }
-
-// Acked is the highest PSN that path i has acknowledged.
-func (g *Group) Acked(i int) roce.PSN { return g.paths[i].acked }
-
-// MSN is the MSN of path i's last answer, in the source's space.
-func (g *Group) MSN(i int) roce.MSN { return g.paths[i].msn }
-
-// Messages is the number of messages that the source has sent to their last packet, as far as every
-// packet was seen.
-func (g *Group) Messages() roce.MSN {
-	_, messages := g.counts()
-	return messages
-}
-
-// NextPSN is the PSN of the source's next packet that is not resent.
-func (g *Group) NextPSN() roce.PSN { return g.source.sent.Next() }
-
-// Settled reports whether everything that the source sent is acknowledged, as the ack policy has
-// it.
-func (g *Group) Settled() bool { return g.floor.known && g.floor.psn == g.source.sent }

@@ -97,3 +97,9 @@ func (g *Group) evict(i int, acts []Action) []Action {
 	g.leave(i, PartGone)
 	return append(acts, Action{Kind: Notice, Note: NoteEvicted, Path: i, PSN: g.paths[i].acked.Next()})
 }
+
+// fallBehind takes path i out of the group and reports that it is behind.
+func (g *Group) fallBehind(i int, acts []Action) []Action {
+	g.leave(i, PartBehind)
+	return append(acts, Action{Kind: Notice, Note: NoteBehind, Path: i, PSN: g.paths[i].acked.Next()})
+}

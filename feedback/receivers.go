@@ -143,3 +143,15 @@ func (rx *receivers) credits(msn roce.MSN) roce.Syndrome {
 	}
 	return roce.SyndromeACK(roce.CreditCodeFor(uint32(max(0, lowest))))
 }
+
+// Part is how path i takes part.
+func (rx *receivers) Part(i int) Part { return rx.paths[i].part }
+
+// Acked is the highest PSN that path i has acknowledged.
+func (rx *receivers) Acked(i int) roce.PSN { return rx.paths[i].acked }
+
+// MSN is the MSN of path i's last answer, in the source's space.
+func (rx *receivers) MSN(i int) roce.MSN { return rx.paths[i].msn }
+
+// Place returns what path i has acknowledged.
+func (rx *receivers) Place(i int) Place { return Place{rx.paths[i].acked, rx.paths[i].msn} }

@@ -165,25 +165,3 @@ func (g *Group) reply(psn roce.PSN, s roce.Syndrome) Action {
 	}
 	return Action{Kind: Reply, PSN: psn, MSN: msn, Syndrome: s, MigReq: g.floor.migReq}
 }
-
-// messagesAt is the MSN of a reply that acknowledges the packets up to upTo: that of the floor,
-// unless the source's place keeps the reply below it. What the receivers have executed behind the
-// place, the source has not heard of and is about to send again. Where packets of this round were
-// lost on their way from the source, the number is not known, and the floor's is true.
-func (g *Group) messagesAt(upTo roce.PSN) roce.MSN {
-	f, m, s := &g.floor, &g.merged, &g.source
-	if !upTo.Before(f.psn) || !m.known {
-		return f.msn
-	}
-	msn := f.msn
-	switch {
-	case !upTo.After(m.highest):
-		return m.msn
-	case g.again.known && upTo == g.again.psn:
-		msn = msn.Add(min(0, g.again.msn.Sub(msn))) // what the source was told may have been more
-	}
-	if s.counted == s.sent && !s.inside && msn == s.messages {
-		return msn.Add(-1) // the newest message ends behind upTo
-	}
-	return msn
-}

@@ -107,7 +107,7 @@ func (g *Group) negative(now Tick, ev *Event, p *path, acts []Action) (Outcome, 
 	if s.IsFatal() {
 		return g.fatal(ev, p, acts)
 	}
-	g.hearAsk(ev.Path)
+	g.hearAsk(ev.Path, g.sentAgain(ev.Path))
 	if outcome, repaired, done := g.mend(now, ev, acts); done {
 		return outcome, repaired
 	}

@@ -44,6 +44,23 @@ func (g *Group) raise(psn roce.PSN) {
 	}
 }
 
+// recount computes again what depends on which paths count, or are above the floor: the floor, and
+// what is retained.
+func (g *Group) recount() {
+	g.recountRetained()
+	g.recountFloor()
+}
+
+// advance moves path i up. The floor follows when enough paths are above it.
+func (g *Group) advance(now Tick, i int, acked roce.PSN) {
+	from := g.paths[i].acked
+	if g.rises(now, i, acked) {
+		g.recount()
+		return
+	}
+	g.rise(from)
+}
+
 // recountRetained looks for the lowest path again, when the last path that stood there has moved or
 // when the paths that get data have changed.
 func (g *Group) recountRetained() {

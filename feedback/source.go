@@ -39,8 +39,8 @@ const firstWindow = 1 << 15
 // the group's first PSN was never forwarded: if it counted as resent, it would be acknowledged and
 // its data lost. The last bound keeps every counted path within Window of sent, so that acked and
 // sent compare correctly.
-func (g *Group) inWindow(psn roce.PSN) bool {
-	s := &g.source
+func (st *stream) inWindow(psn roce.PSN) bool {
+	s := &st.source
 	if !s.known {
 		return true
 	}
@@ -51,7 +51,7 @@ func (g *Group) inWindow(psn roce.PSN) bool {
 	if psn.Before(s.first) || psn.Sub(s.sent) > ahead {
 		return false
 	}
-	return !g.floor.known || psn.Sub(g.floor.psn) <= Window
+	return !st.floor.known || psn.Sub(st.floor.psn) <= Window
 }
 
 // forward notes that new packets up to psn are forwarded.
@@ -124,14 +124,14 @@ func (g *Group) hearSource(now Tick, psn roce.PSN) {
 // count notes that packet psn was seen, and whether it is the last one of a message. It counts only
 // right behind the packet counted last: packets between the two were lost on the uplink, and some
 // of them may end messages. The source resends those and all packets behind them.
-func (g *Group) count(psn roce.PSN, last bool) {
-	counted, messages := g.counts()
+func (st *stream) count(psn roce.PSN, last bool) {
+	counted, messages := st.counts()
 	if psn != counted.Next() {
 		return
 	}
-	g.source.counted, g.source.messages = psn, messages
+	st.source.counted, st.source.messages = psn, messages
 	if last {
-		g.source.messages = messages.Add(1)
+		st.source.messages = messages.Add(1)
 	}
 }
 
@@ -145,8 +145,8 @@ type again struct {
 
 // countAgain counts packet psn, which the source has sent again, if it follows the packet counted
 // last.
-func (g *Group) countAgain(psn roce.PSN, last bool) {
-	c, told := &g.again, &g.merged
+func (st *stream) countAgain(psn roce.PSN, last bool) {
+	c, told := &st.again, &st.merged
 	if !c.known || !psn.After(c.psn) || !c.psn.After(told.highest) {
 		*c = again{told.known, told.highest, told.msn}
 	}
@@ -160,8 +160,8 @@ func (g *Group) countAgain(psn roce.PSN, last bool) {
 
 // counts returns the highest packet up to which the number of messages is known, and that number.
 // Where the floor is higher, its MSN is that number: after a restart nothing else knows it.
-func (g *Group) counts() (upTo roce.PSN, messages roce.MSN) {
-	f, s := &g.floor, &g.source
+func (st *stream) counts() (upTo roce.PSN, messages roce.MSN) {
+	f, s := &st.floor, &st.source
 	if f.known && f.psn.After(s.counted) {
 		return f.psn, f.msn
 	}
@@ -172,9 +172,34 @@ func (g *Group) counts() (upTo roce.PSN, messages roce.MSN) {
 // source that was sent a NAK is below its PSN then, even if packets of the round before still
 // arrive here. An ACK beyond the place would overtake the resent packets: rxe takes it for an ACK
 // of packets that it has not sent again, and may hang.
-func (g *Group) place() roce.PSN {
-	if before := g.back.psn.Prev(); g.back.awaited && before.Before(g.source.pos) {
+func (st *stream) place() roce.PSN {
+	if before := st.back.psn.Prev(); st.back.awaited && before.Before(st.source.pos) {
 		return before
 	}
-	return g.source.pos
+	return st.source.pos
 }
+
+// messagesAt is the MSN of a reply that acknowledges the packets up to upTo: that of the floor,
+// unless the source's place keeps the reply below it. What the receivers have executed behind the
+// place, the source has not heard of and is about to send again. Where packets of this round were
+// lost on their way from the source, the number is not known, and the floor's is true.
+func (st *stream) messagesAt(upTo roce.PSN) roce.MSN {
+	f, m, s := &st.floor, &st.merged, &st.source
+	if !upTo.Before(f.psn) || !m.known {
+		return f.msn
+	}
+	msn := f.msn
+	switch {
+	case !upTo.After(m.highest):
+		return m.msn
+	case st.again.known && upTo == st.again.psn:
+		msn = msn.Add(min(0, st.again.msn.Sub(msn))) // what the source was told may have been more
+	}
+	if s.counted == s.sent && !s.inside && msn == s.messages {
+		return msn.Add(-1) // the newest message ends behind upTo
+	}
+	return msn
+}
+
+// countsAgain reports whether messages are counted behind what the source was sent an ACK for.
+func (st *stream) countsAgain() bool { return st.again.known && st.again.psn.After(st.merged.highest) }

@@ -94,9 +94,6 @@ func (s *source) lackedBy(p path) bool {
 	return p.part == PartUnknown || p.part == PartActive && p.acked != s.sent
 }
 
-// lacksNeeded reports whether the path that never leaves lacks something.
-func (g *Group) lacksNeeded() bool { return g.needed != none && g.source.lackedBy(g.paths[g.needed]) }
-
 // mayLeaveBehind reports whether the next source can do without the paths that lack something.
 func (g *Group) mayLeaveBehind(s SourceSwitch) bool {
 	if g.policy.Ack == AckAll && !g.policy.Evict || g.lacksNeeded() {
@@ -161,9 +158,6 @@ type Round struct {
 	Pos, Back roce.PSN
 	Awaited   bool // the source was called back to packet Back, and had not come
 }
-
-// Round returns where the source is in its round.
-func (g *Group) Round() Round { return Round{g.source.pos, g.back.psn, g.back.awaited} }
 
 // Arrive notes that packet psn of a turn that has ended came again, and reports whether it may be
 // acknowledged: a source that was called back hears that before it hears the ACK, which would then

@@ -23,9 +23,9 @@ func TestStateIsWhole(t *testing.T) {
 		want []string
 	}{
 		{group, []string{
-			"receivers", "away", "repair",
-			"source", "again", "merged", "floor", "back", "refusal", "end", "doubts", "claim", "asking", "congestion",
+			"stream", "away", "repair", "refusal", "end", "claim", "asking", "congestion",
 		}},
+		{field(group, "stream"), []string{"receivers", "source", "again", "merged", "back", "floor", "doubts"}},
 		{field(group, "receivers"), []string{"policy", "paths", "quorum", "needed", "pending"}},
 		{repair, []string{"legs", "tally", "retained", "gap", "guess", "lull", "pace"}},
 		{field(repair, "pace"), []string{"seenAt", "pause"}},
