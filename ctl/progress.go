@@ -282,7 +282,7 @@ func (c *Controller) lookAtStandstill(g *group, now time.Time, sample goodput.Sa
 // restored tells that a group is no longer degraded, unless it is for another reason. It may still
 // be because of a member; then it goes on.
 func (c *Controller) restored(g *group, cause string) {
-	if g.Found.Degraded || g.TreeProblem != "" {
+	if g.Found.Degraded || g.TreeProblem != "" || g.Away != "" {
 		return
 	}
 	s := view.Summary(&g.Version)

@@ -139,9 +139,6 @@ var (
 	errSwitched = errors.New("the source had switched before the daemon ended, and the offsets between the " +
 		"members' PSNs " +
 		"are lost; remove the group and create it again with fresh QPs and PSNs")
-	// errSwitchedElsewhere: only the box that was the root has stored the turns.
-	errSwitchedElsewhere = errors.New("its source has switched, and only the box that carried it knows the offsets between the " +
-		"members' PSNs; start that box, or remove the group and create it again with fresh QPs and PSNs")
 	// errSwitchedBelow: a box that had the branch has stored the turns, and this one has not.
 	errSwitchedBelow = api.Errorf(api.BadRequest, "its source has switched, so no box can begin to carry a part of it; remove the group and create it "+
 		"again with fresh QPs and PSNs")

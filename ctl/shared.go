@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,7 +32,7 @@ type Desired interface {
 	Create(ctx context.Context, name string, text []byte) (revision int64, err error)
 	Update(ctx context.Context, name string, text []byte, from int64) (revision int64, err error)
 	Remove(ctx context.Context, name string, from int64) error
-	Claim(ctx context.Context, name string, revision int64) (claimed, begun bool, err error)
+	Claim(ctx context.Context, name string, e desired.Entry) (claimed bool, err error)
 	TakeOver(ctx context.Context, name string) (claimed bool, err error)
 	Report(ctx context.Context, name, report string) error
 	PutMembers(ctx context.Context, name string, state []byte) error
@@ -101,6 +102,16 @@ func (s *shared) rouse() {
 	case s.wake <- struct{}{}:
 	default:
 	}
+}
+
+// look lets followDesired look at a group.
+func (s *shared) look(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.pending.names[name] {
+		s.pending.names[name] = false
+	}
+	s.rouse()
 }
 
 // next returns a channel that is closed when something is heard.
@@ -225,6 +236,9 @@ func (c *Controller) addUnsettled(names map[string]bool) {
 
 func (c *Controller) followMembers(ctx context.Context, name string) {
 	if err := c.putMembers(ctx, name); err != nil {
+		if errors.Is(err, desired.ErrNotRoot) {
+			return // this box stores it when it has claimed the group again
+		}
 		c.Log.Warn("could not store the state of members for other boxes; rocastd tries again", zap.String("group", name), zap.Error(err))
 		c.shared.mu.Lock()
 		defer c.shared.mu.Unlock()
@@ -271,12 +285,17 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	g := c.groups[name]
 	c.mu.Unlock()
 	switch {
+	case t.away && e.Wanted() && c.hasTurns(e):
+		c.standStill(g, true)
+		c.report(ctx, name, e.Revision, nil)
+		return
 	case t.away && e.Wanted():
 		c.yield(ctx, name, g, "the box does not have the address of a group any more, and stands by for the box that has it")
 		return
 	case !e.Held && !t.byAddress || !e.Wanted():
 		if g != nil && g.Kept && g.Branch == nil {
 			c.letGo(g)
+			c.shared.look(name) // it may be this box's to begin anew
 		}
 		return
 	case !again && !t.byAddress && settled(e, g != nil): // meanwhile
@@ -290,11 +309,13 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	case g != nil && g.Branch != nil: // a part of the group, for the box that was the root before
 		c.letGo(g)
 		g = nil
-	case g != nil && file.Addressing != mft.BySwitchIP && c.sourceIsBehind(&file.Source):
+	case g != nil && file.Addressing != mft.BySwitchIP && !c.hasTurns(e) && c.sourceIsBehind(&file.Source):
 		c.yield(ctx, name, g, "the source of a group is behind another box now, which may become its root")
 		return
 	}
-	if _, gone := c.addressState(name); gone {
+	if _, gone := c.addressState(name); gone && c.hasTurns(e) {
+		c.standStill(g, false)
+	} else if gone {
 		c.letGo(g)
 		g = nil
 	}
@@ -381,21 +402,40 @@ func (c *Controller) claim(ctx context.Context, name string, again bool) task {
 		return task{}
 	case away:
 		return task{concerned: ends.concerned || e.Held, away: true}
+	case (v == nil || part) && !e.Held && e.Begun && chronicle.SaysSwitched(e.Members):
+		return task{} // only the box that carried it last has the turns
 	case file.Addressing == mft.BySwitchIP && (e.Begun || e.Root != "" || part):
 		return task{concerned: true, begun: true, byAddress: true}
 	case elsewhere:
 		return ends
 	case e.Held:
 		return task{concerned: true, begun: e.Begun}
+	case v != nil && !part && !c.carriedLast(e):
+		return ends // before it is claimed: from then on it counts as carried by this box
 	case file.Addressing != mft.BySwitchIP && (v == nil || part) && !c.attached(ctx, &file.Source):
 		return task{}
 	}
-	claimed, begun, err := c.Desired.Claim(ctx, name, e.Revision)
+	claimed, err := c.Desired.Claim(ctx, name, e)
 	if err != nil || !claimed {
 		return task{} // the next tick or event tries again
 	}
-	c.Log.Info("this box is the root of a group now", zap.String("group", name), zap.Bool("begun", begun))
-	return task{concerned: true, begun: begun}
+	c.Log.Info("this box is the root of a group now", zap.String("group", name), zap.Bool("begun", e.Begun))
+	if v != nil {
+		c.keepMembers(name) // what happened while it was not the root
+	}
+	return task{concerned: true, begun: e.Begun}
+}
+
+// carriedLast reports whether no other box has claimed a group since this box carried it, and the
+// group was not removed and created again.
+func (c *Controller) carriedLast(e desired.Entry) bool {
+	return e.Begun && (e.Last == c.Box || e.Last == "") // "": an earlier release does not tell
+}
+
+// hasTurns reports whether this box alone can carry a group, because the source has switched and only
+// this box has the turns.
+func (c *Controller) hasTurns(e desired.Entry) bool {
+	return e.Wanted() && chronicle.SaysSwitched(e.Members) && c.carriedLast(e)
 }
 
 // settled reports whether this box has set up or refused the present version of a group.
@@ -456,7 +496,7 @@ func (c *Controller) become(ctx context.Context, g *group, file *groupfile.File,
 		if g.Restored = begun; begun {
 			past, err := chronicle.Read(e.Members, file, false)
 			if err == nil && past.Switched {
-				err = errSwitchedElsewhere
+				err = errors.New(switchedElsewhere(e))
 			}
 			if err != nil {
 				return err
@@ -696,7 +736,17 @@ func (c *Controller) summaryElsewhere(name string) (s api.GroupSummary, ok bool)
 		r.Group.Name = name
 		return r.Group, true
 	}
+	if e.Begun && chronicle.SaysSwitched(e.Members) {
+		return api.GroupSummary{Name: name, State: api.Failed, Root: e.Root, Reason: switchedElsewhere(e)}, true
+	}
 	return api.GroupSummary{Name: name, State: api.Waiting, Root: e.Root, Reason: "no box has set it up: its source is not attached to any"}, true
+}
+
+// switchedElsewhere is why no other box carries a group whose source has switched: only the box that
+// was the root has stored the turns.
+func switchedElsewhere(e desired.Entry) string {
+	return fmt.Sprintf("its source has switched, and only %s knows the offsets between the members' PSNs; start that box, "+
+		"or remove the group and create it again with fresh QPs and PSNs", cmp.Or(e.Last, "the box that carried it"))
 }
 
 func unavailable(err error) error { return api.Errorf(api.Unavailable, "%v", err) }

@@ -2,11 +2,13 @@ package ctl
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/yamldoc"
@@ -65,6 +67,31 @@ func (c *Controller) addressState(name string) (untold, gone bool) {
 	defer c.mu.Unlock()
 	g := c.groups[name]
 	return g != nil && g.untold, g != nil && g.addressGone
+}
+
+// standStill notes that a group of this box has its address on another box or nowhere, and that no
+// other box can carry it; or that the address is here again.
+func (c *Controller) standStill(g *group, away bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g == nil {
+		return
+	}
+	was := g.Away
+	g.addressGone, g.Away = g.addressGone && away, ""
+	if away {
+		g.Away = fmt.Sprintf("the box does not have its address %v, and no other box can carry it, because its source has switched; "+
+			"give the address back to this box, or remove the group and create it again with fresh QPs and PSNs", g.Wanted.IP)
+	}
+	if g.Away == was {
+		return
+	}
+	c.changed(g)
+	if away {
+		c.tell(api.Event{Kind: api.GroupDegraded, Group: g.Name, Cause: g.Away})
+	} else {
+		c.restored(g, "the box has its address again")
+	}
 }
 
 // addMoved adds the groups that go with an address that has come or gone.
@@ -138,6 +165,7 @@ func (c *Controller) tellTakenOver(ctx context.Context, name string) (told bool)
 		g.untold, g.untoldInLog = err != nil, err != nil
 	}
 	if taken {
+		c.keepMembers(name) // what happened before etcd knew
 		c.Log.Info("this box has taken a group over with the group's address", zap.String("group", name))
 	}
 	return taken

@@ -12,7 +12,6 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/feedback"
-	"github.com/rocast/rocast/internal/testlab/etcd"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -375,50 +374,4 @@ func TestNoTurnBeginsWhenTheDaemonEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.news(feedback.NoteWaits, "10.77.0.2", 1, 2000)
-}
-
-// Before the source of a group switches for the first time, etcd knows that no other box may take
-// the group over. Without etcd it does not switch.
-func TestNoOtherBoxTakesOverAGroupWhoseSourceHasSwitched(t *testing.T) {
-	t.Parallel()
-	cluster, ctx := etcd.Start(t, 1), t.Context()
-	f := newFabric(t, 2)
-	b1, b2 := f.box("b1"), f.box("b2")
-	b2.hops.CopyFrom(b1.hops)
-	stop := b1.share(cluster)
-	text := strings.Replace(groupFile("10.1.0.2", "10.1.0.3"), "ip: 10.1.0.2,", "ip: 10.1.0.2, sendPSN: 2000, role: both,", 1)
-	if _, err := b1.Create(ctx, []byte(text)); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	b2.share(cluster)
-	b2.eventually("it knows of the group", func() bool { e, _ := b2.Desired.Entry("g1"); return e.Root == "b1" })
-	begun := make(chan string, 1)
-	b1.sw.OnTurn = func(granted bool) {
-		e, _ := b1.Desired.Entry("g1")
-		begun <- string(e.Members)
-	}
-	turn := turnOfB
-	turn.Source.IP = addr("10.1.0.2")
-	b1.sw.Wait(b1.groups["g1"].ID, turn)
-	b1.newsOf("g1", feedback.NoteWaits, "10.1.0.2", 1, 2000)
-	if members := <-begun; !strings.Contains(members, `"sourceSwitched": true`) || strings.Contains(members, `"turn"`) {
-		t.Errorf("the turn begins, and etcd knows %s", members)
-	}
-	b2.eventually("it knows that the source switches", func() bool {
-		e, _ := b2.Desired.Entry("g1")
-		return strings.Contains(string(e.Members), "sourceSwitched")
-	})
-	stop(false)
-	const why = "its source has switched, and only the box that carried it knows the offsets between the members' PSNs"
-	b2.eventually("it refuses to take the group over", func() bool {
-		e, _ := b2.Desired.Entry("g1")
-		return e.Root == "b2" && strings.Contains(e.Report, why)
-	})
-	if b2.published("g1") != nil {
-		t.Error("b2 carries the group")
-	}
-	b1.restart(false, false)
-	if g := b1.published("g1"); g == nil || g.Turn == nil {
-		t.Errorf("the box itself has %+v", g)
-	}
 }

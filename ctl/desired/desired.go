@@ -33,6 +33,7 @@ var (
 	ErrExists  = errors.New("a group has this name")
 	ErrMissing = errors.New("no group has this name")
 	ErrChanged = errors.New("the group was changed by another writer meanwhile")
+	ErrNotRoot = errors.New("this box is not the root of the group at present")
 )
 
 var errNoAnswerYet = errors.New("it has not answered since the start")
@@ -61,14 +62,16 @@ type Entry struct {
 	Text     []byte // the group file
 	Revision int64  // grows with every change of the group file
 	Begun    bool   // a box has claimed the group before
+	Last     string // the box that has claimed it last; "": none, or a box of an earlier release
 	Members  []byte // the state of the members; nil: none was stored
 	Root     string // the box that has claimed it; "": none
 	Held     bool   // this box has claimed it, and the claim lives as long as its lease
 	Claim    int64  // grows with every claim
 	Report   string // what that box says of it; "": nothing
 
-	lease clientv3.LeaseID // of the claim
-	since [len(kinds)]int64
+	lease   clientv3.LeaseID // of the claim
+	begunAt int64            // the revision of the last claim; 0: there was none
+	since   [len(kinds)]int64
 }
 
 // Open connects to etcd. It does not wait for an answer: a box must be able to start, and to
@@ -154,40 +157,37 @@ func (d *Desired) Remove(ctx context.Context, name string, from int64) error {
 	return err
 }
 
-// Claim makes this box the root of a group with the given revision, unless another box is. Begun
-// reports whether some box was its root before.
-func (d *Desired) Claim(ctx context.Context, name string, revision int64) (claimed, begun bool, err error) {
+// Claim makes this box the root of a group, unless another box is. e is what this box knows of the
+// group. If the group's file has changed since, or a box has claimed the group or removed it and
+// created it again, the claim fails: what the box decided may not be right any more.
+func (d *Desired) Claim(ctx context.Context, name string, e Entry) (claimed bool, err error) {
 	root := d.key(roots, name)
-	wanted := clientv3.Compare(clientv3.ModRevision(d.key(groups, name)), "=", revision)
+	wanted := clientv3.Compare(clientv3.ModRevision(d.key(groups, name)), "=", e.Revision)
+	last := clientv3.Compare(clientv3.ModRevision(d.key(begins, name)), "=", e.begunAt)
 	// A box that was restarted finds its own claim, which would end with the lease of its last run.
 	for _, free := range []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(root), "=", 0), clientv3.Compare(clientv3.Value(root), "=", d.config.Box),
 	} {
-		if claimed, begun, err = d.claim(ctx, name, wanted, free); claimed || err != nil {
+		if claimed, err = d.claim(ctx, name, wanted, last, free); claimed || err != nil {
 			break
 		}
 	}
-	return claimed, begun, err
+	return claimed, err
 }
 
 // TakeOver makes this box the root of a group, whichever box was, unless the group is removed.
 func (d *Desired) TakeOver(ctx context.Context, name string) (claimed bool, err error) {
-	claimed, _, err = d.claim(ctx, name, clientv3.Compare(clientv3.CreateRevision(d.key(groups, name)), ">", 0))
-	return claimed, err
+	return d.claim(ctx, name, clientv3.Compare(clientv3.CreateRevision(d.key(groups, name)), ">", 0))
 }
 
-func (d *Desired) claim(ctx context.Context, name string, conditions ...clientv3.Cmp) (claimed, begun bool, err error) {
+func (d *Desired) claim(ctx context.Context, name string, conditions ...clientv3.Cmp) (claimed bool, err error) {
 	lease, err := d.leased()
 	if err != nil {
-		return false, false, err
+		return false, err
 	}
-	mark := d.key(begins, name)
-	answer, err := d.commit(ctx, lease, conditions, clientv3.OpGet(mark),
-		clientv3.OpPut(d.key(roots, name), d.config.Box, clientv3.WithLease(lease)), clientv3.OpPut(mark, ""))
-	if err != nil || !answer.Succeeded {
-		return false, false, err
-	}
-	return true, answer.Responses[0].GetResponseRange().Count > 0, nil
+	answer, err := d.commit(ctx, lease, conditions,
+		clientv3.OpPut(d.key(roots, name), d.config.Box, clientv3.WithLease(lease)), clientv3.OpPut(d.key(begins, name), d.config.Box))
+	return err == nil && answer.Succeeded, err
 }
 
 // Report says to all boxes how a group is that this box has claimed.
@@ -200,13 +200,14 @@ func (d *Desired) Report(ctx context.Context, name, report string) error {
 	return err
 }
 
-// PutMembers stores the state of the members of a group that this box has claimed.
+// PutMembers stores the state of the members of a group that this box has claimed. It returns
+// ErrNotRoot if the claim has ended.
 func (d *Desired) PutMembers(ctx context.Context, name string, state []byte) error {
 	op := clientv3.OpPut(d.key(members, name), string(state))
 	if state == nil {
 		op = clientv3.OpDelete(d.key(members, name))
 	}
-	_, err := d.commit(ctx, 0, d.mine(name), op)
+	_, err := d.change(ctx, ErrNotRoot, d.mine(name), op)
 	return err
 }
 
@@ -263,7 +264,7 @@ func (d *Desired) know(ops []clientv3.Op, lease clientv3.LeaseID, revision int64
 	defer d.mu.Unlock()
 	for _, op := range ops {
 		k, name, ok := d.parseKey(op.KeyBytes())
-		if !ok || op.IsGet() {
+		if !ok {
 			continue
 		}
 		e := d.entries[name]

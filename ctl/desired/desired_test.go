@@ -123,13 +123,16 @@ func (b *box) create(t *testing.T, name, text string) (revision int64) {
 	return revision
 }
 
+// claim claims a group by what the box knows of it, if the box knows of the given revision.
 func (b *box) claim(t *testing.T, name string, revision int64) (claimed, begun bool) {
 	t.Helper()
-	claimed, begun, err := b.Claim(context.Background(), name, revision)
+	e, _ := b.Entry(name)
+	e.Revision = revision
+	claimed, err := b.Claim(context.Background(), name, e)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return claimed, begun
+	return claimed, e.Begun
 }
 
 func TestAGroupIsSeenByAllBoxesUntilItIsRemoved(t *testing.T) {
@@ -185,10 +188,15 @@ func TestOneBoxClaimsAGroupAndAnotherTakesItOver(t *testing.T) {
 	if err := errors.Join(a.Report(ctx, "g1", "ready"), a.PutMembers(ctx, "g1", []byte("state"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(b.Report(ctx, "g1", "mine"), b.PutMembers(ctx, "g1", []byte("mine")), b.Yield(ctx, "g1")); err != nil {
+	if err := b.PutMembers(ctx, "g1", []byte("mine")); !errors.Is(err, ErrNotRoot) {
+		t.Errorf("the state of another box's group is stored: %v", err)
+	}
+	if err := errors.Join(b.Report(ctx, "g1", "mine"), b.Yield(ctx, "g1")); err != nil {
 		t.Fatal(err)
 	}
-	b.has(t, "g1", func(e Entry) bool { return e.Root == "a" && e.Report == "ready" && string(e.Members) == "state" })
+	b.has(t, "g1", func(e Entry) bool {
+		return e.Root == "a" && e.Last == "a" && e.Report == "ready" && string(e.Members) == "state"
+	})
 	a.stop()
 	b.has(t, "g1", func(e Entry) bool { return e.Root == "" && e.Report == "" })
 	if claimed, begun := b.claim(t, "g1", revision); !claimed || !begun {
@@ -201,8 +209,8 @@ func TestOneBoxClaimsAGroupAndAnotherTakesItOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.has(t, "g1", func(e Entry) bool { return e.Root == "" && e.Wanted() })
-	if err := b.PutMembers(ctx, "g1", nil); err != nil {
-		t.Fatal(err)
+	if err := b.PutMembers(ctx, "g1", nil); !errors.Is(err, ErrNotRoot) {
+		t.Errorf("the state of a group without a root is stored: %v", err)
 	}
 	if err := b.Remove(ctx, "g1", 0); err != nil {
 		t.Fatal(err)
@@ -210,6 +218,39 @@ func TestOneBoxClaimsAGroupAndAnotherTakesItOver(t *testing.T) {
 	again := b.create(t, "g1", "two")
 	if claimed, begun := b.claim(t, "g1", again); !claimed || begun {
 		t.Errorf("claimed %v, begun %v: want that nothing of the removed group is left", claimed, begun)
+	}
+}
+
+// A box does not claim a group by what it knew before another box carried the group, or before the
+// group was removed and created again.
+func TestAClaimIsOfWhatTheBoxKnows(t *testing.T) {
+	cluster, ctx := etcd.Start(t, 1), context.Background()
+	a, b := newBox(t, cluster, "a"), newBox(t, cluster, "b")
+	revision := a.create(t, "g1", "one")
+	a.has(t, "g1", func(e Entry) bool { return e.Wanted() })
+	fresh, _ := a.Entry("g1")
+	b.has(t, "g1", func(e Entry) bool { return e.Wanted() })
+	if claimed, _ := b.claim(t, "g1", revision); !claimed {
+		t.Fatal("b has not claimed the group")
+	}
+	if err := b.Yield(ctx, "g1"); err != nil {
+		t.Fatal(err)
+	}
+	if claimed, err := a.Claim(ctx, "g1", fresh); claimed || err != nil {
+		t.Errorf("claimed %v, %v: want none, because b has carried the group meanwhile", claimed, err)
+	}
+	a.has(t, "g1", func(e Entry) bool { return e.Begun && e.Last == "b" && e.Root == "" })
+	old, _ := a.Entry("g1")
+	if err := b.Remove(ctx, "g1", 0); err != nil {
+		t.Fatal(err)
+	}
+	old.Revision = b.create(t, "g1", "one")
+	if claimed, err := a.Claim(ctx, "g1", old); claimed || err != nil {
+		t.Errorf("claimed %v, %v: want none, because the group is another one", claimed, err)
+	}
+	a.has(t, "g1", func(e Entry) bool { return e.Wanted() && !e.Begun && e.Last == "" })
+	if claimed, begun := a.claim(t, "g1", old.Revision); !claimed || begun {
+		t.Errorf("claimed %v, begun %v", claimed, begun)
 	}
 }
 
@@ -280,7 +321,7 @@ func TestEtcdDown(t *testing.T) {
 		t.Errorf("%+v %v: want what was known", e, ok)
 	}
 	a.untilLeased(t, false)
-	if _, _, err := a.Claim(ctx, "g2", revision); err == nil || !strings.Contains(err.Error(), "no lease") {
+	if _, err := a.Claim(ctx, "g2", Entry{Revision: revision}); err == nil || !strings.Contains(err.Error(), "no lease") {
 		t.Errorf("claim: %v", err)
 	}
 	a.forget()
@@ -373,7 +414,8 @@ func TestABoxKnowsItsOwnChangesAtOnce(t *testing.T) {
 	if e, _ := d.Entry("g1"); err != nil || string(e.Text) != "one" || e.Revision != first || e.Held {
 		t.Errorf("%+v, %v", e, err)
 	}
-	if claimed, _, err := d.Claim(ctx, "g1", first); !claimed || err != nil {
+	wanted, _ := d.Entry("g1")
+	if claimed, err := d.Claim(ctx, "g1", wanted); !claimed || err != nil {
 		t.Error(claimed, err)
 	}
 	if err := d.Report(ctx, "g1", "ready"); err != nil {

@@ -75,7 +75,10 @@ func (e *Entry) set(k kind, revision int64, pair *mvccpb.KeyValue) {
 			e.Revision = pair.ModRevision
 		}
 	case begins:
-		e.Begun = pair != nil
+		e.Begun, e.Last, e.begunAt = pair != nil, string(value), 0
+		if pair != nil {
+			e.begunAt = pair.ModRevision
+		}
 	case members:
 		e.Members = value
 	case roots:

@@ -24,6 +24,7 @@ type Version struct {
 	Links        []*Link
 	Branch       *Branch // nil: the group was created on this box
 	TreeProblem  string  // why the links could not follow the routes, or ""
+	Away         string  // why no packet of the source comes to this box, or ""
 	Kept         bool    // the group is stored in the state directory
 	Restored     bool    // see mft.Group.Restored
 	Problem      string  // why the group is not published; "" if it is published

@@ -47,8 +47,8 @@ func Summary(g *groups.Version) api.GroupSummary {
 	if g.Branch != nil && g.Branch.Above != "" && g.Problem == "" {
 		s.State, s.Reason = api.Degraded, fmt.Sprintf("box %s, from which its data comes: %s", g.Branch.Upper, g.Branch.Above)
 	}
-	if g.TreeProblem != "" && g.Problem == "" {
-		s.State, s.Reason = api.Degraded, g.TreeProblem
+	if why := cmp.Or(g.Away, g.TreeProblem); why != "" && g.Problem == "" {
+		s.State, s.Reason = api.Degraded, why
 	}
 	s.ClearToSend = s.State == api.Ready
 	if s.State != api.Failed && s.State != api.Degraded && g.Found.Degraded {
