@@ -432,8 +432,8 @@ func (c *Controller) carriedLast(e desired.Entry) bool {
 	return e.Begun && (e.Last == c.Box || e.Last == "") // "": an earlier release does not tell
 }
 
-// hasTurns reports whether this box alone can carry a group, because the source has switched and only
-// this box has the turns.
+// hasTurns reports whether this box alone can carry a group, because the source has switched and
+// only this box has the turns.
 func (c *Controller) hasTurns(e desired.Entry) bool {
 	return e.Wanted() && chronicle.SaysSwitched(e.Members) && c.carriedLast(e)
 }
@@ -742,8 +742,8 @@ func (c *Controller) summaryElsewhere(name string) (s api.GroupSummary, ok bool)
 	return api.GroupSummary{Name: name, State: api.Waiting, Root: e.Root, Reason: "no box has set it up: its source is not attached to any"}, true
 }
 
-// switchedElsewhere is why no other box carries a group whose source has switched: only the box that
-// was the root has stored the turns.
+// switchedElsewhere is why no other box carries a group whose source has switched: only the box
+// that was the root has stored the turns.
 func switchedElsewhere(e desired.Entry) string {
 	return fmt.Sprintf("its source has switched, and only %s knows the offsets between the members' PSNs; start that box, "+
 		"or remove the group and create it again with fresh QPs and PSNs", cmp.Or(e.Last, "the box that carried it"))
