@@ -285,7 +285,7 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	g := c.groups[name]
 	c.mu.Unlock()
 	switch {
-	case t.away && e.Wanted() && c.hasTurns(e):
+	case t.away && e.Wanted() && hasTurns(e, c.Box):
 		c.standStill(g, true)
 		c.report(ctx, name, e.Revision, nil)
 		return
@@ -309,11 +309,11 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	case g != nil && g.Branch != nil: // a part of the group, for the box that was the root before
 		c.letGo(g)
 		g = nil
-	case g != nil && file.Addressing != mft.BySwitchIP && !c.hasTurns(e) && c.sourceIsBehind(&file.Source):
+	case g != nil && file.Addressing != mft.BySwitchIP && !hasTurns(e, c.Box) && c.sourceIsBehind(&file.Source):
 		c.yield(ctx, name, g, "the source of a group is behind another box now, which may become its root")
 		return
 	}
-	if _, gone := c.addressState(name); gone && c.hasTurns(e) {
+	if _, gone := c.addressState(name); gone && hasTurns(e, c.Box) {
 		c.standStill(g, false)
 	} else if gone {
 		c.letGo(g)
@@ -410,7 +410,7 @@ func (c *Controller) claim(ctx context.Context, name string, again bool) task {
 		return ends
 	case e.Held:
 		return task{concerned: true, begun: e.Begun}
-	case v != nil && !part && !c.carriedLast(e):
+	case v != nil && !part && !e.IsCarriedLastBy(c.Box):
 		return ends // before it is claimed: from then on it counts as carried by this box
 	case file.Addressing != mft.BySwitchIP && (v == nil || part) && !c.attached(ctx, &file.Source):
 		return task{}
@@ -426,16 +426,10 @@ func (c *Controller) claim(ctx context.Context, name string, again bool) task {
 	return task{concerned: true, begun: e.Begun}
 }
 
-// carriedLast reports whether no other box has claimed a group since this box carried it, and the
-// group was not removed and created again.
-func (c *Controller) carriedLast(e desired.Entry) bool {
-	return e.Begun && (e.Last == c.Box || e.Last == "") // "": an earlier release does not tell
-}
-
 // hasTurns reports whether this box alone can carry a group, because the source has switched and
 // only this box has the turns.
-func (c *Controller) hasTurns(e desired.Entry) bool {
-	return e.Wanted() && chronicle.SaysSwitched(e.Members) && c.carriedLast(e)
+func hasTurns(e desired.Entry, box string) bool {
+	return e.Wanted() && chronicle.SaysSwitched(e.Members) && e.IsCarriedLastBy(box)
 }
 
 // settled reports whether this box has set up or refused the present version of a group.

@@ -98,3 +98,9 @@ func (e *Entry) empty() bool {
 
 // Wanted reports whether the group is to exist.
 func (e *Entry) Wanted() bool { return e.Revision > 0 }
+
+// IsCarriedLastBy reports whether no other box has claimed the group since this box carried it, and
+// the group was not removed and created again.
+func (e *Entry) IsCarriedLastBy(box string) bool {
+	return e.Begun && (e.Last == box || e.Last == "") // "": an earlier release does not tell
+}
