@@ -71,12 +71,12 @@ func (c *Controller) addressState(name string) (untold, gone bool) {
 
 // standStill notes that a group of this box has its address on another box or nowhere, and that no
 // other box can carry it; or that the address is here again.
-func (c *Controller) standStill(g *group, away bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (g *group) standStill(c *Controller, away bool) {
 	if g == nil {
 		return
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	was := g.Away
 	g.addressGone, g.Away = g.addressGone && away, ""
 	if away {
