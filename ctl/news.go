@@ -122,7 +122,7 @@ func (g *group) observe(c *Controller, state *dataplane.GroupState) {
 			c.out(g, id, api.MemberBehind, chronicle.Behind, p.Acked.Next())
 		case p.Part == feedback.PartGone:
 			c.out(g, id, api.MemberEvicted, chronicle.Evicted, p.Acked.Next())
-		case p.Part != feedback.PartJoining && g.Past.Joined(id, state.Receivers[at].Since):
+		case p.Part != feedback.PartJoining && g.Past.Joined(id, state.Since[at]):
 			g.renew(c) // which knows how many messages came before; else the record knows the PSN
 			since := g.Past.Since(id)
 			c.packetEvent(api.MemberJoined, g, id, since, "it takes part since the source's packet %d", since)

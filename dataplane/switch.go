@@ -12,6 +12,7 @@ import (
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
 )
 
 // Steering tells the classifier in front of the ports which frames belong to groups.
@@ -457,9 +458,13 @@ type GroupState struct {
 	Engine    EngineState
 	Traffic   Traffic
 	Receivers []Receiver // of each path
-	Refused   Refused    // data of members that was refused
-	Repaired  []uint64   // with repair on: packets that each path was sent again in the last minute
-	Retained  int        // with repair on: bytes of packet memory that it takes now
+	// Since is, of each path, the PSN of the present source with which the receiver's QP expected
+	// its first PSN. Of a receiver that has joined in the present turn that is its first packet. It
+	// means nothing while the receiver is joining.
+	Since    []roce.PSN
+	Refused  Refused  // data of members that was refused
+	Repaired []uint64 // with repair on: packets that each path was sent again in the last minute
+	Retained int      // with repair on: bytes of packet memory that it takes now
 }
 
 // GroupState returns the state of the group with this ID, or false if there is none. What the
@@ -492,7 +497,7 @@ func (c *Core) groupState(now feedback.Tick, st *state) *GroupState {
 		Snapshot: st.merge.Snapshot(), Counters: st.naks.named(named(&st.counts)),
 		Engine: c.engine.report(st, c.taps.capture(st.group.ID)), Traffic: st.traffic, Refused: st.refused,
 	}
-	s.Receivers = st.receivers(&s.Snapshot)
+	s.Receivers, s.Since = st.receivers(&s.Snapshot), st.since()
 	if st.active >= 0 {
 		s.Source = st.group.Paths[st.active].QP()
 	}

@@ -21,14 +21,10 @@ type Receiver struct {
 	// Acknowledged is how much of Traffic.Sent the receiver has acknowledged since it takes part; 0
 	// while it does not.
 	Acknowledged uint64
-	// Since is the PSN of the present source with which the receiver's QP expected its first PSN.
-	// Of a receiver that has joined in the present turn that is its first packet. It means nothing
-	// while the receiver is joining.
-	Since   roce.PSN
-	NAKs    uint64 // how often it asked for a packet again that was lost on its way
-	RNRs    uint64 // how often it had posted no receive
-	CNPs    uint64 // how often it reported congestion
-	Refused uint64 // its answers that were refused (Reason.Refuses)
+	NAKs         uint64 // how often it asked for a packet again that was lost on its way
+	RNRs         uint64 // how often it had posted no receive
+	CNPs         uint64 // how often it reported congestion
+	Refused      uint64 // its answers that were refused (Reason.Refuses)
 	// The last one of them: why, the port by which it came, and its destination QPN.
 	RefusedFor Reason
 	RefusedAt  mft.PortID
@@ -99,7 +95,6 @@ func (st *state) receivers(s *feedback.Snapshot) []Receiver {
 	for i := range list {
 		t, p := &st.tallies[i], &s.Paths[i]
 		list[i] = Receiver{NAKs: t.naks, RNRs: t.rnrs, CNPs: t.cnps, Refused: t.refused, RefusedFor: t.refusedFor, RefusedAt: t.refusedAt, RefusedQPN: t.refusedQPN}
-		list[i].Since = st.group.Paths[i].FirstPSN.Add(-st.offsets[i].deltaPSN)
 		acknowledged := -t.from
 		switch {
 		case i == st.active:
@@ -108,6 +103,16 @@ func (st *state) receivers(s *feedback.Snapshot) []Receiver {
 			acknowledged += int64(st.traffic.Sent) - int64(max(0, s.Sent.Sub(p.Acked)))
 		}
 		list[i].Acknowledged = uint64(max(0, acknowledged))
+	}
+	return list
+}
+
+// since returns, for each path, the PSN of the present source with which the receiver's QP expected
+// its first PSN.
+func (st *state) since() []roce.PSN {
+	list := make([]roce.PSN, len(st.offsets))
+	for i := range list {
+		list[i] = st.group.Paths[i].FirstPSN.Add(-st.offsets[i].deltaPSN)
 	}
 	return list
 }

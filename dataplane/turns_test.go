@@ -122,8 +122,8 @@ func (s *stage) placed(from netip.Addr) {
 		m := s.members[p.Dst]
 		if p.Dst == from {
 			source = p.QP()
-		} else if expects := p.FirstPSN.Add(s.members[from].sends.Sub(st.Receivers[i].Since)); expects != m.expects {
-			s.t.Errorf("%v expects %d, and by its first packet, which the source's %d was, %d", p.Dst, m.expects, st.Receivers[i].Since, expects)
+		} else if expects := p.FirstPSN.Add(s.members[from].sends.Sub(st.Since[i])); expects != m.expects {
+			s.t.Errorf("%v expects %d, and by its first packet, which the source's %d was, %d", p.Dst, m.expects, st.Since[i], expects)
 		}
 	}
 	if st.Source != source {

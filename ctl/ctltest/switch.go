@@ -232,8 +232,8 @@ func (s *Switch) Happens(n dataplane.Note) {
 }
 
 // join shows that a path has joined.
-func (n *noted) join(p *feedback.PathSnapshot, r *dataplane.Receiver) {
-	if r.Since = n.since; n.note.What == feedback.NoteJoined {
+func (n *noted) join(p *feedback.PathSnapshot, since *roce.PSN) {
+	if *since = n.since; n.note.What == feedback.NoteJoined {
 		p.Part = feedback.PartActive
 	}
 }
@@ -402,7 +402,7 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 			p := &g.Paths[i]
 			noted, isNoted := s.noted[id][p.QP()]
 			if isNoted {
-				noted.join(&state.Paths[i], &state.Receivers[i])
+				noted.join(&state.Paths[i], &state.Since[i])
 			}
 			if part, set := s.parts[id][g.Paths[i].Dst]; set {
 				state.Paths[i].Part = part
