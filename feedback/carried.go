@@ -64,14 +64,3 @@ func (g *Group) carried(now Tick, ev *Event, acts []Action) []Action {
 	g.pace.seenAt, g.lull = now, lull{}
 	return g.replies(acts)
 }
-
-// carriedTo notes that packets were carried to path i. When they were sent is not known, so no
-// round trip is measured.
-func (g *Group) carriedTo(now Tick, i int, ev *Event) {
-	if !g.direct(now, i, &Event{Kind: Carried, PSN: ev.PSN}) {
-		g.legs[i].high = ev.PSN // its repair has begun since the engine was armed
-	}
-	if ev.AckReq {
-		g.ask(now, i, ev.Asked)
-	}
-}

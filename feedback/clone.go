@@ -127,41 +127,6 @@ func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 	return b
 }
 
-// appendLeg appends what repair knows of path i, except its counts. Round trips mean nothing to a
-// policy whose timer has only one length.
-func (g *Group) appendLeg(b []byte, i int, first roce.PSN, now Tick) []byte {
-	l, acked := &g.legs[i], g.paths[i].acked
-	measures := g.policy.RepairTimerFloor < g.policy.RepairTimerCap
-	b = append(b, byte(l.state), l.attempts, flags(l.carried, l.calm(now))) // less time changes nothing soon
-	if since := now - l.backsAt; l.backs > 0 && since < g.backsWithin(l) {
-		b = append(binary.AppendVarint(b, int64(since)), l.backs)
-	}
-	b = append(b, flags(l.running, l.served, l.barred, l.reported, measures && l.sampling))
-	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(l.window)), uint64(l.flight))
-	for _, psn := range []roce.PSN{later(l.asked, acked), later(l.resent, acked), l.high} {
-		b = binary.AppendVarint(b, int64(psn.Sub(first)))
-	}
-	if l.running {
-		b = binary.AppendVarint(b, int64(max(l.due-now, 0)))
-	}
-	if l.state != legDirect {
-		b = binary.AppendVarint(b, int64(l.cursor.Sub(first)))
-		b = binary.AppendVarint(b, int64(min(now-l.since, repairLong)))
-	}
-	if measures {
-		b = append(binary.AppendVarint(b, int64(l.srtt)), l.backoff)
-		b = binary.AppendUvarint(b, uint64(l.varies))
-		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(l.rate)), uint64(l.quickest))
-		if l.sampling {
-			b = binary.AppendVarint(b, int64(l.sample.Sub(first)))
-			b = binary.AppendVarint(b, int64(now-l.sampleAt))
-			b = binary.AppendVarint(b, int64(l.from.Sub(first)))
-			b = binary.AppendVarint(b, int64(now-l.fromAt))
-		}
-	}
-	return b
-}
-
 func flags(bits ...bool) (b byte) {
 	for i, bit := range bits {
 		if bit {

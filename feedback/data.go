@@ -111,3 +111,13 @@ func (g *Group) answer(psn roce.PSN, ackReq bool, acts []Action) []Action {
 	}
 	return g.replyEnd(acts)
 }
+
+// lost lets go of the packets up to psn, which the caller no longer has. Where a repair needs them,
+// the source has to help.
+func (g *Group) lost(psn roce.PSN, acts []Action) []Action {
+	if psn.After(g.source.sent) {
+		return acts
+	}
+	g.forgo(psn)
+	return g.replies(acts)
+}

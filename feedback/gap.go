@@ -46,38 +46,38 @@ const packetLife = second
 // endGuess ends the guess if the packet that was forwarded, which came at a given time or later,
 // was sent after the restart. The source has heard the ACK of no packet from there on, so it sends
 // each of them when a NAK calls it back.
-func (g *Group) endGuess(came Tick) {
-	if came >= g.guess.until {
-		g.guess.stands = false
+func (rp *repair) endGuess(came Tick) {
+	if came >= rp.guess.until {
+		rp.guess.stands = false
 	}
 }
 
 // opensGap reports whether the new packet psn lies behind one that was lost on its way from the
 // source.
-func (g *Group) opensGap(psn roce.PSN) bool {
-	return g.policy.repairs() && psn != g.source.sent.Next()
+func (rp *repair) opensGap(psn roce.PSN) bool {
+	return rp.policy.repairs() && psn != rp.source.sent.Next()
 }
 
 // askNewest sends the newest packet again to the paths that owe no answer to it: nothing behind it
 // will ask them, because that is lost. Without an answer the floor would not get there.
-func (g *Group) askNewest(now Tick, acts []Action) []Action {
-	last := g.source.sent
-	for i := range g.legs {
-		l, p := &g.legs[i], &g.paths[i]
+func (rp *repair) askNewest(now Tick, acts []Action) []Action {
+	last := rp.source.sent
+	for i := range rp.legs {
+		l, p := &rp.legs[i], &rp.paths[i]
 		owes := !l.asked.Before(last) || !p.acked.Before(last)
-		if p.part != PartActive || l.state != legDirect || l.barred || owes || last.Before(g.retained.oldest) {
+		if p.part != PartActive || l.state != legDirect || l.barred || owes || last.Before(rp.retained.oldest) {
 			continue
 		}
 		l.cursor = last
-		acts = g.resend(now, i, true, acts)
+		acts = rp.resend(now, i, true, acts)
 	}
 	return acts
 }
 
 // gapStands reports whether the source has sent more than was forwarded. It does so too behind a
 // request that no group can carry; the NAK for that comes before any other (rule 11).
-func (g *Group) gapStands() bool {
-	return g.policy.repairs() && g.source.known && g.source.pos.After(g.source.sent)
+func (rp *repair) gapStands() bool {
+	return rp.policy.repairs() && rp.source.known && rp.source.pos.After(rp.source.sent)
 }
 
 // gapDue reports whether every path has what lies below the gap, so that the source is to be called

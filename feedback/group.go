@@ -43,12 +43,14 @@ type Joined struct {
 
 // Group is the merging state of one group. It belongs to the one thread that calls Step.
 type Group struct {
-	stream
-	away Part // the part of the source's own path when its member is not the source
 	repair
+	away Part // the part of the source's own path when its member is not the source
 
 	// What follows belongs to one source. A source switch begins with zero values (see begin).
 
+	gap        gapCalls
+	lull       lull
+	pace       pace
 	refusal    refusal
 	end        end
 	claim      claim
@@ -98,14 +100,17 @@ func New(c Config) *Group {
 func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()
 	*g = Group{
-		stream: stream{
-			receivers: g.receivers,
-			source:    source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages},
-			merged:    merged{known: true, psn: before, highest: before, msn: messages},
-			floor:     floor{known: true, psn: before, msn: messages, need: never},
-			doubts:    doubts{lowest: psn},
+		repair: repair{
+			stream: stream{
+				receivers: g.receivers,
+				source:    source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages},
+				merged:    merged{known: true, psn: before, highest: before, msn: messages},
+				floor:     floor{known: true, psn: before, msn: messages, need: never},
+				doubts:    doubts{lowest: psn},
+			},
+			legs: g.legs, tally: g.tally,
 		},
-		away: g.away, repair: g.repair, congestion: g.congestion,
+		away: g.away, congestion: g.congestion,
 	}
 	g.pending = pendingNAKs{}
 	for i := range g.paths {

@@ -54,11 +54,11 @@ func (g *Group) Due(now Tick) Tick {
 
 // PathsDue is the time before which no path is silent for too long, unless another event comes
 // first.
-func (g *Group) PathsDue() Tick {
-	if g.retained.running == 0 {
+func (rp *repair) PathsDue() Tick {
+	if rp.retained.running == 0 {
 		return endless
 	}
-	return g.retained.due
+	return rp.retained.due
 }
 
 // repairs reports whether packets are sent again to the paths that lost them.
@@ -165,8 +165,8 @@ func (l *leg) measureFlight(rtt Tick, packets int32, within Tick) {
 // again. A path that has become slower would be probed for ever otherwise: as long as probes are
 // sent, nothing is measured. Nothing is measured of what an engine carries either; therefore the
 // path has longer for that.
-func (g *Group) patience(l *leg) Tick {
-	floor, limit := Tick(g.policy.RepairTimerFloor), Tick(g.policy.RepairTimerCap)
+func (rp *repair) patience(l *leg) Tick {
+	floor, limit := Tick(rp.policy.RepairTimerFloor), Tick(rp.policy.RepairTimerCap)
 	t := max(patienceTimes*l.srtt, l.srtt+4*Tick(l.varies), floor)
 	if l.srtt == 0 {
 		t = max(unmeasured, floor)
@@ -178,101 +178,101 @@ func (g *Group) patience(l *leg) Tick {
 }
 
 // ask notes that packet psn, which asks for an ACK, is sent to path i.
-func (g *Group) ask(now Tick, i int, psn roce.PSN) {
-	l := &g.legs[i]
+func (rp *repair) ask(now Tick, i int, psn roce.PSN) {
+	l := &rp.legs[i]
 	l.asked = later(l.asked, psn)
-	if !l.running && !l.barred && g.paths[i].part == PartActive {
-		g.run(now, l)
+	if !l.running && !l.barred && rp.paths[i].part == PartActive {
+		rp.run(now, l)
 	}
 }
 
-func (g *Group) run(now Tick, l *leg) {
-	g.runFor(now, l, g.patience(l))
+func (rp *repair) run(now Tick, l *leg) {
+	rp.runFor(now, l, rp.patience(l))
 }
 
-func (g *Group) runFor(now Tick, l *leg, t Tick) {
+func (rp *repair) runFor(now Tick, l *leg, t Tick) {
 	l.due = now + t
-	if g.retained.running == 0 {
-		g.retained.due = endless // no timer of before counts
+	if rp.retained.running == 0 {
+		rp.retained.due = endless // no timer of before counts
 	}
-	g.retained.due = min(g.retained.due, l.due)
-	g.setRunning(l, true)
+	rp.retained.due = min(rp.retained.due, l.due)
+	rp.setRunning(l, true)
 }
 
-func (g *Group) spent(l *leg) bool { return int(l.attempts) >= g.policy.RepairAttempts }
+func (rp *repair) spent(l *leg) bool { return int(l.attempts) >= rp.policy.RepairAttempts }
 
 // hurry takes a packet that the source has sent again and that is not copied to path i. If the path
 // waits for this packet, its timer becomes as short as at first. The timer grows with each probe,
 // and the source might use up its retries before it runs out. A path that rests has said itself how
 // long.
-func (g *Group) hurry(now Tick, i int, psn roce.PSN) {
-	l := &g.legs[i]
-	if psn != g.paths[i].acked.Next() || l.state == legResting {
+func (rp *repair) hurry(now Tick, i int, psn roce.PSN) {
+	l := &rp.legs[i]
+	if psn != rp.paths[i].acked.Next() || l.state == legResting {
 		return
 	}
 	l.backoff = 0
-	g.runFor(now, l, min(l.due-now, g.patience(l)))
+	rp.runFor(now, l, min(l.due-now, rp.patience(l)))
 }
 
 // rest waits before the packet is sent again that the path had no receive for.
-func (g *Group) rest(now Tick, ev *Event) {
-	l := &g.legs[ev.Path]
-	g.feed(now, ev.Path, g.paths[ev.Path].acked.Next(), 0)
-	g.setLeg(l, legResting)
-	g.runFor(now, l, Tick(ev.Syndrome.RNRTimer().Duration()))
+func (rp *repair) rest(now Tick, ev *Event) {
+	l := &rp.legs[ev.Path]
+	rp.feed(now, ev.Path, rp.paths[ev.Path].acked.Next(), 0)
+	rp.setLeg(l, legResting)
+	rp.runFor(now, l, Tick(ev.Syndrome.RNRTimer().Duration()))
 }
 
 // nudge sends path i the packet that it waits for, and goes on to copy new packets to it: most
 // paths that are silent for the first time have lost nothing and are only late.
-func (g *Group) nudge(now Tick, i int, acts []Action) []Action {
-	l := &g.legs[i]
+func (rp *repair) nudge(now Tick, i int, acts []Action) []Action {
+	l := &rp.legs[i]
 	l.probes++
-	g.tally.Probes++
-	acts = g.sendOne(now, i, acts)
-	g.run(now, l)
+	rp.tally.Probes++
+	acts = rp.sendOne(now, i, acts)
+	rp.run(now, l)
 	return acts
 }
 
 // probe sends path i the packet that it waits for, and nothing else until it answers.
-func (g *Group) probe(now Tick, i int, acts []Action) []Action {
-	l := &g.legs[i]
-	g.feed(now, i, g.paths[i].acked.Next(), 1)
-	g.setLeg(l, legProbing)
+func (rp *repair) probe(now Tick, i int, acts []Action) []Action {
+	l := &rp.legs[i]
+	rp.feed(now, i, rp.paths[i].acked.Next(), 1)
+	rp.setLeg(l, legProbing)
 	l.probes++
-	g.tally.Probes++
-	acts = g.resend(now, i, true, acts)
-	g.run(now, l)
+	rp.tally.Probes++
+	acts = rp.resend(now, i, true, acts)
+	rp.run(now, l)
 	return acts
 }
 
 // legTimers serves the paths whose time is over.
-func (g *Group) legTimers(now Tick, acts []Action) []Action {
-	r := &g.retained
+func (rp *repair) legTimers(now Tick, acts []Action) []Action {
+	r := &rp.retained
 	if r.repairing == 0 && (r.running == 0 || now < r.due) {
 		return acts
 	}
 	r.due = endless
-	for i := range g.legs {
-		l := &g.legs[i]
+	for i := range rp.legs {
+		l := &rp.legs[i]
 		if l.state != legDirect && !l.reported && now-l.since >= repairLong {
 			l.reported = true
-			acts = append(acts, Action{Kind: Notice, Note: NoteRepairing, Path: i, PSN: g.paths[i].acked.Next()})
+			acts = append(acts, Action{Kind: Notice, Note: NoteRepairing, Path: i, PSN: rp.paths[i].acked.Next()})
 		}
 		switch {
 		case !l.running || now < l.due:
-		case g.spent(l):
-			g.giveUp(i, GivenUpAttempts)
-		case !g.repairable(i):
-			g.giveUp(i, GivenUpNotRetained)
+		case rp.spent(l):
+			rp.giveUp(i, GivenUpAttempts)
+		case !rp.repairable(i):
+			rp.giveUp(i, GivenUpNotRetained)
 		default:
 			l.attempts++
 			if l.state != legResting {
 				l.backoff = min(l.backoff+1, 16)
 			}
 			if l.state == legDirect {
-				acts = g.nudge(now, i, acts)
+				acts = rp.nudge(now, i, acts)
 			} else {
-				acts = g.probe(now, i, acts)
+				acts = rp.probe(now, i, acts)
 			}
 		}
 		if l.running {

@@ -25,52 +25,51 @@ const unanswered = never
 // the highest one forwarded, and frees those below. A packet is retained when its outcome is
 // Forwarded. When a resent packet from there on is Resent or Filtered, it replaces the retained
 // one, which may have been damaged when it came.
-func (g *Group) Oldest() roce.PSN { return g.retained.oldest }
+func (rp *repair) Oldest() roce.PSN { return rp.retained.oldest }
 
 // retain notes that the newest packet is retained, and lets go of what is too far below.
-func (g *Group) retain() {
-	g.gap = gapCalls{}
-	if g.retained.at == 0 {
-		g.raise(g.source.sent.Next())
+func (rp *repair) retain() {
+	if rp.retained.at == 0 {
+		rp.raise(rp.source.sent.Next())
 		return
 	}
-	g.raise(g.source.sent.Add(int32(1 - g.policy.RepairWindow)))
+	rp.raise(rp.source.sent.Add(int32(1 - rp.policy.RepairWindow)))
 }
 
 // raise lets go of the packets below psn.
-func (g *Group) raise(psn roce.PSN) {
-	if psn.After(g.retained.oldest) {
-		g.retained.oldest = psn
+func (rp *repair) raise(psn roce.PSN) {
+	if psn.After(rp.retained.oldest) {
+		rp.retained.oldest = psn
 	}
 }
 
 // recount computes again what depends on which paths count, or are above the floor: the floor, and
 // what is retained.
-func (g *Group) recount() {
-	g.recountRetained()
-	g.recountFloor()
+func (rp *repair) recount() {
+	rp.recountRetained()
+	rp.recountFloor()
 }
 
 // advance moves path i up. The floor follows when enough paths are above it.
-func (g *Group) advance(now Tick, i int, acked roce.PSN) {
-	from := g.paths[i].acked
-	if g.rises(now, i, acked) {
-		g.recount()
+func (rp *repair) advance(now Tick, i int, acked roce.PSN) {
+	from := rp.paths[i].acked
+	if rp.rises(now, i, acked) {
+		rp.recount()
 		return
 	}
-	g.rise(from)
+	rp.rise(from)
 }
 
 // recountRetained looks for the lowest path again, when the last path that stood there has moved or
 // when the paths that get data have changed.
-func (g *Group) recountRetained() {
-	if !g.policy.repairs() {
+func (rp *repair) recountRetained() {
+	if !rp.policy.repairs() {
 		return
 	}
-	r := &g.retained
+	r := &rp.retained
 	r.at = 0
-	for i := range g.paths {
-		switch p := &g.paths[i]; {
+	for i := range rp.paths {
+		switch p := &rp.paths[i]; {
 		case p.part == PartUnknown:
 			r.at = unanswered
 			return
@@ -82,49 +81,42 @@ func (g *Group) recountRetained() {
 		}
 	}
 	if r.at == 0 {
-		g.raise(g.source.sent.Next())
+		rp.raise(rp.source.sent.Next())
 		return
 	}
-	g.raise(r.lowest.Next())
+	rp.raise(r.lowest.Next())
 }
 
 // rise notes that a path has moved up from acked.
-func (g *Group) rise(acked roce.PSN) {
-	if !g.policy.repairs() {
+func (rp *repair) rise(acked roce.PSN) {
+	if !rp.policy.repairs() {
 		return
 	}
-	r := &g.retained
+	r := &rp.retained
 	if acked != r.lowest || r.at == unanswered {
 		return
 	}
 	if r.at--; r.at == 0 {
-		g.recountRetained()
+		rp.recountRetained()
 	}
 }
 
 // repairable reports whether the packet that path i waits for is retained and may be sent to it
 // again.
-func (g *Group) repairable(i int) bool {
-	psn := g.paths[i].acked.Next()
-	return !psn.Before(g.retained.oldest) && !psn.After(g.source.sent) && g.paths[i].part == PartActive && !g.legs[i].barred
-}
-
-// lost lets go of the packets up to psn, which the caller no longer has. Where a repair needs them,
-// the source has to help.
-func (g *Group) lost(psn roce.PSN, acts []Action) []Action {
-	if psn.After(g.source.sent) {
-		return acts
-	}
-	g.forgo(psn)
-	return g.replies(acts)
+func (rp *repair) repairable(i int) bool {
+	psn := rp.paths[i].acked.Next()
+	return !psn.Before(rp.retained.oldest) && !psn.After(rp.source.sent) && rp.paths[i].part == PartActive && !rp.legs[i].barred
 }
 
 // forgo lets go of the packets up to psn, and ends the repairs that need them.
-func (g *Group) forgo(psn roce.PSN) {
-	g.raise(psn.Next())
-	for i := range g.legs {
-		if l := &g.legs[i]; (l.state != legDirect || l.served) && !g.paths[i].acked.Next().After(psn) {
-			g.giveUp(i, GivenUpNotRetained)
+func (rp *repair) forgo(psn roce.PSN) {
+	rp.raise(psn.Next())
+	for i := range rp.legs {
+		if l := &rp.legs[i]; (l.state != legDirect || l.served) && !rp.paths[i].acked.Next().After(psn) {
+			rp.giveUp(i, GivenUpNotRetained)
 		}
 	}
 }
+
+// RepairTally returns the counts so far.
+func (rp *repair) RepairTally() RepairTally { return rp.tally }

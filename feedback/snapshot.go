@@ -58,9 +58,6 @@ var givenUpNames = [NumGivenUp]string{
 
 func (u GivenUp) String() string { return givenUpNames[u] }
 
-// RepairTally returns the counts so far.
-func (g *Group) RepairTally() RepairTally { return g.tally }
-
 // Snapshot returns the group's state.
 func (g *Group) Snapshot() Snapshot {
 	s := Snapshot{Started: g.source.known, Sent: g.source.sent, Pos: g.source.pos, Merged: g.merged.psn}

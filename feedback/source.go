@@ -57,6 +57,7 @@ func (st *stream) inWindow(psn roce.PSN) bool {
 // forward notes that new packets up to psn are forwarded.
 func (g *Group) forward(psn roce.PSN, last bool) {
 	g.source.forward(psn, last)
+	g.gap = gapCalls{}
 	g.source.told, g.asking.begun = false, false
 	g.source.unsure = g.source.unsure && !g.floor.known
 	g.retain()

@@ -113,26 +113,6 @@ func (g *Group) mayLeaveBehind(s SourceSwitch) bool {
 	return left >= g.policy.Ack.least()
 }
 
-// askLacking sends the packet that it waits for to each path that lacks something and owes no
-// answer; where that packet is not retained, the newest one. The answer shows what the path has:
-// an ACK is one of everything, and a NAK is for the first packet that the path lacks.
-func (g *Group) askLacking(now Tick, acts []Action) []Action {
-	for i := range g.legs {
-		l := &g.legs[i]
-		if !g.source.lackedBy(g.paths[i]) || l.running {
-			continue
-		}
-		l.barred, l.attempts, l.backoff = false, 0, 0
-		if newest := g.source.sent; g.repairable(i) {
-			acts = g.probe(now, i, acts)
-		} else if !newest.Before(g.retained.oldest) {
-			l.cursor = newest
-			acts = g.resend(now, i, true, acts)
-		}
-	}
-	return acts
-}
-
 // SwitchSource performs a source switch. From here on everything is in the new source's PSN space,
 // and every path stands right below its first packet. A path that lacks something of the old
 // source, or that has not answered since a restart, is behind: the PSN that its QP expects is not

@@ -52,14 +52,3 @@ func (g *Group) heardTrain(now Tick, ev *Event) {
 	}
 	p.seenAt, g.lull = now, lull{}
 }
-
-// sendsTrain notes that a train is sent to path i, which is direct.
-func (g *Group) sendsTrain(now Tick, i int, ev *Event) {
-	l := &g.legs[i]
-	l.carried = false
-	if ev.AckReq {
-		g.sends(now, i, ev.FirstAsked, true)
-		g.ask(now, i, ev.Asked)
-	}
-	l.high = ev.PSN
-}

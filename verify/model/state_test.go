@@ -23,12 +23,12 @@ func TestStateIsWhole(t *testing.T) {
 		want []string
 	}{
 		{group, []string{
-			"stream", "away", "repair", "refusal", "end", "claim", "asking", "congestion",
+			"repair", "away", "gap", "lull", "pace", "refusal", "end", "claim", "asking", "congestion",
 		}},
 		{field(group, "stream"), []string{"receivers", "source", "again", "merged", "back", "floor", "doubts"}},
 		{field(group, "receivers"), []string{"policy", "paths", "quorum", "needed", "pending"}},
-		{repair, []string{"legs", "tally", "retained", "gap", "guess", "lull", "pace"}},
-		{field(repair, "pace"), []string{"seenAt", "pause"}},
+		{repair, []string{"stream", "legs", "tally", "retained", "guess"}},
+		{field(group, "pace"), []string{"seenAt", "pause"}},
 		{path.Type.Elem(), []string{
 			"since", "acked", "msn", "from", "cnps", "pending", "credit", "part", "migReq", "silent", "fresh", "ask", "follows", "unheard", "told",
 		}},
@@ -39,8 +39,8 @@ func TestStateIsWhole(t *testing.T) {
 		}},
 		{field(repair, "retained"), []string{"oldest", "lowest", "at", "repairing", "running", "due"}},
 		{field(repair, "guess"), []string{"stands", "until"}},
-		{field(repair, "gap"), []string{"calls", "rests", "seen", "since"}},
-		{field(repair, "lull"), []string{"acked", "asked", "seen", "since", "times", "spoke"}},
+		{field(group, "gap"), []string{"calls", "rests", "seen", "since"}},
+		{field(group, "lull"), []string{"acked", "asked", "seen", "since", "times", "spoke"}},
 		{field(group, "source"), []string{"known", "inside", "asks", "told", "unsure", "first", "sent", "pos", "counted", "messages", "resentAt", "unanswered"}},
 		{field(group, "again"), []string{"known", "psn", "msn"}},
 		{field(group, "merged"), []string{"known", "psn", "highest", "msn"}},
