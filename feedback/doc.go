@@ -38,7 +38,16 @@
 // The rules that comments cite by number are in docs/merging.md. That page explains them, draws the
 // states of the source and of a path, and names the stories in testdata that show them.
 //
-// Read group.go for the state, data.go for what a packet of the source does, response.go for what a
-// receiver's answer does, and reply.go for what the source is sent. Repair is in repair.go (what a
-// path is sent again), retained.go (what there is to send) and legtimer.go (when).
+// The state of a group is built of five types, each of which knows what the one before it has, and
+// nothing of those behind it:
+//
+//	receivers  the paths, and how the policy counts them
+//	stream     where they and the source stand: what was sent, the floor, which NAK is evidence
+//	repair     what a path is sent again, when, and what is retained for that
+//	replier    what the source is sent: ACKs, NAKs, its end, and what breaks its silence
+//	Group      what each event does: packets, answers, members, turns, questions
+//
+// Read group.go for the events, data.go for what a packet of the source does, response.go for what
+// a receiver's answer does, and reply.go for what the source is sent. Repair is in repair.go (what
+// a path is sent again), retained.go (what there is to send) and legtimer.go (when).
 package feedback

@@ -122,16 +122,3 @@ func ripenLate(paths []path, psn roce.PSN) (ripe bool) {
 	}
 	return ripe
 }
-
-// ripen makes those paths count that are no longer fresh.
-func (g *Group) ripen() {
-	ripe := false
-	for i := range g.paths {
-		if p := &g.paths[i]; p.fresh && !g.isFresh(p.from) {
-			p.fresh, ripe = false, true
-		}
-	}
-	if ripe {
-		g.recount()
-	}
-}

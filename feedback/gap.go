@@ -82,15 +82,15 @@ func (rp *repair) gapStands() bool {
 
 // gapDue reports whether every path has what lies below the gap, so that the source is to be called
 // back. It is not when its QP has ended.
-func (g *Group) gapDue() bool { return g.gapStands() && g.Settled() && !g.end.sent }
+func (rr *replier) gapDue() bool { return rr.gapStands() && rr.Settled() && !rr.end.sent }
 
 // spentCalls reports whether the source was sent as many RNR NAKs as it may before a new packet
 // comes.
-func (g *Group) spentCalls() bool { return int(g.gap.calls) >= g.policy.RepairAttempts }
+func (rr *replier) spentCalls() bool { return int(rr.gap.calls) >= rr.policy.RepairAttempts }
 
 // gapTimer ends the time in which no other RNR NAK is sent for the gap.
-func (g *Group) gapTimer(now Tick, acts []Action) []Action {
-	switch m := &g.gap; {
+func (rr *replier) gapTimer(now Tick, acts []Action) []Action {
+	switch m := &rr.gap; {
 	case !m.rests:
 		return acts
 	case !m.seen:
@@ -99,6 +99,6 @@ func (g *Group) gapTimer(now Tick, acts []Action) []Action {
 	case now-m.since < gapAgain:
 		return acts
 	}
-	g.gap.rests = false
-	return g.replyGoBack(acts)
+	rr.gap.rests = false
+	return rr.replyGoBack(acts)
 }

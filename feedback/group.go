@@ -43,16 +43,12 @@ type Joined struct {
 
 // Group is the merging state of one group. It belongs to the one thread that calls Step.
 type Group struct {
-	repair
+	replier
 	away Part // the part of the source's own path when its member is not the source
 
-	// What follows belongs to one source. A source switch begins with zero values (see begin).
+	// What follows belongs to one source, as most of what it is built on does. A source switch
+	// begins with zero values (see begin).
 
-	gap        gapCalls
-	lull       lull
-	pace       pace
-	refusal    refusal
-	end        end
 	claim      claim
 	asking     asking
 	congestion congestion
@@ -99,19 +95,13 @@ func New(c Config) *Group {
 //   - how congested the links are, and how long they are.
 func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()
-	*g = Group{
-		repair: repair{
-			stream: stream{
-				receivers: g.receivers,
-				source:    source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages},
-				merged:    merged{known: true, psn: before, highest: before, msn: messages},
-				floor:     floor{known: true, psn: before, msn: messages, need: never},
-				doubts:    doubts{lowest: psn},
-			},
-			legs: g.legs, tally: g.tally,
-		},
-		away: g.away, congestion: g.congestion,
-	}
+	next := Group{away: g.away, congestion: g.congestion}
+	next.receivers, next.legs, next.tally = g.receivers, g.legs, g.tally
+	next.source = source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages}
+	next.merged = merged{known: true, psn: before, highest: before, msn: messages}
+	next.floor = floor{known: true, psn: before, msn: messages, need: never}
+	next.doubts = doubts{lowest: psn}
+	*g = next
 	g.pending = pendingNAKs{}
 	for i := range g.paths {
 		p := &g.paths[i]

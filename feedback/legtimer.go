@@ -6,9 +6,6 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// RepairPeriod is the shortest time between two Timer events that a group which is Waiting wants.
-const RepairPeriod = 50 * microsecond
-
 // A probe that is answered begins a repair with firstPush packets. A path has patienceTimes round
 // trips to answer. A receiver without a posted receive is waited for at most restAtMost; a longer
 // time is the source's to wait. A repair that has not gone back for calmAfter goes well; at 25 Gb/s
@@ -20,37 +17,6 @@ const (
 	restAtMost    = 5 * millisecond
 	repairLong    = second
 )
-
-// Waiting reports whether the group wants a Timer event when it is Due: a path has not answered a
-// packet that asked for an ACK, as each path under repair, or rests; the source was called back by
-// an RNR NAK; the source answers a question; or the switch may have to break its silence.
-func (g *Group) Waiting() bool {
-	return g.policy.repairs() && (g.retained.running > 0 || g.gap.rests || g.unheard() || g.mute() || g.back.answering(g.source.pos))
-}
-
-// Due is the time before which a Timer event does nothing for a group that is Waiting, unless
-// another event comes first. It is RepairPeriod from now at least.
-func (g *Group) Due(now Tick) Tick {
-	soon, due := now+RepairPeriod, endless
-	if g.gap.rests {
-		return soon
-	}
-	if g.retained.running > 0 {
-		due = g.retained.due
-	}
-	if b := &g.back; b.answering(g.source.pos) {
-		due = min(due, b.askedAt+AskPeriod)
-	}
-	if unheard := g.unheard(); unheard || g.mute() {
-		// A lull that no timer has seen yet begins a little late. That does no harm.
-		since, patience := g.lull.since, g.patienceWithSource(unheard)
-		if !g.lull.seen {
-			since, patience = now, patience/4
-		}
-		due = min(due, since+patience)
-	}
-	return max(due, soon)
-}
 
 // PathsDue is the time before which no path is silent for too long, unless another event comes
 // first.

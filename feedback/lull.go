@@ -60,87 +60,91 @@ type pace struct {
 }
 
 // heard notes that packet psn came, which ends the silence of the source.
-func (g *Group) heard(now Tick, psn roce.PSN) {
-	if !g.policy.repairs() {
+func (rr *replier) heard(now Tick, psn roce.PSN) {
+	if !rr.policy.repairs() {
 		return
 	}
-	if p := &g.pace; g.source.inside && psn == g.source.sent.Next() {
+	if p := &rr.pace; rr.source.inside && psn == rr.source.sent.Next() {
 		p.pause = max(now-p.seenAt, p.pause-p.pause/8)
 	}
-	g.pace.seenAt = now
-	g.lull = lull{}
+	rr.pace.seenAt = now
+	rr.lull = lull{}
 }
 
 // unheard reports whether the source may not have heard what it was last sent, or has sent in vain
 // what it was called back for, so that it is to be sent something again.
-func (g *Group) unheard() bool { return !g.end.sent && (g.same() || g.called() && !g.lull.spoke) }
+func (rr *replier) unheard() bool {
+	return !rr.end.sent && (rr.same() || rr.called() && !rr.lull.spoke)
+}
 
 // same reports whether the source is to be sent again just what it was sent last.
-func (g *Group) same() bool {
-	return g.lull.times < unheardTimes && (g.lastACK() || g.called() && g.ignored())
+func (rr *replier) same() bool {
+	return rr.lull.times < unheardTimes && (rr.lastACK() || rr.called() && rr.ignored())
 }
 
 // lastACK reports whether the source was last sent the ACK of everything that it has sent.
-func (g *Group) lastACK() bool { return g.lull.acked && g.Settled() && g.merged.psn == g.source.sent }
+func (rr *replier) lastACK() bool {
+	return rr.lull.acked && rr.Settled() && rr.merged.psn == rr.source.sent
+}
 
 // called reports whether the source was called back and has not come. It is not called again while
 // it is below that packet, because it went back further: a NAK acknowledges everything below, which
 // would be ahead of the source's place, and the source sends the packet again anyway. Nor is it
 // while it answers a question.
-func (g *Group) called() bool {
-	return g.back.awaited && !g.back.psn.After(g.source.pos) && !g.spentCalls() && !g.back.answering(g.source.pos)
+func (rr *replier) called() bool {
+	return rr.back.awaited && !rr.back.psn.After(rr.source.pos) && !rr.spentCalls() && !rr.back.answering(rr.source.pos)
 }
 
 // ignored reports whether the source ignores the call for which it has not come, if it has heard
 // it.
-func (g *Group) ignored() bool { return g.back.newest && g.back.by == roce.NAKSequence }
+func (rr *replier) ignored() bool { return rr.back.newest && rr.back.by == roce.NAKSequence }
 
 // mute reports whether the source may wait for an answer that nobody is going to send, and would
 // obey a NAK: it ignores one if it has heard no ACK since the last.
-func (g *Group) mute() bool {
-	s := &g.source
-	return !g.lull.asked && s.known && s.pos == s.sent && !s.asks && g.floor.known &&
-		g.merged.psn.Before(s.sent) && !g.back.awaited && !g.back.newest && g.end.syndrome == 0
+func (rr *replier) mute() bool {
+	s := &rr.source
+	return !rr.lull.asked && s.known && s.pos == s.sent && !s.asks && rr.floor.known &&
+		rr.merged.psn.Before(s.sent) && !rr.back.awaited && !rr.back.newest && rr.end.syndrome == 0
 }
 
 // breakSilence does what may help a source that is silent.
-func (g *Group) breakSilence(now Tick, acts []Action) []Action {
-	l, unheard := &g.lull, g.unheard()
+func (rr *replier) breakSilence(now Tick, acts []Action) []Action {
+	l, unheard := &rr.lull, rr.unheard()
 	switch {
-	case !unheard && !g.mute():
+	case !unheard && !rr.mute():
 		return acts
-	case !l.seen, !unheard && g.mending(): // a receiver that is being mended will answer
+	case !l.seen, !unheard && rr.mending(): // a receiver that is being mended will answer
 		l.seen, l.since = true, now
 		return acts
-	case now-l.since < g.patienceWithSource(unheard):
+	case now-l.since < rr.patienceWithSource(unheard):
 		return acts
 	}
 	l.since = now
 	if !unheard {
 		l.asked = true
-		return g.replies(g.askNewest(now, acts))
+		return rr.replies(rr.askNewest(now, acts))
 	}
-	switch psn := g.back.psn; {
-	case !g.same():
-		l.spoke, g.gap.calls = true, g.gap.calls+1
-		g.back.by = roce.SyndromeRNR(roundTripRNR)
-		return because(append(acts, g.reply(psn, g.back.by)), CauseUnheard)
-	case g.called() && g.ignored():
+	switch psn := rr.back.psn; {
+	case !rr.same():
+		l.spoke, rr.gap.calls = true, rr.gap.calls+1
+		rr.back.by = roce.SyndromeRNR(roundTripRNR)
+		return because(append(acts, rr.reply(psn, rr.back.by)), CauseUnheard)
+	case rr.called() && rr.ignored():
 		l.times++
-		return because(append(g.ackAgain(psn.Prev(), acts), g.reply(psn, roce.NAKSequence)), CauseUnheard)
+		return because(append(rr.ackAgain(psn.Prev(), acts), rr.reply(psn, roce.NAKSequence)), CauseUnheard)
 	default:
 		l.times++
-		return append(acts, g.reply(g.merged.psn, roce.SyndromeUnlimited))
+		return append(acts, rr.reply(rr.merged.psn, roce.SyndromeUnlimited))
 	}
 }
 
 // patienceWithSource is how long the source may be silent.
-func (g *Group) patienceWithSource(unheard bool) Tick {
-	switch by := g.back.by; {
+func (rr *replier) patienceWithSource(unheard bool) Tick {
+	switch by := rr.back.by; {
 	case !unheard:
-		return max(muteAfter, pauseTimes*g.pace.pause)
-	case g.same():
-		return unheardAfter << g.lull.times
+		return max(muteAfter, pauseTimes*rr.pace.pause)
+	case rr.same():
+		return unheardAfter << rr.lull.times
 	case by.IsRNR():
 		return max(slowAfter, 2*Tick(by.RNRTimer().Duration()))
 	}
@@ -149,10 +153,26 @@ func (g *Group) patienceWithSource(unheard bool) Tick {
 
 // replySilent sends a silent source back to the newest packet that came, when all receivers have
 // it.
-func (g *Group) replySilent(acts []Action) []Action {
-	if !g.lull.asked || g.source.pos != g.source.sent || g.back.newest || g.end.syndrome != 0 || !g.Settled() {
+func (rr *replier) replySilent(acts []Action) []Action {
+	if !rr.lull.asked || rr.source.pos != rr.source.sent || rr.back.newest || rr.end.syndrome != 0 || !rr.Settled() {
 		return acts
 	}
-	g.tally.Called++
-	return because(g.sendBack(g.source.sent, roce.NAKSequence, acts), CauseSilentSource)
+	rr.tally.Called++
+	return because(rr.sendBack(rr.source.sent, roce.NAKSequence, acts), CauseSilentSource)
+}
+
+// heardTrain is heard for each packet of a train.
+func (rr *replier) heardTrain(now Tick, ev *Event) {
+	p, packets := &rr.pace, ev.PSN.Sub(rr.source.sent)
+	if rr.source.inside {
+		p.pause = max(now-p.seenAt, p.pause-p.pause/8)
+	}
+	ended := ev.MSN.Sub(0) // messages that ended before the last packet
+	if ev.Last {
+		ended--
+	}
+	for range packets - 1 - ended { // those that came inside a message, at once
+		p.pause -= p.pause / 8
+	}
+	p.seenAt, rr.lull = now, lull{}
 }

@@ -80,26 +80,3 @@ func (n *pendingNAKs) add(s roce.Syndrome, paths int) {
 		n.rnr += paths
 	}
 }
-
-// leave takes path i out of what is waited for. The floor may rise, because the path no longer
-// holds it down, or fall, because a quorum no longer has what only the path had.
-func (g *Group) leave(i int, part Part) {
-	p := &g.paths[i]
-	g.setPending(p, 0)
-	p.part = part
-	g.endLeg(i)
-	g.recount()
-	g.endIfTooFew()
-}
-
-// evict takes a receiver out of the group and reports that.
-func (g *Group) evict(i int, acts []Action) []Action {
-	g.leave(i, PartGone)
-	return append(acts, Action{Kind: Notice, Note: NoteEvicted, Path: i, PSN: g.paths[i].acked.Next()})
-}
-
-// fallBehind takes path i out of the group and reports that it is behind.
-func (g *Group) fallBehind(i int, acts []Action) []Action {
-	g.leave(i, PartBehind)
-	return append(acts, Action{Kind: Notice, Note: NoteBehind, Path: i, PSN: g.paths[i].acked.Next()})
-}

@@ -78,7 +78,6 @@ type repair struct {
 
 // beginLegs forgets everything but counts and round trips. All paths stand at psn.
 func (rp *repair) beginLegs(psn roce.PSN) {
-	rp.guess = guess{}
 	rp.retained = retained{oldest: psn.Next(), lowest: psn, due: endless}
 	for i := range rp.legs {
 		rp.beginLeg(i, psn)

@@ -54,71 +54,10 @@ func (st *stream) inWindow(psn roce.PSN) bool {
 	return !st.floor.known || psn.Sub(st.floor.psn) <= Window
 }
 
-// forward notes that new packets up to psn are forwarded.
-func (g *Group) forward(psn roce.PSN, last bool) {
-	g.source.forward(psn, last)
-	g.gap = gapCalls{}
-	g.source.told, g.asking.begun = false, false
-	g.source.unsure = g.source.unsure && !g.floor.known
-	g.retain()
-}
-
 func (s *source) forward(psn roce.PSN, last bool) {
 	s.sent, s.inside, s.unanswered = psn, !last, 0
 	if lowest := psn.Add(-Window); s.first.Before(lowest) {
 		s.first = lowest
-	}
-}
-
-// arrive moves the source's place to psn, which may ask for an ACK, and reports whether the packet
-// was forwarded before.
-func (g *Group) arrive(now Tick, psn roce.PSN, asks bool) (resent bool) {
-	if !g.source.known {
-		g.hearSource(now, psn)
-	}
-	g.heard(now, psn)
-	g.source.told, g.asking.begun = false, false
-	fellBack := !psn.After(g.source.pos)
-	if fellBack {
-		g.newRound(psn)
-	}
-	g.source.pos, g.source.asks = psn, asks
-	if !psn.After(g.merged.psn) {
-		// The source did not hear that ACK, or a timeout made it go back further. Real requesters
-		// resend from their oldest unacknowledged packet, so what was acknowledged counts as
-		// unheard and is acknowledged again when the source reaches it.
-		g.merged.psn = psn.Prev()
-	}
-	if !psn.After(g.end.psn) {
-		g.end.sent = false
-	}
-	if resent = !psn.After(g.source.sent); resent {
-		g.source.resentAt = now
-	}
-	if b := &g.back; b.awaited && (fellBack && psn.After(b.psn) || psn == b.psn && (resent || !b.asked)) || b.answered(now, g.source.pos) {
-		// A packet that follows its predecessor was sent before the source heard the NAK. That the
-		// source went back shows by a step back, whose first packets may be lost, or by the packet
-		// that it was called back to.
-		b.awaited = false
-	}
-	return resent
-}
-
-// hearSource handles the first packet of the source after a restart. Everything below it was sent
-// before the restart, and the time until now does not count as a receiver's silence.
-func (g *Group) hearSource(now Tick, psn roce.PSN) {
-	before := psn.Prev()
-	g.source.known, g.source.sent, g.source.pos, g.merged.psn = true, before, before, before
-	g.source.first = before.Add(-Window)
-	g.doubts.doubtRestart(psn)
-	g.retained.oldest = psn
-	g.guess = guess{stands: true, until: now + packetLife}
-	g.source.counted = g.source.first.Add(-2) // so that no packet counts before the floor's MSN is known
-	for i := range g.paths {
-		g.paths[i].since = now
-	}
-	if ripenLate(g.paths, psn) {
-		g.findEnd()
 	}
 }
 

@@ -36,19 +36,3 @@ func (g *Group) train(now Tick, ev *Event, acts []Action) []Action {
 	}
 	return g.replies(acts)
 }
-
-// heardTrain is heard for each packet of a train.
-func (g *Group) heardTrain(now Tick, ev *Event) {
-	p, packets := &g.pace, ev.PSN.Sub(g.source.sent)
-	if g.source.inside {
-		p.pause = max(now-p.seenAt, p.pause-p.pause/8)
-	}
-	ended := ev.MSN.Sub(0) // messages that ended before the last packet
-	if ev.Last {
-		ended--
-	}
-	for range packets - 1 - ended { // those that came inside a message, at once
-		p.pause -= p.pause / 8
-	}
-	p.seenAt, g.lull = now, lull{}
-}

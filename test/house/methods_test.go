@@ -15,7 +15,6 @@ const methodsMost = 60
 var uncut = map[string]int{
 	"ctl.Controller": 214,
 	"ctl/cm.Machine": 71,
-	"feedback.Group": 82,
 }
 
 const slack = 10

@@ -23,8 +23,9 @@ func TestStateIsWhole(t *testing.T) {
 		want []string
 	}{
 		{group, []string{
-			"repair", "away", "gap", "lull", "pace", "refusal", "end", "claim", "asking", "congestion",
+			"replier", "away", "claim", "asking", "congestion",
 		}},
+		{field(group, "replier"), []string{"repair", "end", "refusal", "gap", "lull", "pace"}},
 		{field(group, "stream"), []string{"receivers", "source", "again", "merged", "back", "floor", "doubts"}},
 		{field(group, "receivers"), []string{"policy", "paths", "quorum", "needed", "pending"}},
 		{repair, []string{"stream", "legs", "tally", "retained", "guess"}},
