@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/internal/testlab"
@@ -158,6 +159,36 @@ func TestTooManyClientsOfOneHost(t *testing.T) {
 	l.hears("run of 127.0.0.1 refused: 4 clients of 127.0.0.1 are connected already; wait until one has ended")
 	l.connectFrom(clientIP.Next().Next(), "")
 	l.until("handshaking handshaking handshaking handshaking refused handshaking")
+}
+
+// TestAPlaceIsFreeWhenItsRunIsOver: who sees that a run has ended may connect at once.
+func TestAPlaceIsFreeWhenItsRunIsOver(t *testing.T) {
+	l := newLab(t, 1, func(lim *limits) { lim.version = time.Hour })
+	ended, goOn := make(chan bool), make(chan bool)
+	l.helper.options.Log = l.helper.options.Log.WithOptions(zap.Hooks(func(e zapcore.Entry) error {
+		if e.Message == "perftest run ended" {
+			ended <- true // the task of the run does nothing more meanwhile
+			<-goOn
+		}
+		return nil
+	}))
+	l.up()
+	var last net.Conn
+	for range MaxOfAClient {
+		last = l.connect("")
+	}
+	l.until("handshaking handshaking handshaking handshaking")
+	last.Close()
+	<-ended
+	l.connect("")
+	defer func() {
+		close(goOn)
+		go func() { // the others end with the lab
+			for range ended {
+			}
+		}()
+	}()
+	l.until("handshaking handshaking handshaking ended handshaking")
 }
 
 // TestTooManyClients: the connections of clients beyond the bound are closed, and only one of these

@@ -164,7 +164,7 @@ func TestForgottenSessions(t *testing.T) {
 	s := &service{log: zap.NewNop()}
 	active := s.remember(Session{Client: netip.MustParseAddr("10.0.1.1"), State: Running})
 	for i := range MaxSessions + 5 {
-		s.end(s.remember(Session{Client: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}), errors.New("for the test"))
+		s.remember(Session{Client: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}).end(errors.New("for the test"))
 		if n, want := len(s.list().Sessions), min(i+2, 128); n != want {
 			t.Errorf("%d sessions after %d, want %d", n, i+2, want)
 		}

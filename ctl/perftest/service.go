@@ -77,10 +77,7 @@ func (s *service) admit(ctx context.Context, conn net.Conn) {
 		return
 	}
 	record := s.remember(Session{Client: client.addr, Began: time.Now()})
-	s.tasks.Go(func() {
-		defer s.leave(client.addr)
-		s.run(ctx, client, record)
-	})
+	s.tasks.Go(func() { s.run(ctx, client, record) })
 }
 
 // enter counts a client, or refuses it because there are too many.
@@ -101,9 +98,8 @@ func (s *service) enter(client netip.Addr) error {
 	return nil
 }
 
+// leave ends the count of a client. The caller holds mu.
 func (s *service) leave(client netip.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.clients[client]--; s.clients[client] == 0 {
 		delete(s.clients, client)
 	}
@@ -126,7 +122,10 @@ func (s *service) run(ctx context.Context, client *side, record *Session) {
 	if c.hasTurn {
 		<-s.turn
 	}
-	s.end(record, err)
+	s.change(record, func(r *Session) {
+		r.end(err)
+		s.leave(r.Client) // who sees that the run is over may connect
+	})
 }
 
 func (s *service) removeGroups(ctx context.Context, names []string) {
@@ -140,18 +139,14 @@ func (s *service) removeGroups(ctx context.Context, names []string) {
 }
 
 // end records how a run ended.
-func (s *service) end(record *Session, err error) {
-	var reason string
-	state := Ended
+func (r *Session) end(err error) {
+	r.State, r.Reason, r.Groups, r.Ended = Ended, "", nil, time.Now()
 	if err != nil {
-		reason = err.Error()
+		r.Reason = err.Error()
 	}
 	if isRefusal(err) {
-		state = Refused
+		r.State = Refused
 	}
-	s.change(record, func(r *Session) {
-		r.State, r.Reason, r.Groups, r.Ended = state, reason, nil, time.Now()
-	})
 }
 
 // turnAway records a client that gets no conversation. A host can connect again and again, so
@@ -164,7 +159,7 @@ func (s *service) turnAway(client netip.Addr, reason error) {
 	}
 	s.mu.Unlock()
 	if !recently {
-		s.end(s.remember(Session{Client: client, Began: time.Now()}), reason)
+		s.change(s.remember(Session{Client: client, Began: time.Now()}), func(r *Session) { r.end(reason) })
 	}
 }
 
