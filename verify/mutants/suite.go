@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -20,6 +21,7 @@ type suite struct {
 	dir   string
 	flags []string
 	limit time.Duration // 0: testLimit
+	cpu   int           // seconds; 0: cpuLimit
 }
 
 // Quick suites stand before slow ones. Random tests that fail say so without a search for a shorter
@@ -35,8 +37,11 @@ var (
 )
 
 const (
-	// testLimit bounds the time of the tests: with some mutants they do not end.
-	testLimit = time.Minute
+	// cpuLimit bounds the CPU time of the tests in seconds: with some mutants they do not end. Time
+	// alone would take a busy machine for such a mutant. testLimit is for mutants that wait for
+	// ever, and should hardly be reached: most tests bound what they wait for.
+	cpuLimit  = 120
+	testLimit = 10 * time.Minute
 	// A suite may take slack times what it takes without a mutant, and load for whatever else runs.
 	slack, load = 10, 3 * time.Second
 	// The tests get ending to print where they hang before they are killed. A mutant that hangs
@@ -92,7 +97,7 @@ func (s suite) test(binary string, env ...string) (string, error) {
 	limit := cmp.Or(s.limit, testLimit)
 	ctx, cancel := context.WithTimeout(context.Background(), limit+ending)
 	defer cancel()
-	limited := []string{"-c", `ip link set lo up 2>/dev/null; ulimit -v ` + memoryLimit + `; exec "$0" "$@"`, binary, "-test.failfast",
+	limited := []string{"-c", `ip link set lo up 2>/dev/null; ulimit -v ` + memoryLimit + `; ulimit -t ` + strconv.Itoa(cmp.Or(s.cpu, cpuLimit)) + `; exec "$0" "$@"`, binary, "-test.failfast",
 		"-test.timeout=" + limit.String()}
 	test := exec.CommandContext(ctx, "sh", append(limited, s.flags...)...)
 	test.Dir = s.dir
@@ -105,10 +110,16 @@ func (s suite) test(binary string, env ...string) (string, error) {
 	switch {
 	case err == nil:
 		return "", nil
-	case ctx.Err() != nil, bytes.Contains(out, []byte("panic: test timed out")):
+	case ctx.Err() != nil, killed(test), bytes.Contains(out, []byte("panic: test timed out")):
 		return s.dir + ": tests do not end", nil
 	}
 	return s.failed(out)
+}
+
+// killed reports whether a command was killed, as at the limit of its CPU time.
+func killed(c *exec.Cmd) bool {
+	status, ok := c.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && (status.Signal() == syscall.SIGKILL || status.Signal() == syscall.SIGXCPU)
 }
 
 var failed = regexp.MustCompile(`--- FAIL: (\S+)`)

@@ -19,3 +19,17 @@ func TestTestsThatHangBeforeTheyStartAreNoticed(t *testing.T) {
 		t.Errorf("noticed by %q, error %v", noticed, err)
 	}
 }
+
+// Tests that only compute are stopped by the CPU time that they use, and not by the time that other
+// processes of the machine take from them.
+func TestTestsThatComputeForEverAreNoticed(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "spins")
+	if err := os.WriteFile(binary, []byte("#!/bin/sh\nwhile :; do :; done\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	noticed, err := suite{dir: ".", cpu: 1}.test(binary)
+	if err != nil || noticed != ".: tests do not end" {
+		t.Errorf("noticed by %q, error %v", noticed, err)
+	}
+}
