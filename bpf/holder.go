@@ -78,9 +78,10 @@ func programName(id ebpf.ProgramID) string {
 
 // linkOf returns the bpf_link that attaches prog to the interface, or 0 if there is none. While
 // another process makes a link, the link has an ID but cannot be opened yet (the kernel's
-// bpf_link_by_id: EAGAIN), which ends the search. So linkOf searches again, but not for ever.
+// bpf_link_by_id: EAGAIN), which ends the search. So linkOf searches again, but not for ever: on a
+// busy machine the other process may wait for the lock of the network stack for some 100 ms.
 func linkOf(ifindex int, prog ebpf.ProgramID) (id link.ID, err error) {
-	for range 100 {
+	for range 5000 {
 		if id, err = searchLink(ifindex, prog); !errors.Is(err, unix.EAGAIN) {
 			break
 		}

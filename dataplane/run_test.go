@@ -151,7 +151,7 @@ func within(t *testing.T, what string, f func()) {
 	go func() { defer close(done); f() }()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * testlab.Patience):
 		t.Fatalf("%s does not end", what)
 	}
 }
@@ -161,7 +161,7 @@ func (r *running) sleeps(t *testing.T, worker int) {
 	t.Helper()
 	select {
 	case <-r.waits[worker].waits:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * testlab.Patience):
 		t.Fatalf("worker %d does not sleep", worker)
 	}
 }
