@@ -260,7 +260,7 @@ func (c *Controller) changeBranch(ctx context.Context, g *group, upper string, b
 	if relinked && file.Source.FirstPSN == was.Source.FirstPSN {
 		was.Source = file.Source
 	}
-	came, possible := g.whoCame(file, b.Later, relinked)
+	came, possible := whoCame(g, file, b.Later, relinked)
 	c.mu.Lock()
 	runs := g.Published != nil
 	c.mu.Unlock()
@@ -278,7 +278,7 @@ func (c *Controller) changeBranch(ctx context.Context, g *group, upper string, b
 // whoCame returns the receivers of a file that are new here and do not join: those that run
 // already, and those that take no part any more. A receiver that runs can come only if the branch
 // begins again.
-func (g *group) whoCame(file *groupfile.File, stated []api.Later, again bool) (came map[groupfile.ID]groups.Place, possible bool) {
+func whoCame(g *group, file *groupfile.File, stated []api.Later, again bool) (came map[groupfile.ID]groups.Place, possible bool) {
 	came, places := map[groupfile.ID]groups.Place{}, groups.PlacesIn(stated)
 	for i := range file.Receivers {
 		m := &file.Receivers[i]

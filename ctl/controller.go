@@ -67,6 +67,7 @@ type Controller struct {
 	mu        changes // of what follows
 	index     index
 	strays    strays
+	paces     map[*group]*pace
 	storeAway bool                // an event has said that etcd does not answer
 	gone      map[string]grave    // by the group's name
 	closed    bool                // the data path has ended

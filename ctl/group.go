@@ -28,11 +28,10 @@ type group struct {
 	notRenewed  bool   // the running turn could not be stored again, and the log says so
 	tableEnd    int64  // how many bytes of the table are stored
 	held        map[address.Place]bool
-	pace        *pace
 }
 
 func newGroup(file *groupfile.File, kept bool) *group {
-	g := &group{Version: groups.Version{Name: file.Name, Wanted: file, File: file, Kept: kept}, shown: new(atomic.Pointer[groups.Version]), pace: &pace{}}
+	g := &group{Version: groups.Version{Name: file.Name, Wanted: file, File: file, Kept: kept}, shown: new(atomic.Pointer[groups.Version])}
 	if file.Source.Role == groupfile.Both {
 		g.Source = file.Source.ID()
 	}

@@ -44,7 +44,7 @@ func (c *Controller) keepChronicle(g *group) {
 // keepUp stores the chronicle if the disk lacks it. It is called after observe and with every look,
 // so a disk that fails costs time only. While a turn may be stored that has not begun, settleTurn
 // stores both.
-func (g *group) keepUp(c *Controller) {
+func (c *Controller) keepUp(g *group) {
 	if !g.unkept || g.unsure {
 		return
 	}
@@ -54,7 +54,7 @@ func (g *group) keepUp(c *Controller) {
 
 // keepAtStop stores what a group has come to, and reports whether its state on the disk is that of
 // a clean stop. Of a group that could not be read, the state stays what it was.
-func (g *group) keepAtStop(c *Controller) (clean bool) {
+func (c *Controller) keepAtStop(g *group) (clean bool) {
 	if g.Published != nil {
 		c.observe(g)
 	}

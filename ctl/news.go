@@ -62,7 +62,7 @@ func (c *Controller) hear(news ...dataplane.Note) {
 		c.observe(g)
 	}
 	for g := range look {
-		g.keepUp(c)
+		c.keepUp(g)
 	}
 }
 
@@ -83,8 +83,8 @@ func (c *Controller) take(g *group, n dataplane.Note) {
 		g.Found.Refusals.Add(g.ID, id, cause)
 		c.packetEvent(api.MemberRefused, g, id, n.PSN, "%s", cause)
 	case feedback.NoteSilent:
-		if g.pace.stalls.Mark(time.Now(), id, n.PSN.Prev()) {
-			g.Found.Stalled = g.pace.stalls.Stalled()
+		if stalls := &c.paceOf(g).stalls; stalls.Mark(time.Now(), id, n.PSN.Prev()) {
+			g.Found.Stalled = stalls.Stalled()
 			c.stalled(g, id, g.File.Policy.SilentAfter)
 		}
 	case feedback.NoteRepairing:
@@ -92,18 +92,18 @@ func (c *Controller) take(g *group, n dataplane.Note) {
 	}
 }
 
-// observe asks the data path for the group's state, and lets the group observe it.
+// observe enters what the data path shows of a group.
 func (c *Controller) observe(g *group) {
 	if state, ok := c.Switch.GroupState(g.ID); ok {
-		g.observe(c, &state)
+		c.enter(g, &state)
 	}
 }
 
-// observe enters into the chronicle what the data path shows of the group: which receivers have
+// enter enters into the chronicle what the data path shows of the group: which receivers have
 // joined, and since when, which are out, and who is the source. Nothing of that is taken from
 // notes: they may be dropped, and one that comes late may be about a member that has left and
 // joined again since.
-func (g *group) observe(c *Controller, state *dataplane.GroupState) {
+func (c *Controller) enter(g *group, state *dataplane.GroupState) {
 	if source := groupfile.ID(state.Source); source != g.Source {
 		g.Past.Switched = g.Past.Switched || source.IP.IsValid()
 		g.Source = source
@@ -123,7 +123,7 @@ func (g *group) observe(c *Controller, state *dataplane.GroupState) {
 		case p.Part == feedback.PartGone:
 			c.out(g, id, api.MemberEvicted, chronicle.Evicted, p.Acked.Next())
 		case p.Part != feedback.PartJoining && g.Past.Joined(id, state.Since[at]):
-			g.renew(c) // which knows how many messages came before; else the record knows the PSN
+			c.renewRecord(g) // which knows how many messages came before; else the record knows the PSN
 			since := g.Past.Since(id)
 			c.packetEvent(api.MemberJoined, g, id, since, "it takes part since the source's packet %d", since)
 		default:
@@ -147,8 +147,8 @@ func (g *group) observe(c *Controller, state *dataplane.GroupState) {
 }
 
 // out records that a receiver no longer takes part.
-func (c *Controller) out(g *group, id groupfile.ID, kind api.EventKind, s chronicle.Standing, psn roce.PSN) {
-	g.Past.Out(id, s, psn)
+func (c *Controller) out(g *group, id groupfile.ID, kind api.EventKind, standing chronicle.Standing, psn roce.PSN) {
+	g.Past.Out(id, standing, psn)
 	c.packetEvent(kind, g, id, psn, "%s", g.Past.Ended(id).Mend())
 }
 

@@ -44,6 +44,29 @@ type pace struct {
 	goesOn   bool // and that the group goes on
 }
 
+// paceOf returns what is remembered of a group.
+func (c *Controller) paceOf(g *group) *pace {
+	if c.paces[g] == nil {
+		c.paces[g] = new(pace)
+	}
+	return c.paces[g]
+}
+
+// forgetPaces forgets what is remembered of groups that have gone, if more are remembered than there
+// are.
+func (c *Controller) forgetPaces(groups int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.paces) <= groups {
+		return
+	}
+	for g := range c.paces {
+		if c.groups[g.Name] != g {
+			delete(c.paces, g)
+		}
+	}
+}
+
 // goodputOf returns nil if the meter does not know yet what the group can do.
 func goodputOf(m *goodput.Meter) *api.Goodput {
 	if m.Best() == 0 {
@@ -71,6 +94,7 @@ func (c *Controller) followProgress(ctx context.Context) error {
 		}
 		if len(names) == 0 {
 			names = c.seenNames()
+			c.forgetPaces(len(names))
 		}
 		n := min(len(names), lookAtMost)
 		for _, name := range names[:n] {
@@ -98,11 +122,11 @@ func (c *Controller) lookAt(name string, now time.Time) (silent []netip.Addr) {
 	c.hear()
 	c.settleTurn(g)
 	if state, ok := c.Switch.GroupState(g.ID); ok {
-		g.observe(c, &state)
-		g.keepUp(c)
-		g.renewTurn(c, state.Snapshot)
+		c.enter(g, &state)
+		c.keepUp(g)
+		c.renewTurn(g, state.Snapshot)
 		c.lookAtSenders(now, g, state)
-		silent = g.silentHosts(now, state)
+		silent = silentHosts(g, &c.paceOf(g).silences, now, state)
 		g.Found.History, g.Found.In = g.Found.Since(now, g.ID, state.Traffic.Sent), g.ID
 		if g.File.DegradedAfter != 0 || g.Found.Degraded {
 			c.measure(g, now, state)
@@ -118,7 +142,7 @@ func (c *Controller) measure(g *group, now time.Time, state dataplane.GroupState
 	if !state.Started {
 		return
 	}
-	p := g.pace
+	p := c.paceOf(g)
 	if p.id != g.ID || p.source != g.Source {
 		p.id, p.source = g.ID, g.Source
 		p.epoch++
@@ -126,13 +150,13 @@ func (c *Controller) measure(g *group, now time.Time, state dataplane.GroupState
 	sample := goodput.Sample{Epoch: p.epoch, Sent: state.Sent, Merged: state.Merged}
 	after := g.File.DegradedAfter
 	stood := p.still.Stands()
-	g.lookAtFloor(state)
+	lookAtFloor(g, state)
 	c.lookAtStandstill(g, now, sample, state)
 	lookAtRepair(&g.Found, now, g.Published.Paths, state.Paths, after)
 	change := p.meter.Step(now, sample, goodput.Limits{Below: float64(g.File.DegradedBelow) / 100, After: after})
 	g.Found.Degraded, g.Found.Goodput = p.meter.IsDegraded(), goodputOf(&p.meter)
 	stalls := after
-	if g.sourceStops(state) {
+	if sourceStops(g, state) {
 		stalls = math.MaxInt64 // who waits for the source does not stall
 	}
 	stalled, returned := p.stalls.Step(now, sample, places(g, state, feedback.PartActive), stalls)
@@ -159,7 +183,7 @@ func (c *Controller) measure(g *group, now time.Time, state dataplane.GroupState
 
 // lookAtFloor records for which paths the packets wait: of those that have what the source has been
 // told of, the ones that are furthest behind. A quorum has gone on without the others.
-func (g *group) lookAtFloor(state dataplane.GroupState) {
+func lookAtFloor(g *group, state dataplane.GroupState) {
 	g.Found.AtFloor = nil
 	if !state.Sent.After(state.Merged) {
 		return
@@ -176,7 +200,7 @@ func (g *group) lookAtFloor(state dataplane.GroupState) {
 
 // sourceStops reports whether the source sends nothing more for a reason that is known: it cannot
 // be reached, or it has heard, or is about to hear, the NAK that ends its QP.
-func (g *group) sourceStops(state dataplane.GroupState) bool {
+func sourceStops(g *group, state dataplane.GroupState) bool {
 	for i := range state.Paths {
 		path := &g.Published.Paths[i]
 		if state.Paths[i].Part == feedback.PartDead && g.Found.AtFloor[groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}] {
@@ -204,7 +228,7 @@ func places(g *group, state dataplane.GroupState, parts ...feedback.Part) (list 
 }
 
 func (c *Controller) stalled(g *group, id groupfile.ID, after time.Duration) {
-	if !g.pace.still.Stands() {
+	if !c.paceOf(g).still.Stands() {
 		c.Log.Warn("a receiver has stalled", g.fieldsOf(id)...)
 	}
 	c.memberEvent(api.MemberStalled, g, id, "it has acknowledged nothing for %v, and others are further", after)
@@ -212,7 +236,7 @@ func (c *Controller) stalled(g *group, id groupfile.ID, after time.Duration) {
 
 // degraded tells that packets wait and hardly get on, and for whom.
 func (c *Controller) degraded(g *group, state dataplane.GroupState) {
-	p, f := g.pace, &g.Found
+	p, f := c.paceOf(g), &g.Found
 	e := api.Event{Kind: api.GroupDegraded, Group: g.Name, Goodput: f.Goodput}
 	f.Seen, f.Last = fmt.Sprintf("%.0f packets a second get on, and %.0f did before", p.meter.Rate(), p.meter.Best()), ""
 	if p.meter.Rate() == 0 {
@@ -257,7 +281,7 @@ func slowest(g *group, state dataplane.GroupState) (last goodput.Place[groupfile
 // lookAtStandstill logs when a group stands still, once, with the receiver that it waits for, and
 // when it gets on again.
 func (c *Controller) lookAtStandstill(g *group, now time.Time, sample goodput.Sample, state dataplane.GroupState) {
-	begun, ended, lasted := g.pace.still.Step(now, sample, standsAfter)
+	begun, ended, lasted := c.paceOf(g).still.Step(now, sample, standsAfter)
 	switch {
 	case ended:
 		c.Log.Info("a group gets on again", zap.String("group", g.Name), zap.Duration("after", lasted))

@@ -16,7 +16,7 @@ import (
 
 // New returns a Controller without groups; Restore adds the stored ones.
 func New(parts Parts) *Controller {
-	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1), index: newIndex(), gone: map[string]grave{}, moved: map[*group]struct{}{}, failing: map[*group]struct{}{}}
+	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1), index: newIndex(), gone: map[string]grave{}, moved: map[*group]struct{}{}, failing: map[*group]struct{}{}, paces: map[*group]*pace{}}
 	c.book, c.shared = newBook(time.Now, ports.New(parts.Switch.Ports())), newShared()
 	c.mu.show = c.show
 	c.Frames = frames.New(parts.Switch, c.carried, noGroup)
@@ -68,7 +68,7 @@ func (c *Controller) Close() error {
 		case !g.Kept:
 		case c.isIdle(g):
 			idle = append(idle, name)
-		case !g.keepAtStop(c):
+		case !c.keepAtStop(g):
 			unclean = append(unclean, name)
 		}
 	}

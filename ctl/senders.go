@@ -30,7 +30,7 @@ type watched struct {
 
 // lookAtSenders finds the members that do not get on because their frames are refused.
 func (c *Controller) lookAtSenders(now time.Time, g *group, state dataplane.GroupState) {
-	s := &g.pace.senders
+	s := &c.paceOf(g).senders
 	if s.in != g.ID {
 		*s = senders{in: g.ID}
 		g.Found.Says = nil
@@ -61,7 +61,7 @@ func (c *Controller) lookAtSenders(now time.Time, g *group, state dataplane.Grou
 	}
 	says := map[groups.Sender]string{}
 	for who, w := range s.watches {
-		w.Step(now, rose[who], g.getsOn(who, w, rose[who], state))
+		w.Step(now, rose[who], s.getsOn(g, who, w, rose[who], state))
 		if row, frame, ok := w.Trouble(now); ok {
 			says[who] = row.Says(c.caseOf(g, who, frame, state))
 		}
@@ -73,8 +73,7 @@ func (c *Controller) lookAtSenders(now time.Time, g *group, state dataplane.Grou
 // getsOn reports whether a sender has got on since the last look: data of the source was forwarded
 // behind the last frame that was refused, or a receiver has acknowledged something, or it lacks
 // nothing.
-func (g *group) getsOn(who groups.Sender, w *watched, rose *dataplane.Refused, state dataplane.GroupState) bool {
-	s := &g.pace.senders
+func (s *senders) getsOn(g *group, who groups.Sender, w *watched, rose *dataplane.Refused, state dataplane.GroupState) bool {
 	if !who.Answers {
 		isSource := who.ID == g.Source || g.Source == (groupfile.ID{}) && who.ID == g.File.Source.ID()
 		return isSource && state.Traffic.Sent > s.sent && (rose == nil || state.Traffic.Sent > rose.Sent)
@@ -92,7 +91,7 @@ func (g *group) getsOn(who groups.Sender, w *watched, rose *dataplane.Refused, s
 
 // caseOf describes the QP of a sender whose frames are refused.
 func (c *Controller) caseOf(g *group, who groups.Sender, frame dataplane.Refused, state dataplane.GroupState) *refused.Case {
-	about := &refused.Case{Group: g.Name, MTU: g.File.PathMTU, Port: cmp.Or(c.portName(frame.Port), "PORT"), Lacks: g.lacks(state), Frame: frame}
+	about := &refused.Case{Group: g.Name, MTU: g.File.PathMTU, Port: cmp.Or(c.portName(frame.Port), "PORT"), Lacks: lacks(g, state), Frame: frame}
 	if l := g.Leg(who.ID); l != nil {
 		about.PeerIP, about.PeerQPN, about.PSN = l.Src, l.Member.RemoteQPN, l.Member.FirstPSN
 		if !who.Answers && l.Member.Role == groupfile.Both && l.Member.ID() != g.File.Source.ID() {
@@ -106,7 +105,7 @@ func (c *Controller) caseOf(g *group, who groups.Sender, frame dataplane.Refused
 
 // lacks names a receiver that has not acknowledged everything of the source, and says how many more
 // there are; "": there is none. Those that do not answer come first.
-func (g *group) lacks(state dataplane.GroupState) string {
+func lacks(g *group, state dataplane.GroupState) string {
 	var silent, l view.Blamed
 	for i := range state.Paths {
 		p, path := &state.Paths[i], &g.Published.Paths[i]

@@ -109,7 +109,7 @@ func TestRefusedFramesOfASourceThatGetsOn(t *testing.T) {
 	}
 	// A new group begins anew.
 	g := r.groups["g1"]
-	g.ID, g.pace.senders.watches = g.ID+1, nil
+	g.ID, r.paceOf(g).senders.watches = g.ID+1, nil
 	if s := r.look(); s.State != api.Degraded {
 		t.Errorf("what was known is of the group before: %+v", s)
 	}

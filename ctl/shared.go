@@ -286,7 +286,7 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	c.mu.Unlock()
 	switch {
 	case t.away && e.Wanted() && hasTurns(e, c.Box):
-		g.standStill(c, true)
+		c.standStill(g, true)
 		c.report(ctx, name, e.Revision, nil)
 		return
 	case t.away && e.Wanted():
@@ -314,7 +314,7 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 		return
 	}
 	if _, gone := c.addressState(name); gone && hasTurns(e, c.Box) {
-		g.standStill(c, false)
+		c.standStill(g, false)
 	} else if gone {
 		c.letGo(g)
 		g = nil

@@ -52,31 +52,32 @@ func (s *silence) isDoubted(now time.Time) bool {
 }
 
 // silentHosts returns the hosts whose MACs should be asked for: of receivers that owe an answer for
-// too long, and of the source if it sends again what it was told of.
-func (g *group) silentHosts(now time.Time, state dataplane.GroupState) (hosts []netip.Addr) {
-	was := g.pace.silences
+// too long, and of the source if it sends again what it was told of. s is what the last look saw of
+// them.
+func silentHosts(g *group, s *silences, now time.Time, state dataplane.GroupState) (hosts []netip.Addr) {
+	was := *s
 	if was.in != g.ID || was.source != g.Source {
 		was.of, was.sender = nil, silence{} // in another PSN space nobody is where it was
 	}
 	is := map[groupfile.ID]silence{}
 	for i := range state.Paths {
-		s, r, path := &state.Paths[i], &state.Receivers[i], &g.Published.Paths[i]
-		if !state.Started || !state.Sent.After(s.Acked) || s.Part != feedback.PartActive && s.Part != feedback.PartUnknown {
+		p, r, path := &state.Paths[i], &state.Receivers[i], &g.Published.Paths[i]
+		if !state.Started || !state.Sent.After(p.Acked) || p.Part != feedback.PartActive && p.Part != feedback.PartUnknown {
 			continue
 		}
 		id := groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}
 		owes, known := was.of[id]
-		if naks := r.NAKs + r.RNRs; !known || owes.at != s.Acked || owes.count != naks {
-			owes = begins(now, s.Acked, naks)
+		if naks := r.NAKs + r.RNRs; !known || owes.at != p.Acked || owes.count != naks {
+			owes = begins(now, p.Acked, naks)
 		} else if owes.isDoubted(now) {
 			hosts = append(hosts, path.Dst)
 		}
 		is[id] = owes
 	}
 	if was.sender.ignoresAnswers(now, state) {
-		hosts = append(hosts, g.sourceIP())
+		hosts = append(hosts, sourceIP(g))
 	}
-	g.pace.silences = silences{g.ID, g.Source, was.sender, is}
+	*s = silences{g.ID, g.Source, was.sender, is}
 	return hosts
 }
 
@@ -97,7 +98,7 @@ func (s *silence) ignoresAnswers(now time.Time, state dataplane.GroupState) bool
 }
 
 // sourceIP is the address of the host that sends.
-func (g *group) sourceIP() netip.Addr {
+func sourceIP(g *group) netip.Addr {
 	if g.Source.IP.IsValid() {
 		return g.Source.IP
 	}

@@ -60,7 +60,7 @@ func TestWhoAnswersIsNotAskedFor(t *testing.T) {
 		"it is behind":    func(h *hush) { h.two.Part = feedback.PartBehind },
 		"it is joining":   func(h *hush) { h.two.Part = feedback.PartJoining },
 		"another source":  func(h *hush) { h.happens(feedback.NoteSource, "10.77.0.3", 1, 9) },
-		"another group":   func(h *hush) { h.groups["g1"].pace.silences.in++ },
+		"another group":   func(h *hush) { h.paceOf(h.groups["g1"]).silences.in++ },
 	} {
 		h := newHush(t)
 		h.expect(t, 0, "")
@@ -76,7 +76,7 @@ func TestWhoAnswersIsNotAskedFor(t *testing.T) {
 	state, _ := r.sw.GroupState(g.ID)
 	for i, started := range []bool{false, false, true, true} { // where the source is after a restart is not known
 		state.Started = started
-		if got := g.silentHosts(r.now.Add(time.Duration(i)*time.Second), state); len(got) != 0 != (i == 3) {
+		if got := silentHosts(g, &r.paceOf(g).silences, r.now.Add(time.Duration(i)*time.Second), state); len(got) != 0 != (i == 3) {
 			t.Errorf("second %d: %v", i, got)
 		}
 	}

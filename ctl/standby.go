@@ -71,7 +71,7 @@ func (c *Controller) addressState(name string) (untold, gone bool) {
 
 // standStill notes that a group of this box has its address on another box or nowhere, and that no
 // other box can carry it; or that the address is here again.
-func (g *group) standStill(c *Controller, away bool) {
+func (c *Controller) standStill(g *group, away bool) {
 	if g == nil {
 		return
 	}

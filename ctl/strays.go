@@ -97,7 +97,7 @@ func (c *Controller) isMembers(f *dataplane.Refused) bool {
 		if g.Published == nil || g.File.IP != f.To {
 			continue
 		}
-		l, s := g.MemberAt(f.From, f.QPN), &g.pace.senders
+		l, s := g.MemberAt(f.From, f.QPN), &c.paceOf(g).senders
 		if l == nil || g.IsSource(l.Member) && s.sent > 0 && f.Reason != dataplane.OverMTU {
 			continue
 		}

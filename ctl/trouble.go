@@ -57,20 +57,22 @@ func lasts(since *time.Time, is bool, now time.Time) time.Duration {
 func (c *Controller) lookAtTrouble(g *group) {
 	s := view.Summary(&g.Version)
 	is := view.IsTroubled(&g.Version, &s)
-	if changed := is != g.pace.troubled || is && s.GoesOn != g.pace.goesOn; changed && (is || s.State == api.Ready) {
+	p := c.paceOf(g)
+	if changed := is != p.troubled || is && s.GoesOn != p.goesOn; changed && (is || s.State == api.Ready) {
 		c.tellTrouble(g, &s, "no member is in trouble any more")
 	}
 }
 
 // tellTrouble tells that a group is degraded because of a member, or that it no longer is.
 func (c *Controller) tellTrouble(g *group, s *api.GroupSummary, over string) {
-	g.pace.troubled, g.pace.goesOn = view.IsTroubled(&g.Version, s), s.GoesOn
+	p := c.paceOf(g)
+	p.troubled, p.goesOn = view.IsTroubled(&g.Version, s), s.GoesOn
 	e := api.Event{Kind: api.GroupRestored, Group: g.Name, Cause: over, Goodput: g.Found.Goodput}
 	switch fields := []zap.Field{zap.String("group", g.Name), zap.String("reason", s.Reason)}; {
 	case s.GoesOn:
 		e.Kind, e.Cause, e.GoesOn = api.GroupDegraded, s.Reason, true
 		c.Log.Info("a group is degraded, and goes on", fields...)
-	case g.pace.troubled:
+	case p.troubled:
 		e.Kind, e.Cause = api.GroupDegraded, s.Reason
 		c.Log.Warn("a group is degraded", fields...)
 	}

@@ -77,13 +77,13 @@ const renewAfter = 1 << 20
 // renewTurn stores the running turn again, if the source has come far since it was stored. No
 // packet waits for that. If it cannot be stored, what was stored before is still true, and the next
 // look tries again.
-func (g *group) renewTurn(c *Controller, s feedback.Snapshot) {
+func (c *Controller) renewTurn(g *group, s feedback.Snapshot) {
 	ahead := s.Merged.Sub(g.Past.From(g.File))
 	if near := ahead < renewAfter && ahead >= -feedback.Window; !s.Started || near || g.unsure || c.closed {
 		return
 	}
 	before := g.Past.Turn
-	if !g.renew(c) {
+	if !c.renewRecord(g) {
 		return
 	}
 	err := c.saveChronicle(g)
@@ -97,8 +97,8 @@ func (g *group) renewTurn(c *Controller, s feedback.Snapshot) {
 	g.notRenewed = err != nil
 }
 
-// renew takes the running turn into the chronicle, if it is known where all receivers are.
-func (g *group) renew(c *Controller) bool {
+// renewRecord takes the running turn into the chronicle, if it is known where all receivers are.
+func (c *Controller) renewRecord(g *group) bool {
 	turn, ok := c.Switch.RunningTurn(g.ID)
 	if ok && g.Kept {
 		g.Past.Renew(&turn)
