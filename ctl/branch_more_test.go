@@ -84,26 +84,6 @@ func TestTheRootRestartsAfterAnUpdate(t *testing.T) {
 	}
 }
 
-// A daemon that dies between the writes of an update has the old file, and the links of all members
-// in it.
-func TestACrashWithinAnUpdateLosesNoLink(t *testing.T) {
-	f := newTree(t)
-	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.2"))
-	b1 := f.box("b1")
-	was := b1.groups["g1"].Links
-	next := []*groups.Link{{Box: "b7", Members: []groupfile.ID{idOf("10.7.0.1")}}, {Box: "b2", Members: was[0].Members[:1]}}
-	both := linksOfBoth(was, next, new(groupfile.File))
-	if groups.LinkOf(both, idOf("10.7.0.1")).Box != "b7" || groups.LinkOf(both, idOf("10.2.0.1")).Box != "b2" || groups.LinkOf(both, idOf("10.3.0.2")).Box != "b2" || len(both) != 2 {
-		t.Errorf("%+v", both)
-	}
-	if len(next[1].Members) != 1 {
-		t.Error("the next links have changed")
-	}
-	if both = linksOfBoth(was, next[:1], new(groupfile.File)); groups.LinkOf(both, idOf("10.3.0.2")).Box != "b2" || len(both) != 2 {
-		t.Errorf("%+v", both)
-	}
-}
-
 // Routes may change and receivers may join in one update, before the leases are looked at.
 func TestAnUpdateFollowsTheRoutesFirst(t *testing.T) {
 	f := newFabric(t, 4, "b1 b2", "b1 b3", "b2 b4", "b3 b4")
@@ -484,15 +464,13 @@ func TestABranchThatFailedIsReplaced(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.3.0.1"))
 	b3 := f.box("b3")
-	b3.mu.Lock()
-	err := b3.end(b3.groups["g1"])
-	b3.mu.Unlock()
-	if err != nil {
+	state := filepath.Join(b3.dir, "groups", "g1.state")
+	if err := os.WriteFile(state, []byte("damaged"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b3.groups["g1"].Problem = "the classifier is full"
-	b3.changed(b3.groups["g1"])
-	b3.trackFailed(b3.groups["g1"])
+	if b3.restart(false, false); b3.groups["g1"].Published != nil || b3.groups["g1"].Problem == "" {
+		t.Fatal("the branch has not failed")
+	}
 	f.box("b1").update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
 	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1")
 	g := f.box("b3").groups["g1"]

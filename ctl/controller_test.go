@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"go.uber.org/zap"
@@ -17,7 +16,6 @@ import (
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
-	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/store"
 	"github.com/rocast/rocast/ctl/view"
@@ -75,15 +73,6 @@ func openWorldOn(t *testing.T, dir string, sw *ctltest.Switch, addresses *ctltes
 		t.Fatal(err)
 	}
 	return w
-}
-
-// put adds a group that the data path does not have, and drop removes it.
-func (w *world) put(v groups.Version) *group {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	g := &group{Version: v, shown: new(atomic.Pointer[groups.Version])}
-	w.enlist(g)
-	return g
 }
 
 // edit changes a group.

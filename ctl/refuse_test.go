@@ -55,10 +55,7 @@ func TestAGroupThatIsNotSetUpWaitsForNobody(t *testing.T) {
 	if n := g.Waiting(); n != 1 {
 		t.Errorf("waits for %d members", n)
 	}
-	w.mu.Lock()
-	err := w.end(g)
-	w.mu.Unlock()
-	if err != nil {
+	if err := w.Remove("g1"); err != nil {
 		t.Fatal(err)
 	}
 	if n := g.Waiting(); n != 0 {

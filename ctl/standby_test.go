@@ -204,7 +204,7 @@ func TestNoTakeOverWaitsForEtcd(t *testing.T) {
 	b2.eventually("it knows of the groups", func() bool { return b2.root(fmt.Sprint("g", last)) == "b1" })
 	stop(false)
 	b2.addresses.Give(virtualIP, true)
-	b2.eventually("it has all groups", func() bool { return len(b2.groups) == last })
+	b2.eventually("it has all groups", func() bool { return len(b2.seenNames()) == last })
 	close(answers)
 	b2.eventually("etcd knows", func() bool {
 		for name, g := range b2.groups {

@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rocast/rocast/ctl/api"
-	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab"
@@ -65,18 +63,6 @@ func TestABoxThatLacksAPortOrWaitsForAMemberIsNotReady(t *testing.T) {
 	s := w.Status()
 	if p := s.Problems; len(p) != 2 || p[0] != (api.Problem{Of: "port", Name: "eth2", State: "gone", Reason: "no interface has this name", Blocks: true}) || !strings.HasSuffix(p[1].Reason, "; and 1 more") {
 		t.Errorf("%+v", s)
-	}
-}
-
-func TestTheListOfProblemsIsBounded(t *testing.T) {
-	w := newWorld(t)
-	const extra = 3
-	for i := range api.MaxProblems + extra {
-		w.put(groups.Version{Name: fmt.Sprintf("g%03d", i), Kept: true, Problem: "a cause"})
-	}
-	s := w.Status()
-	if len(s.Problems) != api.MaxProblems || s.More != extra || s.Groups["failed"] != api.MaxProblems+extra || s.Ready {
-		t.Errorf("%d problems, %d more, %v", len(s.Problems), s.More, s.Groups)
 	}
 }
 

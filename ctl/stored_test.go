@@ -9,14 +9,11 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/ctl/api"
-	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/groupfile"
-	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
-	"github.com/rocast/rocast/mft"
 )
 
 func parsed(t *testing.T, text string) *groupfile.File {
@@ -26,13 +23,6 @@ func parsed(t *testing.T, text string) *groupfile.File {
 		t.Fatal(err)
 	}
 	return f
-}
-
-// nextOf returns the next version of a group.
-func nextOf(g *group, file *groupfile.File) *group {
-	next := *g
-	next.Wanted, next.File, next.Past = file, file, g.Past.Next(g.File, file)
-	return &next
 }
 
 // An update whose text or state cannot be stored would be half of one after a crash.
@@ -54,35 +44,6 @@ func TestAnUpdateThatCannotBeStoredChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.expect(t, withG1)
-	}
-}
-
-// A crash between the two writes of an update leaves the old text: the state beside it says of both
-// versions' receivers how they stood.
-func TestTheStateOfAnUpdateCoversBothVersions(t *testing.T) {
-	w := newWorld(t)
-	w.create(t, g1)
-	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
-	g := w.groups["g1"]
-	next := parsed(t, strings.Replace(g1, receiver3, receiver4, 1))
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.keepNext(g, nextOf(g, next), []byte(g1)); err != nil {
-		t.Fatal(err)
-	}
-	stored, err := w.Store.Restore()
-	if err != nil || len(stored) != 1 {
-		t.Fatal(stored, err)
-	}
-	state := stored[0].State
-	for version, file := range map[string]*groupfile.File{"old": g.File, "new": next} {
-		past, err := chronicle.Read(state, file, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := past.Standing(file.Receivers[1].ID()); got != map[string]chronicle.Standing{"old": chronicle.Evicted, "new": chronicle.Joining}[version] {
-			t.Errorf("in the %s version the second receiver is %q", version, got)
-		}
 	}
 }
 
@@ -212,6 +173,10 @@ func TestEveryReceiverIsLookedAt(t *testing.T) {
 // group that has gone names none.
 func TestANoteIsOfItsGroup(t *testing.T) {
 	w := newWorld(t)
+	if err := w.Store.Put("failed", []byte("no group file")); err != nil {
+		t.Fatal(err)
+	}
+	w = w.restart(t, false)
 	w.create(t, g1)
 	w.create(t, anotherGroup("g2", 2))
 	w.create(t, anotherGroup("g3", 3))
@@ -219,7 +184,6 @@ func TestANoteIsOfItsGroup(t *testing.T) {
 	if err := w.Remove("g3"); err != nil {
 		t.Fatal(err)
 	}
-	w.put(groups.Version{Name: "failed", Kept: true})
 	var want []string
 	for range 10 { // groups are looked at in another order each time
 		for _, name := range []string{"g1", "g2"} {
@@ -239,38 +203,6 @@ func TestANoteIsOfItsGroup(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("logged %q", got)
-	}
-}
-
-func TestAGroupThatGoesLeavesNothingInTheIndex(t *testing.T) {
-	w := newWorld(t)
-	w.create(t, g1)
-	other := newGroup(parsed(t, strings.Replace(g1, "name: g1", "name: g2", 1)), true)
-	key := mft.Key{Dst: addr("10.77.0.100"), QPN: 1, Match: mft.MatchDstQPN}
-	if w.index.remove(other) || w.index.byQP[addr("10.77.0.2")][18] != w.groups["g1"] || w.index.byKey[key] != w.groups["g1"] {
-		t.Error("a group that is not in it took the QPs or the keys of another one along")
-	}
-	w.index.addFailed(other)
-	if found := w.index.reachedBy([]netip.Addr{addr("10.9.9.9")}); len(found) != 0 {
-		t.Errorf("reached by a host that is in no group: %v", found)
-	}
-	if found := w.index.reachedBy([]netip.Addr{addr("10.77.0.3")}); len(found) != 2 {
-		t.Errorf("reached by a host of both: %v", found)
-	}
-	if !w.index.remove(other) || w.index.hasFailed(other) {
-		t.Error("a failed group stays")
-	}
-	w.create(t, anotherGroup("g3", 3)) // of the same hosts
-	for _, name := range []string{"g1", "g3"} {
-		if w.index.byQP[addr("10.77.0.2")][318] != w.groups["g3"] {
-			t.Errorf("before %s goes, g3 is not found by its QP", name)
-		}
-		if err := w.Remove(name); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(w.index.byQP) != 0 || len(w.index.byKey) != 0 || len(w.index.failed) != 0 {
-		t.Errorf("left: %+v", w.index)
 	}
 }
 

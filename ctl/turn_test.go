@@ -230,12 +230,10 @@ func TestAMemberThatACrashTookOutJoinsInATurn(t *testing.T) {
 	w.create(t, bothG1)
 	w.takes(t, turnOfB)
 	without := strings.Replace(bothG1, "  - {ip: 10.77.0.3, qpn: 19, psn: 7}\n", "", 1)
-	w.edit("g1", func(g *group) {
-		if err := w.keepNext(g, nextOf(g, parsed(t, without)), []byte(without)); err != nil {
-			t.Fatal(err)
-		}
-	})
-	w = w.restart(t, false)
+	crashed := t.TempDir()
+	w.Switch = replaceHook{w.sw, func() error { return os.CopyFS(crashed, os.DirFS(w.dir)) }}
+	w.update(t, without)
+	w = openWorld(t, crashed)
 	w.update(t, without+"  - {ip: 10.77.0.3, qpn: 20, psn: 300}\n")
 	w.news(feedback.NoteJoined, "10.77.0.3", 1, 2010)
 	w = w.restart(t, false)

@@ -593,34 +593,6 @@ func TestAGroupWhoseSourceSwitchedComesBackAsFailed(t *testing.T) {
 	}
 }
 
-// An update removes an evicted receiver, and the daemon crashes between the two writes. The file
-// still has the receiver, but it must stay out.
-func TestWhoLeavesIsOutUntilTheFileSaysSo(t *testing.T) {
-	w := newWorld(t)
-	w.create(t, g1)
-	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
-	without := strings.Replace(g1, receiver3, "", 1)
-	inTheWay := filepath.Join(w.dir, "groups", ".g1.yaml.new") // only the file cannot be written
-	if err := os.Mkdir(inTheWay, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	file, err := groupfile.Parse([]byte(without))
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := w.groups["g1"]
-	w.mu.Lock()
-	err = w.keepNext(g, nextOf(g, file), []byte(without))
-	w.mu.Unlock()
-	if err == nil {
-		t.Fatal("kept")
-	}
-	w = w.restart(t, false)
-	if m := w.part(t, "10.77.0.3"); m.Part != "evicted" || w.path("10.77.0.3", 1) != nil {
-		t.Errorf("%+v", m)
-	}
-}
-
 // A crash between the two writes of an update leaves a state with more receivers than the file.
 func TestAStateOfNoMemberMeansNothing(t *testing.T) {
 	w := newWorld(t)
