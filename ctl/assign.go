@@ -41,7 +41,7 @@ func (c *Controller) assign(f *groupfile.File, now []*groups.Link, visited []str
 		}
 	}
 	behind := map[groupfile.ID]string{}
-	for i, box := range tree.Plan(f.Name, members, func(box string) int { return c.index.load[box] }) {
+	for i, box := range tree.Plan(f.Name, members, c.load) {
 		if box != "" {
 			behind[f.Receivers[i].ID()] = box
 		}

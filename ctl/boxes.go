@@ -62,12 +62,14 @@ func timeToAsk(ctx context.Context) time.Duration {
 	return min(askWithin, time.Until(deadline)*3/4)
 }
 
-// names lets one change of a group happen at a time. A change asks other boxes, so it cannot hold
-// Controller.mu.
+// names lets one change of a group happen at a time. A change asks other boxes, so it cannot lock
+// the whole book.
 type names struct {
 	mu   sync.Mutex
 	held map[string]*holder
 }
+
+func newNames() names { return names{held: map[string]*holder{}} }
 
 // holder describes the change of a group that is under way.
 type holder struct {

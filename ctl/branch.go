@@ -56,8 +56,8 @@ func (c *Controller) PutBranch(ctx context.Context, upper, name string, b api.Br
 	if err != nil {
 		return api.BranchAnswer{}, aboutBranch(err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.book.Lock()
+	defer c.book.Unlock()
 	c.confirmedAbove(g, b.Confirmed)
 	c.hearAbove(g, b.Problem)
 	return c.branchAnswer(g), nil
@@ -76,9 +76,9 @@ func aboutBranch(err error) error {
 // does not wait for a change: boxes behind that do not answer must not make this one look as if it
 // did not answer either.
 func (c *Controller) renew(upper, name string, b *api.Branch) (answer api.BranchAnswer, renewed bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	g := c.groups[name]
+	c.book.Lock()
+	defer c.book.Unlock()
+	g := c.named(name)
 	if g == nil || g.Branch == nil || g.Branch.Upper != upper || g.Branch.Root != b.Root || g.Branch.Version != b.Version {
 		return answer, false
 	}
@@ -122,9 +122,9 @@ func (c *Controller) refuseBranch(upper, name string, b *api.Branch) error {
 
 // branchFor returns the group that a request is about, or nil if the request makes a new one.
 func (c *Controller) branchFor(upper, name string, b *api.Branch) (*group, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	g := c.groups[name]
+	c.book.Lock()
+	defer c.book.Unlock()
+	g := c.named(name)
 	if g == nil {
 		if gone := c.gone[name]; gone.upper == upper && b.Version <= gone.version {
 			return nil, stale(name, b.Version, gone.version)
@@ -261,9 +261,9 @@ func (c *Controller) changeBranch(ctx context.Context, g *group, upper string, b
 		was.Source = file.Source
 	}
 	came, possible := whoCame(g, file, b.Later, relinked)
-	c.mu.Lock()
+	c.book.Lock()
 	runs := g.Published != nil
-	c.mu.Unlock()
+	c.book.Unlock()
 	if !runs || file.CheckUpdate(&was) != nil || !possible {
 		return false, nil
 	}
@@ -299,12 +299,12 @@ func whoCame(g *group, file *groupfile.File, stated []api.Later, again bool) (ca
 // dropBranch ends a branch here and behind this box. Requests up to version are refused from then
 // on.
 func (c *Controller) dropBranch(g *group, version uint64) error {
-	c.mu.Lock()
+	c.book.Lock()
 	err := c.forget(g)
 	if err == nil {
 		c.bury(g.Name, grave{upper: g.Branch.Upper, version: version, until: time.Now().Add(g.Branch.Lease)})
 	}
-	c.mu.Unlock()
+	c.book.Unlock()
 	if err == nil {
 		c.withdraw(g.Name, g.Links)
 	}
@@ -332,17 +332,17 @@ func (c *Controller) DeleteBranch(ctx context.Context, upper, name string, versi
 		return api.Errorf(api.Exists, "group %s is being changed at box %s itself; try again", name, c.Box)
 	}
 	defer unlock()
-	c.mu.Lock()
-	g := c.groups[name]
+	c.book.Lock()
+	g := c.named(name)
 	if g == nil {
 		// The request that made it may come later.
 		if n := c.neighbourNamed(upper); n != nil {
 			c.bury(name, grave{upper: upper, version: version, until: time.Now().Add(c.lease())})
 		}
-		c.mu.Unlock()
+		c.book.Unlock()
 		return noGroup(name)
 	}
-	c.mu.Unlock()
+	c.book.Unlock()
 	switch {
 	case g.Branch == nil || g.Branch.Upper != upper:
 		return api.Errorf(api.Forbidden, "box %s does not carry group %s for box %s", c.Box, name, upper)

@@ -74,7 +74,7 @@ func TestAGroupStandsAtAllBoxes(t *testing.T) {
 	if r := path.Regions.Region(published.Memory, 0); r != (mft.Region{VA: 0x10000, Length: 4096, RKey: 0x77}) || path.FirstPSN != 1000 {
 		t.Errorf("%+v", path)
 	}
-	if b := f.box("b4").groups["g1"].Branch; b.Root != "b1" || strings.Join(b.Visited, " ") != "b1 b2" {
+	if b := f.box("b4").named("g1").Branch; b.Root != "b1" || strings.Join(b.Visited, " ") != "b1 b2" {
 		t.Errorf("%+v", b)
 	}
 	if err := f.box("b1").Remove("g1"); err != nil {
@@ -186,7 +186,7 @@ func TestALeaseEndsWhatCouldNotBeWithdrawn(t *testing.T) {
 		t.Error("it is not due")
 	}
 	b4.edit("g1", func(g *group) { g.Branch.Expires = time.Now().Add(-time.Millisecond) })
-	b4.tend(t.Context(), b4.groups["g1"])
+	b4.tend(t.Context(), b4.named("g1"))
 	f.nothingLeft()
 }
 
@@ -197,15 +197,15 @@ func TestABranchThatCarriesDataOutlivesItsLease(t *testing.T) {
 	b4 := f.box("b4")
 	expire := func() bool {
 		b4.edit("g1", func(g *group) { g.Branch.Expires = time.Now().Add(-time.Millisecond) })
-		b4.tend(t.Context(), b4.groups["g1"])
-		return b4.groups["g1"] == nil
+		b4.tend(t.Context(), b4.named("g1"))
+		return b4.named("g1") == nil
 	}
 	for _, psn := range []roce.PSN{1005, 1009} {
 		b4.sw.Carry("g1", psn)
 		if expire() {
 			t.Fatalf("it ended at PSN %d", psn)
 		}
-		if left := time.Until(b4.groups["g1"].Branch.Expires); left < DefaultLease-time.Second {
+		if left := time.Until(b4.named("g1").Branch.Expires); left < DefaultLease-time.Second {
 			t.Errorf("its lease is %v", left)
 		}
 	}
@@ -228,7 +228,7 @@ func TestLeasesAreRenewedInTime(t *testing.T) {
 	b2.edit("g1", func(g *group) { g.Branch.Expires = now.Add(time.Second) })
 	b1.edit("g1", func(g *group) { g.Links[0].Asked = now.Add(-DefaultLease / 2) })
 	f.tendAll(now)
-	if left := time.Until(b2.groups["g1"].Branch.Expires); left < DefaultLease-time.Second {
+	if left := time.Until(b2.named("g1").Branch.Expires); left < DefaultLease-time.Second {
 		t.Errorf("the lease has %v left", left)
 	}
 	f.check(wholeTree)
@@ -284,7 +284,7 @@ func TestTheRootSaysWhoIsWaitedFor(t *testing.T) {
 	for _, name := range []string{"b2", "b1"} {
 		b := f.box(name)
 		b.due("g1")
-		b.tend(t.Context(), b.groups["g1"])
+		b.tend(t.Context(), b.named("g1"))
 	}
 	if g, _ := f.box("b1").Group("g1"); g.State != api.Ready || g.WaitingCount != 0 {
 		t.Errorf("%+v", g.GroupSummary)
@@ -415,7 +415,7 @@ func TestTwoWaysDoNotMeet(t *testing.T) {
 	f.nothingLeft()
 	b1.route(4, "b2", "b3") // as ECMP has it
 	f.create(groupFile("10.4.0.1", "10.4.0.2"))
-	if len(b1.groups["g1"].Links) != 1 {
+	if len(b1.named("g1").Links) != 1 {
 		t.Error(f.shape())
 	}
 }
@@ -493,13 +493,13 @@ func TestReceiversJoinAndLeaveBehindBoxes(t *testing.T) {
 	f.create(groupFile("10.1.0.2", "10.3.0.1"))
 	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1")
 	b1, b3 := f.box("b1"), f.box("b3")
-	link, end := b1.groups["g1"].Links[0].Local, b3.groups["g1"].Branch.Own
+	link, end := b1.named("g1").Links[0].Local, b3.named("g1").Branch.Own
 	b1.update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.4.0.1"))
 	f.check("b1: 10.1.0.2 b2 | b2: b3 b4 | b3: 10.3.0.1 10.3.0.2 | b4: 10.4.0.1")
-	if b1.groups["g1"].Links[0].Local != link || b3.groups["g1"].Branch.Own != end {
+	if b1.named("g1").Links[0].Local != link || b3.named("g1").Branch.Own != end {
 		t.Error("the ends of a link have changed")
 	}
-	if id := (groupfile.ID{IP: addr("10.3.0.2"), RemoteQPN: 1}); b3.groups["g1"].Past.Standing(id) != chronicle.Joining {
+	if id := (groupfile.ID{IP: addr("10.3.0.2"), RemoteQPN: 1}); b3.named("g1").Past.Standing(id) != chronicle.Joining {
 		t.Error("a receiver that joins a running branch does not wait for the next message")
 	}
 	b1.update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.4.0.1", "10.2.0.4"))
@@ -550,9 +550,9 @@ func TestABoxInTheMiddleRestarts(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		f := newTree(t)
 		f.create(groupFile(everywhere...))
-		before := *f.box("b2").groups["g1"].Branch
+		before := *f.box("b2").named("g1").Branch
 		f.box("b2").restart(clean, false)
-		g := f.box("b2").groups["g1"]
+		g := f.box("b2").named("g1")
 		if g.Branch.Own != before.Own || g.Branch.Link != before.Link || g.Restored == clean {
 			t.Errorf("clean %v: restored %v, %+v, before %+v", clean, g.Restored, g.Branch, before)
 		}
@@ -577,15 +577,15 @@ func TestABoxThatHasForgottenEverythingRestarts(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.3.0.1"))
 	f.box("b1").update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
-	end := f.box("b3").groups["g1"].Branch.Own
+	end := f.box("b3").named("g1").Branch.Own
 	f.box("b3").restart(false, true)
-	if f.box("b3").groups["g1"] != nil {
+	if f.box("b3").named("g1") != nil {
 		t.Fatal("it has not forgotten")
 	}
 	f.box("b2").due("g1")
 	f.tendAll(time.Now())
 	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1")
-	g := f.box("b3").groups["g1"]
+	g := f.box("b3").named("g1")
 	if g.Branch.Own != end || !g.Restored {
 		t.Errorf("restored %v, %+v", g.Restored, g.Branch)
 	}
@@ -706,7 +706,7 @@ func TestABoxBehindSaysWhoseQPHasEnded(t *testing.T) {
 	f.create(groupFile("10.3.0.1", "10.4.0.1"))
 	b := f.box("b1")
 	p := b.published("g1").Paths[0]
-	b.note(dataplane.Note{Group: b.groups["g1"].ID, Receiver: p.Dst, RemoteQPN: p.RemoteQPN, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
+	b.note(dataplane.Note{Group: b.named("g1").ID, Receiver: p.Dst, RemoteQPN: p.RemoteQPN, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
 	want := "box b2: it has answered the source's packet 1501 with NAK remote access, which ends its QP; rocast group show g1 at box b2 says whose QP it is"
 	if got := b.Groups().Groups[0].Reason; got != want {
 		t.Errorf("%q, want %q", got, want)

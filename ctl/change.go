@@ -45,13 +45,18 @@ func (c *Controller) stand(ctx context.Context, g *group, text []byte) error {
 		c.withdraw(g.Name, g.Links)
 		return err
 	}
+	c.book.Lock()
+	defer c.book.Unlock()
+	if c.hasMoved(g) { // while it was stored
+		c.moved[g] = struct{}{}
+	}
 	return nil
 }
 
 // branchOff gives the members of a new group to links.
 func (c *Controller) branchOff(g *group) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.book.Lock()
+	defer c.book.Unlock()
 	if err := c.refuseNameTaken(g.Wanted); err != nil {
 		return err
 	}
@@ -93,67 +98,64 @@ func laterOf(g *group, l *groups.Link) (later []groups.Later) {
 
 // beginKept stores a group and begins it. Only its name is locked while it is stored, so another
 // group does not wait for the disk.
-func (c *Controller) beginKept(g *group, text []byte) error {
-	c.mu.Lock()
-	err := c.refuseNameTaken(g.Wanted)
+func (s *book) beginKept(g *group, text []byte) error {
+	s.Lock()
+	err := s.refuseNameTaken(g.Wanted)
 	if err == nil {
-		err = c.index.reserve(g)
+		err = s.reserve(g)
 	}
-	c.mu.Unlock()
+	s.Unlock()
 	if err != nil {
 		return err
 	}
-	stored := keepNew(c.Store, g, text)
+	stored := s.keepNew(g, text)
 	if stored != nil && g.Kept {
-		stored = errors.Join(stored, c.Store.Delete(g.Name)) // its text may be in place
+		stored = errors.Join(stored, s.Store.Delete(g.Name)) // its text may be in place
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.index.release(g)
+	s.Lock()
+	defer s.Unlock()
+	s.release(g)
 	if stored != nil {
 		return stored
 	}
-	if err := c.begin(g); err != nil {
+	if err := s.begin(g); err != nil {
 		if g.Kept {
-			err = errors.Join(err, c.Store.Delete(g.Name))
+			err = errors.Join(err, s.Store.Delete(g.Name))
 		}
 		return err
 	}
-	c.enlist(g)
-	if c.hasMoved(g) { // while it was stored
-		c.moved[g] = struct{}{}
-	}
-	c.events.Begin(g.Name)
+	s.enlist(g)
+	s.events.Begin(g.Name)
 	e := api.Event{Kind: api.GroupCreated, Group: g.Name}
 	if b := g.Branch; b != nil {
 		e.Neighbour, e.Cause = b.Upper, fmt.Sprintf("box %s asks for it; it was created on box %s", b.Upper, b.Root)
 	}
-	c.tell(e)
-	if g.Kept && c.Desired != nil && g.Branch == nil {
-		c.keepMembers(g.Name)
+	s.tell(e)
+	if g.Kept && s.Members != nil && g.Branch == nil {
+		s.Members(g.Name)
 	}
 	return nil
 }
 
 // forget ends a group and removes it from the state directory.
-func (c *Controller) forget(g *group) error {
+func (s *book) forget(g *group) error {
 	if g.Kept {
-		if err := c.Store.Delete(g.Name); err != nil {
-			return apiError(err)
+		if err := s.Store.Delete(g.Name); err != nil {
+			return err
 		}
 	}
-	c.delist(g)
-	c.tell(api.Event{Kind: api.GroupRemoved, Group: g.Name})
-	c.show()
-	c.events.End(g.Name)
-	if err := c.end(g); err != nil {
+	s.delist(g)
+	s.tell(api.Event{Kind: api.GroupRemoved, Group: g.Name})
+	s.show()
+	s.events.End(g.Name)
+	if err := s.end(g); err != nil {
 		// The group has left the table and will not come back. An address that could not be removed
 		// is visible only in the kernel.
-		c.Log.Error("could not remove all addresses of the removed group from the box",
+		s.Log.Error("could not remove all addresses of the removed group from the box",
 			zap.String("group", g.Name), zap.Error(err))
 		return nil
 	}
-	c.Log.Info("group removed", zap.String("group", g.Name))
+	s.Log.Info("group removed", zap.String("group", g.Name))
 	return nil
 }
 
@@ -189,15 +191,15 @@ func (c *Controller) change(ctx context.Context, g *group, file *groupfile.File,
 		return notStanding(g.Name, err)
 	}
 	p.join(joined)
-	c.mu.Lock()
+	c.book.Lock()
 	p.onto(g)
 	p.next.SetLinks(p.links)
 	if err = c.regroup(g, &p.next, text, came); err == nil {
-		c.mu.Unlock()
+		c.book.Unlock()
 		c.leave(ctx, g, p)
 		return nil
 	}
-	c.mu.Unlock()
+	c.book.Unlock()
 	c.takeBack(g, p)
 	return err
 }
@@ -224,8 +226,8 @@ type preparation struct {
 
 // prepare plans a change. came are receivers that are new here and do not join.
 func (c *Controller) prepare(g *group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) (*preparation, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.book.Lock()
+	defer c.book.Unlock()
 	p := &preparation{remembers: !file.HasMemoryOf(g.Wanted), places: maps.Clone(came), here: map[groupfile.ID]groups.Place{}, renamed: map[groupfile.ID]groupfile.ID{}}
 	p.next.Wanted = file
 	var visited []string
@@ -400,7 +402,7 @@ func withMembers(f, more *groupfile.File) *groupfile.File {
 // takeBack undoes the first part of a change: the receivers that joined leave again.
 func (c *Controller) takeBack(g *group, p *preparation) {
 	var fresh []*groups.Link
-	c.mu.Lock()
+	c.book.Lock()
 	c.changed(g)
 	for _, l := range p.joining {
 		if was := groups.LinkTo(g.Links, l.Box); was != nil {
@@ -410,14 +412,14 @@ func (c *Controller) takeBack(g *group, p *preparation) {
 			fresh = append(fresh, l)
 		}
 	}
-	c.mu.Unlock()
+	c.book.Unlock()
 	c.withdraw(g.Name, fresh)
 	c.renewLinks(context.Background(), g)
 }
 
 // leave tells the boxes behind which receivers have left.
 func (c *Controller) leave(ctx context.Context, g *group, p *preparation) {
-	c.mu.Lock()
+	c.book.Lock()
 	c.changed(g)
 	for _, box := range p.leaving {
 		if l := groups.LinkTo(g.Links, box); l != nil {
@@ -425,13 +427,13 @@ func (c *Controller) leave(ctx context.Context, g *group, p *preparation) {
 			l.Asked = time.Time{}
 		}
 	}
-	c.mu.Unlock()
+	c.book.Unlock()
 	c.withdraw(g.Name, p.gone)
 	c.renewLinks(ctx, g)
 }
 
 // saveTree stores the links of a group. The caller has locked c.mu.
-func (c *Controller) saveTree(g *group) error {
+func (s *book) saveTree(g *group) error {
 	if !g.Kept {
 		return nil
 	}
@@ -439,5 +441,5 @@ func (c *Controller) saveTree(g *group) error {
 	if err != nil {
 		return err
 	}
-	return c.Store.PutTree(g.Name, text)
+	return s.Store.PutTree(g.Name, text)
 }

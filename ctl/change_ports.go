@@ -40,23 +40,23 @@ func (c *Controller) ChangePorts(change PortChange) error {
 
 // forgetPorts forgets ports, so that no group is planned over them any more.
 func (c *Controller) forgetPorts(names []string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.book.Lock()
+	defer c.book.Unlock()
 	if err := c.needs(names); err != nil || len(names) == 0 {
 		return err
 	}
-	left := maps.Clone(c.ports)
+	left := maps.Clone(c.ports())
 	for _, name := range names {
 		delete(left, name)
 	}
 	c.setPorts(left)
-	c.replanFor(c.NextHops.SetPorts(c.ports.Open()))
+	c.replanFor(c.NextHops.SetPorts(c.ports().Open()))
 	return nil
 }
 
 // needs returns an error that names the first group with a member behind one of these ports.
 func (c *Controller) needs(names []string) error {
-	ports := *c.seenPorts.Load()
+	ports := c.seenPorts()
 	for _, g := range c.allSeen() {
 		for l := range g.Plan.Members() {
 			for _, port := range names {

@@ -3,6 +3,7 @@ package ctl
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -28,18 +29,18 @@ import (
 // where it has changed what readers have.
 func showsAll(t *testing.T, c *Controller) {
 	seen := map[*groups.Version]string{}
-	c.mu.show = func() {
+	c.book.Shown = func() {
 		for v, was := range seen {
 			if is := inside(v); is != was {
 				t.Errorf("what readers have of group %s was\n%s\nand is\n%s", v.Name, was, is)
 			}
 		}
 		clear(seen)
-		c.show()
-		if n := len(*c.seenGroups.Load()); n != len(c.groups) {
-			t.Errorf("readers see %d groups, and there are %d", n, len(c.groups))
+		there := maps.Collect(c.all())
+		if n := len(c.seenNames()); n != len(there) {
+			t.Errorf("readers see %d groups, and there are %d", n, len(there))
 		}
-		for name, g := range c.groups {
+		for name, g := range there {
 			v := c.seen(name)
 			if v == nil {
 				t.Errorf("readers do not see group %s", name)
@@ -100,7 +101,7 @@ func TestNoReaderWaitsForTheDisk(t *testing.T) {
 			_, _ = w.Confirm("g1", []byte(`{"ip": "10.77.0.2", "qpn": 18, "state": "rts"}`))
 		},
 		"a source switch": func(w *world) {
-			w.sw.Wait(w.groups["g1"].ID, turnOfB)
+			w.sw.Wait(w.named("g1").ID, turnOfB)
 			w.news(feedback.NoteWaits, "10.77.0.2", 1, 2000)
 		},
 		"a receiver that is out": func(w *world) { w.news(feedback.NoteEvicted, third, 1, 1000) },
@@ -238,16 +239,16 @@ func TestAGroupWithTheNumbersOfAnotherIsNotStored(t *testing.T) {
 			sync = false
 			_, err = w.Update(t.Context(), "g2", []byte(other))
 			refused("updated", err)
-			w.mu.Lock()
-			g, before := w.groups["g2"], w.groups["g2"].ID
+			w.book.Lock()
+			g, before := w.named("g2"), w.named("g2").ID
 			next := *g
 			next.Wanted = parsed(t, other)
 			next.SetLinks(nil)
 			refused("published again", w.republish(g, &next, nil, nil))
-			if w.groups["g2"].ID != before || g.Published == nil {
+			if w.named("g2").ID != before || g.Published == nil {
 				t.Error("the group was taken out of the data path meanwhile")
 			}
-			w.mu.Unlock()
+			w.book.Unlock()
 		})
 	}
 }
@@ -304,8 +305,8 @@ func TestASwitchDuringAChangeStays(t *testing.T) {
 		f.create(both.Replace(groupFile("10.1.0.2", "10.2.0.1")))
 		b1, second := f.box("b1"), mft.QP{IP: addr("10.1.0.2"), RemoteQPN: 1}
 		f.cuts(func(_, to, method string) (bool, bool) {
-			if to == "b2" && method == "PUT" && b1.groups["g1"].Source.IP != second.IP {
-				b1.sw.Wait(b1.groups["g1"].ID, mft.Turn{Source: second})
+			if to == "b2" && method == "PUT" && b1.named("g1").Source.IP != second.IP {
+				b1.sw.Wait(b1.named("g1").ID, mft.Turn{Source: second})
 				b1.newsOf("g1", feedback.NoteWaits, "10.1.0.2", 1, 300)
 				b1.newsOf("g1", feedback.NoteSource, "10.1.0.2", 1, 300)
 			}
@@ -316,7 +317,7 @@ func TestASwitchDuringAChangeStays(t *testing.T) {
 			after = after[1:]
 		}
 		_, err := b1.Update(t.Context(), "g1", []byte(both.Replace(groupFile(after...))))
-		g := b1.groups["g1"]
+		g := b1.named("g1")
 		if g.Source != groupfile.ID(second) || !g.Past.Switched {
 			t.Errorf("the source is %+v, switched %v", g.Source, g.Past.Switched)
 		}
@@ -325,9 +326,9 @@ func TestASwitchDuringAChangeStays(t *testing.T) {
 		}
 		b1.sw.Part(g.ID, "10.1.0.2", feedback.PartGone) // as of each member while it sends
 		b1.lookAtProgress("g1", time.Now())
-		b1.mu.Lock()
+		b1.book.Lock()
 		b1.observe(g)
-		b1.mu.Unlock()
+		b1.book.Unlock()
 		if s := g.Past.Standing(groupfile.ID(second)); s.IsOut() {
 			t.Errorf("the source is %v", s)
 		}
@@ -357,7 +358,7 @@ func TestAReaderSeesNoHalfChange(t *testing.T) {
 		w := newWorld(t)
 		w.create(t, g1)
 		reads, held := 0, w.addresses.String()
-		w.Addresses = reading{w.addresses, func() {
+		w.book.Addresses = reading{w.addresses, func() {
 			reads++
 			s, runs := w.Groups().Groups[0], false
 			for range w.sw.Table().All {
@@ -367,14 +368,14 @@ func TestAReaderSeesNoHalfChange(t *testing.T) {
 				t.Errorf("fails %v, in the data path: %v, shown as %+v", fails, runs, s)
 			}
 		}}
-		w.mu.Lock()
-		g := w.groups["g1"]
+		w.book.Lock()
+		g := w.named("g1")
 		next := *g
 		if fails {
 			w.sw.Refuse(errors.New("the classifier is full"))
 		}
 		err := w.republish(g, &next, nil, nil)
-		w.mu.Unlock()
+		w.book.Unlock()
 		if fails != (err != nil) || fails != (reads > 0) {
 			t.Errorf("fails %v: %v, %d reads", fails, err, reads)
 		}
@@ -397,7 +398,7 @@ func TestWhatHappensDuringAMoveStays(t *testing.T) {
 	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
 	f.tendAll(time.Now())
 	f.check2("b1: 10.1.0.2 b3 | b3: 10.8.0.1")
-	if g := b1.groups["g1"]; !g.switches || !g.marked {
+	if g := b1.named("g1"); !g.switches || !g.marked {
 		t.Errorf("switches %v, marked %v", g.switches, g.marked)
 	}
 }

@@ -33,9 +33,9 @@ func (c *Controller) Confirm(name string, request []byte) (api.Group, error) {
 }
 
 func (c *Controller) confirm(name string, ready *api.Confirmation) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	g := c.groups[name]
+	c.book.Lock()
+	defer c.book.Unlock()
+	g := c.named(name)
 	switch {
 	case g == nil:
 		if s, ok := c.summaryElsewhere(name); ok {
@@ -100,7 +100,7 @@ func (c *Controller) confirmed(g *group, m *groupfile.Member, cause string) {
 		l.Asked = time.Time{}
 	}
 	c.Log.Info("member confirmed", zap.String("group", g.Name), zap.Stringer("member", m.IP))
-	c.memberEvent(api.MemberConfirmed, g, m.ID(), "%s", cause)
+	c.tellOf(api.MemberConfirmed, g, m.ID(), "%s", cause)
 }
 
 // receiverToConfirm finds the receiver that a confirmation is about.

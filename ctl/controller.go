@@ -14,6 +14,7 @@ import (
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/services"
 	"github.com/rocast/rocast/ctl/store"
+	"github.com/rocast/rocast/ctl/view"
 )
 
 // Parts are the components a Controller works with. The Controller closes Addresses; the caller
@@ -52,20 +53,21 @@ type Controller struct {
 	*frames.Frames
 	// Services are those at group IPs.
 	Services *services.Services
-	names    names
 	shared   shared
 	started  time.Time
 	pulse    pulse
 	parsing  chan struct{} // one token: parsing may need much memory, so only one text is parsed at a time
 
-	// refreshing is held while the switch's ports change. It is taken before mu.
+	// refreshing is held while the switch's ports change. It is taken before the lock of the book.
 	refreshing sync.Mutex
 
 	// BadGroupIPs says which of groupIPs of hosts: no group can have, and why. nil: all can.
 	badGroupIPs atomic.Pointer[map[string]string]
 
-	mu        changes // of what follows
-	index     index
+	seenStrays atomic.Pointer[[]view.Stray] // as readers see them
+
+	// What follows is guarded by the lock of the book.
+
 	strays    strays
 	paces     map[*group]*pace
 	storeAway bool                // an event has said that etcd does not answer

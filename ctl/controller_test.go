@@ -77,10 +77,10 @@ func openWorldOn(t *testing.T, dir string, sw *ctltest.Switch, addresses *ctltes
 
 // edit changes a group.
 func (w *world) edit(name string, edit func(*group)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	edit(w.groups[name])
-	w.changed(w.groups[name])
+	w.book.Lock()
+	defer w.book.Unlock()
+	edit(w.named(name))
+	w.changed(w.named(name))
 }
 
 // restart ends the daemon, cleanly or not, and starts the next one on its state directory.
@@ -140,7 +140,7 @@ func TestCreatePublishesOwnsAndKeeps(t *testing.T) {
 	if g.State != api.Ready || g.Members[0].Port != "eth1" || g.Members[2].Port != "eth3" || g.Members[2].MAC != "02:00:00:00:00:03" {
 		t.Errorf("%+v", g)
 	}
-	published := w.sw.Table().Group(w.groups["g1"].ID)
+	published := w.sw.Table().Group(w.named("g1").ID)
 	if published.Source.Port != 0 || published.Paths[1].Port != 2 || published.Paths[1].Src != published.IP || published.Restored {
 		t.Errorf("published %+v", published)
 	}
@@ -347,7 +347,7 @@ func TestEveryPolicyKeyIsPublishedAndShown(t *testing.T) {
 	if *g.Policy != want {
 		t.Errorf("\nshown %+v\nwant  %+v", *g.Policy, want)
 	}
-	if published := w.groups["g1"].Published.Policy; !published.NeedsTimer() || *view.Policy(published) != want {
+	if published := w.named("g1").Published.Policy; !published.NeedsTimer() || *view.Policy(published) != want {
 		t.Errorf("published %+v", published)
 	}
 }
@@ -388,7 +388,7 @@ func TestAddressingDecidesWhatIsOwnedAndWhatCopiesComeFrom(t *testing.T) {
 			if got := w.addresses.String(); got != c.owned {
 				t.Errorf("owns %q, want %q", got, c.owned)
 			}
-			g := w.groups["g1"].Published
+			g := w.named("g1").Published
 			if g.Source.Src.String() != c.ip || g.Paths[0].Src.String() != c.copiesFrom {
 				t.Errorf("answers come from %v and copies from %v, want %s and %s", g.Source.Src, g.Paths[0].Src, c.ip, c.copiesFrom)
 			}
@@ -407,7 +407,7 @@ members:
   - {ip: 10.77.0.1, qpn: 17, psn: 5, sendPSN: 1000, role: both}
   - {ip: 10.77.0.2, qpn: 18, psn: 6, sendPSN: 2000, role: both}
 `)
-	g := w.groups["g1"].Published
+	g := w.named("g1").Published
 	if g.Source.Path != 0 || g.Source.FirstPSN != 1000 || g.Source.Dst.String() != "10.77.0.1" {
 		t.Errorf("source %+v", g.Source)
 	}
@@ -437,10 +437,10 @@ func TestAWaitedForMemberThatIsBothCountsOnce(t *testing.T) {
 func TestATallyDoesNotWaitForAChange(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	ports := len(w.ports)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if got := w.Tally(); got != (Tally{Groups: 1, Ports: ports, Open: len(w.ports.Open())}) {
+	ports := len(w.ports())
+	w.book.Lock()
+	defer w.book.Unlock()
+	if got := w.Tally(); got != (Tally{Groups: 1, Ports: ports, Open: len(w.ports().Open())}) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -60,7 +60,7 @@ func (c *Controller) setUp(ctx context.Context, file *groupfile.File, text []byt
 	if err := c.stand(ctx, g, text); err != nil {
 		return nil, apiError(err)
 	}
-	v := g.shown.Load()
+	v := g.seenNow()
 	c.Log.Info("group created", zap.String("group", v.Name), zap.Int("members", len(file.Members())),
 		zap.Int("neighbours", len(v.Links)), zap.Int("waiting", v.Waiting()))
 	return v, nil
@@ -142,8 +142,8 @@ func (c *Controller) remove(name string, from *basis) error {
 		return err
 	}
 	defer unlock()
-	c.mu.Lock()
-	g := c.groups[name]
+	c.book.Lock()
+	g := c.named(name)
 	switch {
 	case g == nil:
 		err = noGroup(name)
@@ -154,9 +154,9 @@ func (c *Controller) remove(name string, from *basis) error {
 			err = c.forget(g)
 		}
 	}
-	c.mu.Unlock()
+	c.book.Unlock()
 	if err != nil {
-		return err
+		return apiError(err)
 	}
 	c.withdraw(name, g.Links)
 	return nil

@@ -208,7 +208,7 @@ func TestASourceWithAnotherPSNIsShownAsSuch(t *testing.T) {
 		if g := w.create(t, text); g.Members[0].Reason != "" {
 			t.Errorf("before any data: %+v", g.Members[0])
 		}
-		id := w.groups["g1"].ID
+		id := w.named("g1").ID
 		w.sw.Refused(id, dataplane.Refused{Count: 1, Reason: dataplane.Reason(feedback.OutsideWindow), From: addr("10.77.0.1"), QPN: 1})
 		w.lookAtProgress("g1", time.Unix(1, 0))
 		w.lookAtProgress("g1", time.Unix(2, 0))
@@ -244,7 +244,7 @@ func TestRepairIsTheDefaultWhereThereIsMemory(t *testing.T) {
 		note := "repair is off, although that is not the default: " + why + offByDefault
 		check := func(when string, g api.Group, err error) {
 			t.Helper()
-			published := w.groups["g1"].Published.Policy
+			published := w.named("g1").Published.Policy
 			if err != nil || *g.Policy != *view.Policy(published) || g.Policy.Repair != "off" || g.Policy.RepairWindow != 0 || g.Retained != nil ||
 				len(g.Notes) != 1 || g.Notes[0] != note || g.Members[1].Repair != nil {
 				t.Errorf("%d buffers, %s: %+v, notes %q, %v", chunks, when, g.Policy, g.Notes, err)

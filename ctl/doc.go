@@ -16,7 +16,7 @@
 //
 //	switch.go        the interfaces to the data path, the next hops and the addresses
 //	controller.go    what a Controller has; run.go, its start, run and end
-//	changes.go       the book of the groups: one change at a time, and what it shows readers
+//	changes.go       the book of the groups: one change at a time, and what it shows readers, seen.go
 //	group.go         one desired group; index.go finds groups by their members
 //	publish.go       plan, publish, own and track a group; keep.go stores what a restart needs
 //	refuse.go        the checks of a new group or member; errors.go

@@ -14,48 +14,31 @@ import (
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/dataplane"
-	"github.com/rocast/rocast/roce"
 )
-
-func (c *Controller) memberEvent(kind api.EventKind, g *group, id groupfile.ID, format string, args ...any) {
-	c.tell(memberEvent(kind, g, id, fmt.Sprintf(format, args...)))
-}
-
-// packetEvent is memberEvent for an event that is about a packet of the source.
-func (c *Controller) packetEvent(kind api.EventKind, g *group, id groupfile.ID, psn roce.PSN, format string, args ...any) {
-	e := memberEvent(kind, g, id, fmt.Sprintf(format, args...))
-	e.PSN = new(uint32(psn))
-	c.tell(e)
-}
-
-func memberEvent(kind api.EventKind, g *group, id groupfile.ID, cause string) api.Event {
-	return api.Event{Kind: kind, Group: g.Name, Member: id.IP.String(), RemoteQPN: uint32(id.RemoteQPN), Cause: cause}
-}
 
 // updateEvents records that a group is about to get the members of the file next. Those that are
 // new join later.
-func (c *Controller) updateEvents(g *group, next *groupfile.File) {
-	c.tell(api.Event{Kind: api.GroupUpdated, Group: g.Name, Cause: fmt.Sprintf("it has %d members, and had %d",
+func (s *book) updateEvents(g *group, next *groupfile.File) {
+	s.tell(api.Event{Kind: api.GroupUpdated, Group: g.Name, Cause: fmt.Sprintf("it has %d members, and had %d",
 		len(next.Members()), len(g.Wanted.Members()))})
 	for i := range g.Wanted.Receivers {
 		if id := g.Wanted.Receivers[i].ID(); next.Receiver(id) < 0 {
-			c.memberEvent(api.MemberLeft, g, id, "the group was updated without it")
+			s.tellOf(api.MemberLeft, g, id, "the group was updated without it")
 		}
 	}
 }
 
 // addressTaken tells that a host uses a group's IP. Other boxes of the group may have it too.
 func (c *Controller) addressTaken(ip netip.Addr, claim address.Claim) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.book.Lock()
+	defer c.book.Unlock()
 	found := false
-	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
-		g := c.groups[name]
+	for _, g := range c.allSeen() {
 		if g.File == nil || g.File.IP != ip || slices.Contains(g.Plan.Boxes(), claim.MAC) {
 			continue
 		}
 		found = true
-		c.tell(api.Event{Kind: api.AddressTaken, Group: name, Cause: fmt.Sprintf("another host uses its IP: %v; "+
+		c.tell(api.Event{Kind: api.AddressTaken, Group: g.Name, Cause: fmt.Sprintf("another host uses its IP: %v; "+
 			"give that host another address", claim)})
 	}
 	if found {
@@ -66,8 +49,8 @@ func (c *Controller) addressTaken(ip netip.Addr, claim address.Claim) {
 
 // portEvents records which ports have come and gone.
 func (c *Controller) portEvents(was ports.Set) {
-	for _, name := range slices.Sorted(maps.Keys(c.ports)) {
-		is, before := c.ports[name], was[name]
+	for _, name := range slices.Sorted(maps.Keys(c.ports())) {
+		is, before := c.ports()[name], was[name]
 		if is.Fallback != "" && is.Fallback != before.Fallback {
 			c.tell(api.Event{Kind: api.PortFellBack, Port: name, Cause: is.Fallback})
 		}

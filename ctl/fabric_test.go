@@ -140,11 +140,7 @@ func (b *box) restart(clean, forget bool) {
 	}
 	b.open(dir)
 	b.world.hops.CopyFrom(hops)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for g := range b.index.failed {
-		b.retry(g)
-	}
+	b.retryFailed()
 }
 
 // route sets the neighbours by which a box reaches the hosts of box n.
@@ -284,12 +280,12 @@ func (f *fabric) check(want string) {
 		f.t.Fatalf("the tree is\n%s\nwant\n%s", got, want)
 	}
 	for _, b := range f.boxes {
-		g := b.groups["g1"]
+		g := b.named("g1")
 		if g == nil {
 			continue
 		}
 		for _, l := range g.Links {
-			below := f.box(l.Box).groups["g1"]
+			below := f.box(l.Box).named("g1")
 			if below == nil || below.Branch == nil {
 				f.t.Fatalf("%s has a link to %s, which has no branch", b.name, l.Box)
 			}
@@ -317,11 +313,21 @@ func (f *fabric) nothingLeft() {
 		if got, want := b.String(), fmt.Sprintf("table [], addresses [], tracking %d, files []", len(b.links)); got != want {
 			f.t.Errorf("%s: %s", b.name, got)
 		}
-		if len(b.index.byQP) > 0 || len(b.index.byKey) > 0 {
-			f.t.Errorf("%s: QPs %v, keys %v", b.name, b.index.byQP, b.index.byKey)
+		if hosts, keys := b.taken(); hosts > 0 || keys > 0 {
+			f.t.Errorf("%s: %d hosts and %d keys are still taken", b.name, hosts, keys)
 		}
-		if len(b.index.trees) > 0 || len(b.index.load) > 0 || len(b.groups) > 0 || len(b.names.held) > 0 || len(b.moved) > 0 {
-			f.t.Errorf("%s: trees %v, load %v, groups %v, held %v", b.name, b.index.trees, b.index.load, b.groups, b.names.held)
+		if trees := len(slices.Collect(b.inTrees())); trees > 0 || len(b.seenNames()) > 0 || len(b.moved) > 0 {
+			f.t.Errorf("%s: %d groups in trees, groups %v, %d moved", b.name, trees, b.seenNames(), len(b.moved))
+		}
+		for _, other := range b.links {
+			if n := b.load(other); n != 0 {
+				f.t.Errorf("%s: %d groups have a link to %s", b.name, n, other)
+			}
+		}
+		if unlock, free := b.names.tryLock("g1", ""); free {
+			unlock()
+		} else {
+			f.t.Errorf("%s: group g1 is still being changed", b.name)
 		}
 	}
 }

@@ -51,19 +51,19 @@ func (c *Controller) refresh() {
 	for _, w := range warnings {
 		c.logWarning(w)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	was := c.ports
+	c.book.Lock()
+	defer c.book.Unlock()
+	was := c.ports()
 	c.setPorts(ports.New(list))
-	if c.ports.Equal(was) {
+	if c.ports().Equal(was) {
 		return
 	}
-	c.ports.LogChanges(c.Log, was)
+	c.ports().LogChanges(c.Log, was)
 	c.portEvents(was)
-	// Update the next hops under the same lock as c.ports: a hop must never name a port that is not
+	// Update the next hops under the same lock as c.ports(): a hop must never name a port that is not
 	// open.
-	changed := c.NextHops.SetPorts(c.ports.Open())
-	c.replanFor(append(changed, c.reachedThrough(c.ports.Renumbered(was))...))
+	changed := c.NextHops.SetPorts(c.ports().Open())
+	c.replanFor(append(changed, c.reachedThrough(c.ports().Renumbered(was))...))
 }
 
 // reachedThrough returns the members that are reached through these interfaces. The caller holds
@@ -72,7 +72,7 @@ func (c *Controller) reachedThrough(ifIndexes []int) (addrs []netip.Addr) {
 	if len(ifIndexes) == 0 {
 		return nil
 	}
-	for _, g := range c.groups {
+	for _, g := range c.all() {
 		for l := range g.Plan.Members() {
 			if slices.ContainsFunc(ifIndexes, func(i int) bool { return l.Hop.Port == i || l.Hop.Uplinks.Has(i) }) {
 				addrs = append(addrs, l.Member.IP)
@@ -95,13 +95,13 @@ func (c *Controller) logWarning(w dataplane.Warning) {
 
 // hopsChanged plans a group again if it has a member at one of the addresses.
 func (c *Controller) hopsChanged(addrs []netip.Addr) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.book.Lock()
+	defer c.book.Unlock()
 	c.replanFor(addrs)
 }
 
 func (c *Controller) replanFor(addrs []netip.Addr) {
-	for g := range c.index.reachedBy(addrs) {
+	for g := range c.reachedBy(addrs) {
 		if g.Published != nil {
 			c.replan(g)
 		} else {
@@ -139,11 +139,11 @@ func (c *Controller) logLegs(g *group, was *plan.Plan) {
 			if b.Lost() {
 				kind = api.MemberReachable
 			}
-			c.memberEvent(kind, g, l.Member.ID(), "it is reached through %s", l.Hop.PortName)
+			c.tellOf(kind, g, l.Member.ID(), "it is reached through %s", l.Hop.PortName)
 		case l.Waits() && b.Reason != l.Reason, l.Hop.Silent && !b.Lost():
 			c.Log.Warn("member unreachable; its frames flow again when the reason is gone",
 				append(member, zap.String("reason", l.Reason))...)
-			c.memberEvent(api.MemberUnreachable, g, l.Member.ID(), "%s", l.Reason)
+			c.tellOf(api.MemberUnreachable, g, l.Member.ID(), "%s", l.Reason)
 		}
 	}
 }

@@ -40,3 +40,9 @@ func newGroup(file *groupfile.File, kept bool) *group {
 	}
 	return g
 }
+
+// seenNow returns the version that readers see, or nil before the group is enlisted.
+func (g *group) seenNow() *groups.Version { return g.shown.Load() }
+
+// show lets readers see the group as it is now.
+func (g *group) show() { g.shown.Store(g.Share()) }

@@ -343,13 +343,13 @@ func TestHostsBehindOtherBoxes(t *testing.T) {
 		t.Errorf("before the boxes behind have heard: %+v", a)
 	}
 	f.tendAll(time.Now()) // nobody waits until a lease is due: each box passes it on at once
-	if g := b3.groups["g1"]; len(b3.absent(g)) > 0 {
+	if g := b3.named("g1"); len(b3.absent(g)) > 0 {
 		t.Errorf("the last box waits for %+v", b3.absent(g))
 	}
 	renew := func() {
 		for _, b := range []*box{b2, b1} {
 			b.due("g1")
-			b.tend(t.Context(), b.groups["g1"])
+			b.tend(t.Context(), b.named("g1"))
 		}
 	}
 	renew()
@@ -371,7 +371,7 @@ func TestHostsBehindOtherBoxes(t *testing.T) {
 	}
 	b3.restart(false, true)
 	renew()
-	if g := b3.groups["g1"]; g == nil || len(b3.absent(g)) > 0 {
+	if g := b3.named("g1"); g == nil || len(b3.absent(g)) > 0 {
 		t.Error("a box that has forgotten the group does not hear again who is ready")
 	}
 	// A program that starts again is not ready because the one before was.
@@ -456,7 +456,7 @@ func TestThePolicyOfAGroup(t *testing.T) {
 		}
 	}
 	for range 2 {
-		p := w.groups["g1"].File.Policy
+		p := w.named("g1").File.Policy
 		if p.Ack != 1 || p.Nak != feedback.NakLower || !p.Evict || p.SilentAfter != 200*time.Millisecond || p.RepairWindow != 64 {
 			t.Errorf("%+v", p)
 		}

@@ -1,6 +1,8 @@
 package ctl
 
 import (
+	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -22,14 +24,14 @@ type index struct {
 	// failed are the stored groups that will be retried. Another group may use the same QPs and
 	// keys; that may be the reason why the group failed.
 	failed map[*group]struct{}
-	// trees are the groups with links or an upper box, and load is the number of groups that have a
+	// trees are the groups with links or an upper box, and linked is the number of groups that have a
 	// link to a neighbour.
-	trees map[*group]struct{}
-	load  map[string]int
+	trees  map[*group]struct{}
+	linked map[string]int
 }
 
 func newIndex() index {
-	return index{byQP: map[netip.Addr]map[roce.QPN]*group{}, byKey: map[mft.Key]*group{}, coming: map[*group]struct{}{}, failed: map[*group]struct{}{}, trees: map[*group]struct{}{}, load: map[string]int{}}
+	return index{byQP: map[netip.Addr]map[roce.QPN]*group{}, byKey: map[mft.Key]*group{}, coming: map[*group]struct{}{}, failed: map[*group]struct{}{}, trees: map[*group]struct{}{}, linked: map[string]int{}}
 }
 
 // refuseTaken refuses a file with a QP or a key that belongs to a group other than except. With own
@@ -101,15 +103,15 @@ func (x *index) addTree(g *group) {
 		x.trees[g] = struct{}{}
 	}
 	for _, l := range g.Links {
-		x.load[l.Box]++
+		x.linked[l.Box]++
 	}
 }
 
 func (x *index) removeTree(g *group) {
 	delete(x.trees, g)
 	for _, l := range g.Links {
-		if x.load[l.Box]--; x.load[l.Box] == 0 {
-			delete(x.load, l.Box)
+		if x.linked[l.Box]--; x.linked[l.Box] == 0 {
+			delete(x.linked, l.Box)
 		}
 	}
 }
@@ -168,3 +170,12 @@ func (x *index) reachedBy(addrs []netip.Addr) map[*group]struct{} {
 	}
 	return found
 }
+
+// inTrees returns the groups with links or an upper box.
+func (x *index) inTrees() iter.Seq[*group] { return maps.Keys(x.trees) }
+
+// load returns the number of groups that have a link to a neighbour.
+func (x *index) load(box string) int { return x.linked[box] }
+
+// taken returns how many hosts have queue pairs in groups, and how many keys groups have.
+func (x *index) taken() (hosts, keys int) { return len(x.byQP), len(x.byKey) }

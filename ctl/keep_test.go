@@ -168,7 +168,7 @@ func TestWhoIsOutIsStoredInTheEnd(t *testing.T) {
 func TestAGroupIsNotIdleAfterARound(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	w.sw.Carry("g1", w.groups["g1"].File.Source.FirstPSN.Prev())
+	w.sw.Carry("g1", w.named("g1").File.Source.FirstPSN.Prev())
 	w.sw.Traffic("g1", dataplane.Traffic{Packets: 1 << 24, Sent: 1 << 24})
 	w = w.restart(t, true)
 	if g, _ := w.Group("g1"); !g.Restored {

@@ -38,9 +38,9 @@ func (c *Controller) followLeases(ctx context.Context) error {
 
 // dueGroups returns the groups with a link or a lease that is due.
 func (c *Controller) dueGroups(now time.Time) (due []*group) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for g := range c.index.trees {
+	c.book.Lock()
+	defer c.book.Unlock()
+	for g := range c.inTrees() {
 		if _, moved := c.moved[g]; !moved && (g.Branch != nil && now.After(g.Branch.Expires) || c.linksDue(g, now)) {
 			due = append(due, g)
 		}
@@ -71,19 +71,19 @@ func dueAt(l *groups.Link, lease time.Duration) time.Time {
 func (c *Controller) tend(ctx context.Context, g *group) {
 	ctx, cancel := context.WithTimeout(ctx, tendWithin)
 	defer cancel()
-	c.mu.Lock()
+	c.book.Lock()
 	name, upper := g.Name, ""
 	if g.Branch != nil {
 		upper = g.Branch.Upper
 	}
-	c.mu.Unlock()
+	c.book.Unlock()
 	unlock, ok := c.names.tryLock(name, upper)
 	if !ok {
 		return
 	}
 	defer unlock()
-	c.mu.Lock()
-	there := c.groups[g.Name] == g
+	c.book.Lock()
+	there := c.named(g.Name) == g
 	expired := there && g.Branch != nil && c.expire(g, time.Now())
 	_, moved := c.moved[g]
 	moved = moved && there && g.Published != nil
@@ -94,7 +94,7 @@ func (c *Controller) tend(ctx context.Context, g *group) {
 	if moved || !there { // a group that has failed moves when it is published again
 		delete(c.moved, g)
 	}
-	c.mu.Unlock()
+	c.book.Unlock()
 	switch {
 	case !there:
 	case expired:
@@ -136,7 +136,7 @@ func (c *Controller) expire(g *group, now time.Time) bool {
 // renewLinks sends the state of the links that are due to their boxes.
 func (c *Controller) renewLinks(ctx context.Context, g *group) {
 	now := time.Now()
-	c.mu.Lock()
+	c.book.Lock()
 	var due []*groups.Link
 	for _, l := range g.Links {
 		if now.After(dueAt(l, c.lease())) {
@@ -145,7 +145,7 @@ func (c *Controller) renewLinks(ctx context.Context, g *group) {
 		}
 	}
 	e := c.errandOf(g, g.Wanted)
-	c.mu.Unlock()
+	c.book.Unlock()
 	if len(due) == 0 {
 		return
 	}
@@ -153,8 +153,8 @@ func (c *Controller) renewLinks(ctx context.Context, g *group) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return // the daemon stops, and the boxes are not to blame
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.book.Lock()
+	defer c.book.Unlock()
 	for _, l := range after {
 		c.noteRenewal(g, l)
 	}

@@ -17,12 +17,12 @@ import (
 // rethink plans a group's tree again after routes have changed. Members stay where they are as long
 // as their neighbour is among their next hops.
 func (c *Controller) rethink(ctx context.Context, g *group) {
-	c.mu.Lock()
+	c.book.Lock()
 	was := g.TreeProblem
-	c.mu.Unlock()
+	c.book.Unlock()
 	err := c.move(ctx, g, g.Wanted, g.Branch, nil)
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.book.Lock()
+	defer c.book.Unlock()
 	if err == nil {
 		if was != "" {
 			c.restored(g, "its members are where their routes lead again")
@@ -50,18 +50,18 @@ func (c *Controller) move(ctx context.Context, g *group, file *groupfile.File, n
 	c.hearWhoIsOut(ctx, g)
 	p, err := c.prepare(g, file, next, came)
 	if err == nil {
-		c.mu.Lock()
+		c.book.Lock()
 		err = c.refuseBehind(g, p)
-		c.mu.Unlock()
+		c.book.Unlock()
 	}
 	if err != nil {
 		return err
 	}
 	if !p.moved && came == nil {
-		c.mu.Lock()
+		c.book.Lock()
 		g.TreeProblem = ""
 		c.changed(g)
-		c.mu.Unlock()
+		c.book.Unlock()
 		return nil
 	}
 	joined, err := c.askAll(ctx, p.errand, p.joining)
@@ -70,14 +70,14 @@ func (c *Controller) move(ctx context.Context, g *group, file *groupfile.File, n
 		return err
 	}
 	p.join(joined)
-	c.mu.Lock()
+	c.book.Lock()
 	if err = c.refuseBehind(g, p); err == nil { // the quorum may have gone on while the boxes were asked
 		p.onto(g)
 		p.next.SetLinks(p.links)
 		p.next.TreeProblem = ""
 		err = c.republish(g, &p.next, file, p.amend)
 	}
-	c.mu.Unlock()
+	c.book.Unlock()
 	if err != nil {
 		c.takeBack(g, p)
 		return err
@@ -118,12 +118,12 @@ func (c *Controller) hearWhoIsOut(ctx context.Context, g *group) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, hearWithin)
 	defer cancel()
-	c.mu.Lock()
+	c.book.Lock()
 	for _, l := range g.Links {
 		l.Asked = time.Time{}
 	}
 	c.changed(g)
-	c.mu.Unlock()
+	c.book.Unlock()
 	c.renewLinks(ctx, g)
 }
 
@@ -154,56 +154,56 @@ func (c *Controller) refuseBehind(g *group, p *preparation) error {
 // forgets what the members have acknowledged, and learns it from their answers. The next version is
 // stored before it is published, with file if that is another one than now. amend, unless it is
 // nil, changes what the chronicle says of members.
-func (c *Controller) republish(g, next *group, file *groupfile.File, amend func(*chronicle.Chronicle)) error {
-	if err := c.index.refuseTaken(next.Wanted, next.File, g); err != nil {
+func (s *book) republish(g, next *group, file *groupfile.File, amend func(*chronicle.Chronicle)) error {
+	if err := s.refuseTaken(next.Wanted, next.File, g); err != nil {
 		return err
 	}
 	others := file != nil && file != g.Wanted
-	putBack, err := c.putBack(g)
+	putBack, err := s.putBack(g)
 	if err != nil {
 		return err
 	}
-	c.observe(g)                                       // the data path is about to forget its members
+	s.observe(g)                                       // the data path is about to forget its members
 	for stored := false; !stored; stored = !g.unkept { // storing takes a while
 		if err := g.anew(next, amend); err != nil {
 			return err
 		}
-		next.Restored = others || !c.isIdle(g)
+		next.Restored = others || !s.isIdle(g)
 		var text []byte // nil: it stays
 		if others {
 			text = file.Text()
 		}
-		if err := c.keepNext(g, next, text); err != nil {
+		if err := s.keepNext(g, next, text); err != nil {
 			return errors.Join(err, putBack())
 		}
 		g.unkept = false
-		c.observe(g)
+		s.observe(g)
 	}
 	was := *g
 	next.Published = nil
 	// It keeps its addresses until the next version says which it needs, so nobody waits, and sees
 	// neither version, in between.
-	if err := c.Switch.Remove(g.ID); err != nil {
-		c.Log.Error("could not remove all of a group that is published again from the data path", zap.String("group", g.Name), zap.Error(err))
+	if err := s.Switch.Remove(g.ID); err != nil {
+		s.Log.Error("could not remove all of a group that is published again from the data path", zap.String("group", g.Name), zap.Error(err))
 	}
-	c.untrack(g)
+	s.untrack(g)
 	*g = *next
-	c.changed(g)
-	if err := c.begin(g); err != nil {
+	s.changed(g)
+	if err := s.begin(g); err != nil {
 		was.held = g.held
 		*g = was
 		g.Published, g.Restored = nil, next.Restored
 		err = errors.Join(err, putBack())
-		c.changed(g)
-		if again := c.begin(g); again != nil {
-			c.changed(g)
+		s.changed(g)
+		if again := s.begin(g); again != nil {
+			s.changed(g)
 			g.Problem = willBeRetried(again).Error()
-			c.trackFailed(g)
+			s.trackFailed(g)
 		}
 		return err
 	}
-	if err := errors.Join(c.saveTree(g), c.saveChronicle(g)); err != nil {
-		c.Log.Error("could not remove links that have gone from the stored state; a restart ignores them", zap.String("group", g.Name), zap.Error(err))
+	if err := errors.Join(s.saveTree(g), s.saveChronicle(g)); err != nil {
+		s.Log.Error("could not remove links that have gone from the stored state; a restart ignores them", zap.String("group", g.Name), zap.Error(err))
 	}
 	return nil
 }

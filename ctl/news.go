@@ -28,9 +28,9 @@ func (c *Controller) followNotes(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case n := <-c.Switch.Notes():
-			c.mu.Lock()
+			c.book.Lock()
 			c.hear(n)
-			c.mu.Unlock()
+			c.book.Unlock()
 		case <-again.C:
 			c.retryFailed()
 		}
@@ -46,7 +46,7 @@ func (c *Controller) hear(news ...dataplane.Note) {
 	}
 	look := map[*group]struct{}{}
 	for _, n := range news {
-		g := c.groupByID(n.Group)
+		g := c.byID(n.Group)
 		c.logNote(g, n)
 		if g == nil {
 			continue
@@ -73,7 +73,7 @@ func (c *Controller) take(g *group, n dataplane.Note) {
 	case feedback.NoteWaits:
 		c.takeTurn(g)
 	case feedback.NoteSource:
-		c.packetEvent(api.SourceSwitched, g, id, n.PSN, "its packet %d was the first of its turn", n.PSN)
+		c.tellPacket(api.SourceSwitched, g, id, n.PSN, "its packet %d was the first of its turn", n.PSN)
 	case feedback.NoteFatal:
 		mend := refused.Answered(n.Syndrome)
 		if box := g.BoxBehind(id); box != "" {
@@ -81,21 +81,21 @@ func (c *Controller) take(g *group, n dataplane.Note) {
 		}
 		cause := fmt.Sprintf("it has answered the source's packet %d with %v, which ends its QP; %s", n.PSN, n.Syndrome, mend)
 		g.Found.Refusals.Add(g.ID, id, cause)
-		c.packetEvent(api.MemberRefused, g, id, n.PSN, "%s", cause)
+		c.tellPacket(api.MemberRefused, g, id, n.PSN, "%s", cause)
 	case feedback.NoteSilent:
 		if stalls := &c.paceOf(g).stalls; stalls.Mark(time.Now(), id, n.PSN.Prev()) {
 			g.Found.Stalled = stalls.Stalled()
 			c.stalled(g, id, g.File.Policy.SilentAfter)
 		}
 	case feedback.NoteRepairing:
-		c.memberEvent(api.MemberRepairing, g, id, "for a second it has got all its data by repair: its link loses packets, or it is slow")
+		c.tellOf(api.MemberRepairing, g, id, "for a second it has got all its data by repair: its link loses packets, or it is slow")
 	}
 }
 
 // observe enters what the data path shows of a group.
-func (c *Controller) observe(g *group) {
-	if state, ok := c.Switch.GroupState(g.ID); ok {
-		c.enter(g, &state)
+func (s *book) observe(g *group) {
+	if state, ok := s.Switch.GroupState(g.ID); ok {
+		s.enter(g, &state)
 	}
 }
 
@@ -103,11 +103,11 @@ func (c *Controller) observe(g *group) {
 // joined, and since when, which are out, and who is the source. Nothing of that is taken from
 // notes: they may be dropped, and one that comes late may be about a member that has left and
 // joined again since.
-func (c *Controller) enter(g *group, state *dataplane.GroupState) {
+func (s *book) enter(g *group, state *dataplane.GroupState) {
 	if source := groupfile.ID(state.Source); source != g.Source {
 		g.Past.Switched = g.Past.Switched || source.IP.IsValid()
 		g.Source = source
-		c.changed(g)
+		s.changed(g)
 	}
 	changed := false
 	for i := range g.File.Receivers {
@@ -119,13 +119,13 @@ func (c *Controller) enter(g *group, state *dataplane.GroupState) {
 		}
 		switch p := &state.Paths[at]; {
 		case p.Part == feedback.PartBehind:
-			c.out(g, id, api.MemberBehind, chronicle.Behind, p.Acked.Next())
+			s.out(g, id, api.MemberBehind, chronicle.Behind, p.Acked.Next())
 		case p.Part == feedback.PartGone:
-			c.out(g, id, api.MemberEvicted, chronicle.Evicted, p.Acked.Next())
+			s.out(g, id, api.MemberEvicted, chronicle.Evicted, p.Acked.Next())
 		case p.Part != feedback.PartJoining && g.Past.Joined(id, state.Since[at]):
-			c.renewRecord(g) // which knows how many messages came before; else the record knows the PSN
+			s.renewRecord(g) // which knows how many messages came before; else the record knows the PSN
 			since := g.Past.Since(id)
-			c.packetEvent(api.MemberJoined, g, id, since, "it takes part since the source's packet %d", since)
+			s.tellPacket(api.MemberJoined, g, id, since, "it takes part since the source's packet %d", since)
 		default:
 			continue
 		}
@@ -142,14 +142,14 @@ func (c *Controller) enter(g *group, state *dataplane.GroupState) {
 	}
 	if changed {
 		g.unkept = true
-		c.changed(g)
+		s.changed(g)
 	}
 }
 
 // out records that a receiver no longer takes part.
-func (c *Controller) out(g *group, id groupfile.ID, kind api.EventKind, standing chronicle.Standing, psn roce.PSN) {
+func (s *book) out(g *group, id groupfile.ID, kind api.EventKind, standing chronicle.Standing, psn roce.PSN) {
 	g.Past.Out(id, standing, psn)
-	c.packetEvent(kind, g, id, psn, "%s", g.Past.Ended(id).Mend())
+	s.tellPacket(kind, g, id, psn, "%s", g.Past.Ended(id).Mend())
 }
 
 // fieldsOf names a member's QP in a line of the log. g is nil if the group has been removed.
@@ -187,8 +187,8 @@ func (c *Controller) logNote(g *group, n dataplane.Note) {
 }
 
 // groupByID returns nil if the group has been removed.
-func (c *Controller) groupByID(id mft.GroupID) *group {
-	for _, g := range c.groups {
+func (s *book) groupByID(id mft.GroupID) *group {
+	for _, g := range s.groups {
 		if g.Published != nil && g.ID == id {
 			return g
 		}

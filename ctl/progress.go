@@ -55,13 +55,13 @@ func (c *Controller) paceOf(g *group) *pace {
 // forgetPaces forgets what is remembered of groups that have gone, if more are remembered than there
 // are.
 func (c *Controller) forgetPaces(groups int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.book.Lock()
+	defer c.book.Unlock()
 	if len(c.paces) <= groups {
 		return
 	}
 	for g := range c.paces {
-		if c.groups[g.Name] != g {
+		if c.named(g.Name) != g {
 			delete(c.paces, g)
 		}
 	}
@@ -113,9 +113,9 @@ func (c *Controller) lookAtProgress(name string, now time.Time) {
 }
 
 func (c *Controller) lookAt(name string, now time.Time) (silent []netip.Addr) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	g := c.groups[name]
+	c.book.Lock()
+	defer c.book.Unlock()
+	g := c.named(name)
 	if g == nil || g.Published == nil {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (c *Controller) measure(g *group, now time.Time, state dataplane.GroupState
 		if !stood {
 			c.Log.Info("a receiver acknowledges again", g.fieldsOf(id)...)
 		}
-		c.memberEvent(api.MemberReturned, g, id, "it acknowledges again")
+		c.tellOf(api.MemberReturned, g, id, "it acknowledges again")
 	}
 	switch change {
 	case goodput.Degraded:
@@ -231,7 +231,7 @@ func (c *Controller) stalled(g *group, id groupfile.ID, after time.Duration) {
 	if !c.paceOf(g).still.Stands() {
 		c.Log.Warn("a receiver has stalled", g.fieldsOf(id)...)
 	}
-	c.memberEvent(api.MemberStalled, g, id, "it has acknowledged nothing for %v, and others are further", after)
+	c.tellOf(api.MemberStalled, g, id, "it has acknowledged nothing for %v, and others are further", after)
 }
 
 // degraded tells that packets wait and hardly get on, and for whom.

@@ -16,27 +16,27 @@ import (
 
 // begin plans a group, publishes it, and then adds its IP to the box: the kernel must not answer
 // ARP for the IP before the data path is ready. If begin returns an error, nothing has changed.
-func (c *Controller) begin(g *group) (err error) {
-	if err := c.index.refuseTaken(g.Wanted, g.File, g); err != nil {
+func (s *book) begin(g *group) (err error) {
+	if err := s.refuseTaken(g.Wanted, g.File, g); err != nil {
 		return err
 	}
-	c.track(g)
+	s.track(g)
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.end(g))
+			err = errors.Join(err, s.end(g))
 		}
 	}()
-	if err := c.publish(g, c.plan(g.File)); err != nil {
+	if err := s.publish(g, s.plan(g.File)); err != nil {
 		return err
 	}
-	return c.own(g)
+	return s.own(g)
 }
 
 // end reverses begin. It also works after begin has failed part of the way.
-func (c *Controller) end(g *group) error {
+func (s *book) end(g *group) error {
 	var errs []error
 	if g.Published != nil {
-		errs = append(errs, c.Switch.Remove(g.ID))
+		errs = append(errs, s.Switch.Remove(g.ID))
 		g.Published, g.Plan = nil, plan.Plan{}
 	}
 	if g.Problem == "" { // others may see it while its addresses are removed
@@ -44,34 +44,34 @@ func (c *Controller) end(g *group) error {
 	}
 	g.show()
 	for place := range g.held {
-		errs = append(errs, c.Addresses.Release(place))
+		errs = append(errs, s.Addresses.Release(place))
 	}
 	g.held = nil
-	c.untrack(g)
+	s.untrack(g)
 	return errors.Join(errs...)
 }
 
-func (c *Controller) plan(f *groupfile.File) plan.Plan { return plan.Make(f, c.ports, c.NextHops.Hop) }
+func (s *book) plan(f *groupfile.File) plan.Plan { return plan.Make(f, s.open, s.NextHops.Hop) }
 
 // build makes the version of a group for the data path. A group that has repair only because that
 // is the default has none where the data path has no memory for it.
-func (c *Controller) build(g *group, p *plan.Plan) (*mft.Group, error) {
+func (s *book) build(g *group, p *plan.Plan) (*mft.Group, error) {
 	next, err := p.Group(g.File, g.Table, &g.Past, g.Restored, g.Published)
 	if err == nil {
 		next.KeepsTurns = g.Kept
 	}
-	if err == nil && !g.File.AsksForRepair() && c.Switch.Retains(next.Policy, next.PathMTU) != nil {
+	if err == nil && !g.File.AsksForRepair() && s.Switch.Retains(next.Policy, next.PathMTU) != nil {
 		next.Policy = next.Policy.WithoutRepair()
 	}
 	return next, err
 }
 
-func (c *Controller) publish(g *group, p plan.Plan) error {
-	next, err := c.build(g, &p)
+func (s *book) publish(g *group, p plan.Plan) error {
+	next, err := s.build(g, &p)
 	if err != nil {
 		return err
 	}
-	id, err := c.Switch.Add(next)
+	id, err := s.Switch.Add(next)
 	if err != nil {
 		return aboutFile(g.File, err)
 	}
@@ -90,17 +90,17 @@ func aboutFile(f *groupfile.File, err error) error {
 
 // replace publishes a group's new plan if the plan changes how frames are sent. The merging state
 // is kept.
-func (c *Controller) replace(g *group, p plan.Plan) error {
-	c.changed(g)
+func (s *book) replace(g *group, p plan.Plan) error {
+	s.changed(g)
 	if g.Plan.SameLegs(&p) {
 		g.Plan = p
 		return nil
 	}
-	next, err := c.build(g, &p)
+	next, err := s.build(g, &p)
 	if err != nil {
 		return err
 	}
-	if err := c.Switch.Replace(g.ID, next); err != nil {
+	if err := s.Switch.Replace(g.ID, next); err != nil {
 		return err
 	}
 	g.Published, g.Plan = next, p
@@ -109,14 +109,14 @@ func (c *Controller) replace(g *group, p plan.Plan) error {
 
 // own adds the group's IP to the interfaces where its plan needs it, and removes it from all
 // others.
-func (c *Controller) own(g *group) error {
+func (s *book) own(g *group) error {
 	wanted := g.Plan.Places(g.File)
 	var errs []error
 	for place := range wanted {
 		if g.held[place] {
 			continue
 		}
-		if err := c.Addresses.Hold(place); err != nil {
+		if err := s.Addresses.Hold(place); err != nil {
 			errs = append(errs, fmt.Errorf("group %s: %w", g.Name, err))
 			continue
 		}
@@ -128,44 +128,44 @@ func (c *Controller) own(g *group) error {
 	for place := range g.held {
 		if !wanted[place] {
 			delete(g.held, place)
-			errs = append(errs, c.Addresses.Release(place))
+			errs = append(errs, s.Addresses.Release(place))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // ownLogged calls own for a running group and logs an error: the group continues without its IP.
-func (c *Controller) ownLogged(g *group) {
-	if err := c.own(g); err != nil {
-		c.Log.Error("group's IP is not on every interface that needs it", zap.String("group", g.Name), zap.Error(err))
+func (s *book) ownLogged(g *group) {
+	if err := s.own(g); err != nil {
+		s.Log.Error("group's IP is not on every interface that needs it", zap.String("group", g.Name), zap.Error(err))
 	}
 }
 
 // track adds a group to the index and follows the next hops of its members.
-func (c *Controller) track(g *group) {
-	c.index.add(g)
-	c.followHops(g)
+func (s *book) track(g *group) {
+	s.add(g)
+	s.followHops(g)
 }
 
 // trackFailed follows the next hops of a failed group that will be retried. Its QPs stay free for
 // other groups.
-func (c *Controller) trackFailed(g *group) {
-	c.index.addFailed(g)
-	c.followHops(g)
+func (s *book) trackFailed(g *group) {
+	s.addFailed(g)
+	s.followHops(g)
 }
 
-func (c *Controller) followHops(g *group) {
+func (s *book) followHops(g *group) {
 	for _, addr := range plan.Targets(g.AllMembers()) {
-		c.NextHops.Track(addr)
+		s.NextHops.Track(addr)
 	}
 }
 
 // untrack reverses track and trackFailed.
-func (c *Controller) untrack(g *group) {
-	if g.File == nil || !c.index.remove(g) {
+func (s *book) untrack(g *group) {
+	if g.File == nil || !s.remove(g) {
 		return
 	}
 	for _, addr := range plan.Targets(g.AllMembers()) {
-		c.NextHops.Untrack(addr)
+		s.NextHops.Untrack(addr)
 	}
 }

@@ -44,9 +44,9 @@ func TestMuchHappensToABranchAtATime(t *testing.T) {
 		b2.hopsChanged([]netip.Addr{addr("10.2.0.1")})
 	})
 	do(func(i int) { // the root says of itself that it does not carry the group, and that it does
-		b2.mu.Lock()
-		defer b2.mu.Unlock()
-		if g := b2.groups["g1"]; g != nil {
+		b2.book.Lock()
+		defer b2.book.Unlock()
+		if g := b2.named("g1"); g != nil {
 			b2.hearAbove(g, []string{"", "its disk is full"}[i%2])
 		}
 	})

@@ -43,7 +43,7 @@ func (c *Controller) view(v *groups.Version) api.Group {
 			b.CannotRetain = c.Switch.Retains(v.File.Policy, v.File.PathMTU)
 		}
 	}
-	return view.Group(v, b, *c.seenPorts.Load())
+	return view.Group(v, b, c.seenPorts())
 }
 
 // Regions lists the regions of a group's memory: count of them at most, from the from-th on.
@@ -115,7 +115,7 @@ func (c *Controller) BoundsMet() map[bounds.Bound]uint64 { return c.Bounds.Count
 func (c *Controller) Status() api.Status { return c.statusAt(time.Now()) }
 
 func (c *Controller) statusAt(now time.Time) api.Status {
-	b := view.Box{Started: c.started, Workers: c.Workers, Stuck: c.pulse.alive(now), Ports: *c.seenPorts.Load(), Groups: c.allSeen(), Strays: *c.seenStrays.Load()}
+	b := view.Box{Started: c.started, Workers: c.Workers, Stuck: c.pulse.alive(now), Ports: c.seenPorts(), Groups: c.allSeen(), Strays: *c.seenStrays.Load()}
 	if c.Desired != nil {
 		b.StoreAway = c.Desired.Away()
 	}
@@ -134,8 +134,8 @@ type Tally struct {
 // Tally counts. It asks no worker and does not wait: a sign of life of the data path must not
 // depend on others.
 func (c *Controller) Tally() Tally {
-	ports := *c.seenPorts.Load()
-	return Tally{Groups: len(*c.seenGroups.Load()), Ports: len(ports), Open: len(ports.Open())}
+	ports := c.seenPorts()
+	return Tally{Groups: len(c.seenNames()), Ports: len(ports), Open: len(ports.Open())}
 }
 
 // Events returns the events after a place. If there is none, it waits for one until ctx is done.

@@ -24,17 +24,17 @@ import (
 // and its IP may still be on the box.
 
 // refuseKnown refuses a file if another group has the same name, or one of the same QPs or keys.
-func (c *Controller) refuseKnown(f *groupfile.File) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.refuseNameTaken(f); err != nil {
+func (s *book) refuseKnown(f *groupfile.File) error {
+	s.Lock()
+	defer s.Unlock()
+	if err := s.refuseNameTaken(f); err != nil {
 		return err
 	}
-	return c.index.refuseTaken(f, nil, nil)
+	return s.refuseTaken(f, nil, nil)
 }
 
-func (c *Controller) refuseNameTaken(f *groupfile.File) error {
-	if c.groups[f.Name] == nil {
+func (s *book) refuseNameTaken(f *groupfile.File) error {
+	if s.groups[f.Name] == nil {
 		return nil
 	}
 	return nameTaken(f)
@@ -50,9 +50,9 @@ func nameTaken(f *groupfile.File) error {
 // hosts, which takes some tenths of a second, so its caller must not hold c.mu.
 func (c *Controller) refuseNetwork(ctx context.Context, g *group) error {
 	f := g.File
-	c.mu.Lock() // a hop and its port change together
+	c.book.Lock() // a hop and its port change together
 	p := c.plan(f)
-	c.mu.Unlock()
+	c.book.Unlock()
 	if err := c.refuseMembers(f, p.Members()); err != nil {
 		return err
 	}

@@ -16,73 +16,89 @@ import (
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
-// Restore sets up the stored groups again. If a group fails, it stays stored, is shown as failed,
-// and is retried by Run; the other groups are still restored.
+// Restore sets up the stored groups again, as the book does. The neighbours hear of those that
+// fail.
 func (c *Controller) Restore() error {
-	kept, err := c.Store.Restore()
-	if err != nil {
+	if err := c.book.Restore(); err != nil {
 		return err
 	}
-	if c.Store.Damage != nil {
-		c.Log.Error("the record of the last clean stop is not used; groups are restored as after a crash", zap.Error(c.Store.Damage))
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, k := range kept {
-		c.restore(k)
-	}
-	// Remove addresses that a crash left on interfaces and that no group needs.
-	if err := c.Addresses.Sweep(); err != nil {
-		c.Log.Error("could not remove an address that an earlier run added", zap.Error(err))
+	c.book.Lock()
+	defer c.book.Unlock()
+	for _, g := range c.all() {
+		if g.Problem != "" && (g.Branch != nil || len(g.Links) > 0) {
+			c.failing[g] = struct{}{}
+		}
 	}
 	return nil
 }
 
-func (c *Controller) restore(k store.Group) {
+// Restore sets up the stored groups again. If a group fails, it stays stored, is shown as failed,
+// and is retried by Run; the other groups are still restored.
+func (s *book) Restore() error {
+	kept, err := s.Store.Restore()
+	if err != nil {
+		return err
+	}
+	if s.Store.Damage != nil {
+		s.Log.Error("the record of the last clean stop is not used; groups are restored as after a crash", zap.Error(s.Store.Damage))
+	}
+	s.Lock()
+	defer s.Unlock()
+	for _, k := range kept {
+		s.restore(k)
+	}
+	// Remove addresses that a crash left on interfaces and that no group needs.
+	if err := s.Addresses.Sweep(); err != nil {
+		s.Log.Error("could not remove an address that an earlier run added", zap.Error(err))
+	}
+	return nil
+}
+
+func (s *book) restore(k store.Group) {
 	// Set restored before anything can fail. A failed group carries no data, so a failure must not
 	// change whether the group counts as idle: see isIdle.
 	g := &group{Version: groups.Version{Name: k.Name, Kept: true, Restored: !k.Idle}, shown: new(atomic.Pointer[groups.Version]), unkept: !k.Clean}
-	c.enlist(g)
-	c.events.Begin(g.Name)
+	s.enlist(g)
+	s.events.Begin(g.Name)
 	if k.Err != nil {
 		if file, err := groupfile.ParseStored(k.Text); err == nil { // then the neighbours can be told
 			g = newGroup(file, true)
 			g.Name, g.Restored, g.unkept = k.Name, !k.Idle, !k.Clean
-			c.enlist(g)
+			s.enlist(g)
 			_ = g.recallTree(k.Tree, time.Now())
 		}
-		c.fail(g, unreadable(k.Err))
+		s.fail(g, unreadable(k.Err))
 		return
 	}
 	file, err := groupfile.ParseStored(k.Text)
 	if err != nil {
-		c.fail(g, fmt.Errorf("%w; remove the group and create it again", err))
+		s.fail(g, fmt.Errorf("%w; remove the group and create it again", err))
 		return
 	}
 	g = newGroup(file, true)
 	g.Name, g.Restored, g.unkept = k.Name, !k.Idle, !k.Clean
-	c.enlist(g)
+	s.enlist(g)
 	if err := g.recallTree(k.Tree, time.Now()); err != nil {
-		c.fail(g, err)
+		s.fail(g, err)
 		return
 	}
-	if err := c.recallTable(g); err != nil {
-		c.fail(g, unreadable(err))
+	if err := s.recallTable(g); err != nil {
+		s.fail(g, unreadable(err))
 		return
 	}
 	if err := g.recall(k); err != nil {
-		c.fail(g, err)
+		s.fail(g, err)
 		return
 	}
 	// Store what recall made of the state after a crash, before a packet depends on it, and before
 	// the group can fail: the next restart must not read it again as the state of another stop.
-	c.keepChronicle(g)
-	if err := c.resume(g); err != nil {
-		c.fail(g, willBeRetried(err))
-		c.trackFailed(g)
+	s.keepChronicle(g)
+	if err := s.resume(g); err != nil {
+		s.fail(g, willBeRetried(err))
+		s.trackFailed(g)
 		return
 	}
-	c.Log.Info("group restored", zap.String("group", g.Name), zap.Bool("fresh", !g.Restored), zap.Int("waiting", g.Waiting()))
+	s.Log.Info("group restored", zap.String("group", g.Name), zap.Bool("fresh", !g.Restored), zap.Int("waiting", g.Waiting()))
 }
 
 // unreadable is why a group fails of which a stored file cannot be read.
@@ -101,15 +117,15 @@ func willBeRetried(err error) error {
 
 // retryFailed retries the failed groups whose file and state are readable. For other groups a retry
 // cannot help.
-func (c *Controller) retryFailed() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.Store.Forget(); err != nil {
-		c.Log.Debug("could not remove the record of the last clean stop", zap.Error(err))
+func (s *book) retryFailed() {
+	s.Lock()
+	defer s.Unlock()
+	if err := s.Store.Forget(); err != nil {
+		s.Log.Debug("could not remove the record of the last clean stop", zap.Error(err))
 	}
-	for _, g := range c.groups {
-		if c.index.hasFailed(g) {
-			c.retry(g)
+	for _, g := range s.groups {
+		if s.hasFailed(g) {
+			s.retry(g)
 		}
 	}
 }
@@ -133,24 +149,24 @@ func (g *group) recall(k store.Group) (err error) {
 	return nil
 }
 
-var (
-	// errSwitched: an earlier release did not store turns. Only its data path knew the current
-	// source and the PSN offsets between the members.
-	errSwitched = errors.New("the source had switched before the daemon ended, and the offsets between the " +
-		"members' PSNs " +
-		"are lost; remove the group and create it again with fresh QPs and PSNs")
-	// errSwitchedBelow: a box that had the branch has stored the turns, and this one has not.
-	errSwitchedBelow = api.Errorf(api.BadRequest, "its source has switched, so no box can begin to carry a part of it; remove the group and create it "+
-		"again with fresh QPs and PSNs")
-	// errStays: the place of a member is that in the first source's PSNs (groups/place.go).
-	errStays = errors.New("its source has switched, so its members stay where they are; restore the routes, or remove the group " +
-		"and create it again with fresh QPs and PSNs")
-)
+// errSwitched: an earlier release did not store turns. Only its data path knew the current
+// source and the PSN offsets between the members.
+var errSwitched = errors.New("the source had switched before the daemon ended, and the offsets between the " +
+	"members' PSNs " +
+	"are lost; remove the group and create it again with fresh QPs and PSNs")
+
+// errSwitchedBelow: a box that had the branch has stored the turns, and this one has not.
+var errSwitchedBelow = api.Errorf(api.BadRequest, "its source has switched, so no box can begin to carry a part of it; remove the group and create it "+
+	"again with fresh QPs and PSNs")
+
+// errStays: the place of a member is that in the first source's PSNs (groups/place.go).
+var errStays = errors.New("its source has switched, so its members stay where they are; restore the routes, or remove the group " +
+	"and create it again with fresh QPs and PSNs")
 
 // resume sets up a stored group. Members that no longer take part are left out, and members that
 // were still joining continue to join.
-func (c *Controller) resume(g *group) error {
-	if err := c.begin(g); err != nil {
+func (s *book) resume(g *group) error {
+	if err := s.begin(g); err != nil {
 		return err
 	}
 	past := g.Past.Next(g.File, g.File) // a copy: if Replace fails, a retry has to begin without them too
@@ -159,45 +175,42 @@ func (c *Controller) resume(g *group) error {
 	}
 	next := *g
 	next.Past = past
-	built, err := c.build(&next, &g.Plan)
+	built, err := s.build(&next, &g.Plan)
 	if err == nil {
-		err = c.Switch.Replace(g.ID, built)
+		err = s.Switch.Replace(g.ID, built)
 	}
 	if err != nil {
-		return errors.Join(err, c.end(g))
+		return errors.Join(err, s.end(g))
 	}
 	g.Published, g.Past = built, past
-	c.changed(g)
+	s.changed(g)
 	return nil
 }
 
 // retry sets up a group that failed before.
-func (c *Controller) retry(g *group) {
-	c.untrack(g)
-	c.changed(g)
-	if err := c.resume(g); err != nil {
+func (s *book) retry(g *group) {
+	s.untrack(g)
+	s.changed(g)
+	if err := s.resume(g); err != nil {
 		g.Problem = willBeRetried(err).Error()
-		c.trackFailed(g)
+		s.trackFailed(g)
 		return
 	}
 	g.Problem = ""
 	if g.unkept {
-		c.keepChronicle(g)
+		s.keepChronicle(g)
 	}
-	c.Log.Info("group restored after a failure", zap.String("group", g.Name))
+	s.Log.Info("group restored after a failure", zap.String("group", g.Name))
 }
 
 // fail records why a stored group is not published. An error message about the file may quote an
 // R_Key that stands in a wrong place, so the log gets only the line number.
-func (c *Controller) fail(g *group, err error) {
+func (s *book) fail(g *group, err error) {
 	g.Problem = err.Error()
-	c.changed(g)
-	if g.Branch != nil || len(g.Links) > 0 {
-		c.failing[g] = struct{}{}
-	}
+	s.changed(g)
 	why := zap.Error(err)
 	if line := yamldoc.Line(err); line > 0 {
 		why = zap.Int("line", line)
 	}
-	c.Log.Error("group could not be restored; rocast group show says why", zap.String("group", g.Name), why)
+	s.Log.Error("group could not be restored; rocast group show says why", zap.String("group", g.Name), why)
 }

@@ -39,7 +39,7 @@ func TestWhatIsKnownOfAGroupAfterAStop(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			published := w.sw.Table().Group(w.groups["g1"].ID)
+			published := w.sw.Table().Group(w.named("g1").ID)
 			if published.Restored != c.wantRestored || g.Restored != c.wantRestored {
 				t.Errorf("restored: published %v, shown %v, want %v", published.Restored, g.Restored, c.wantRestored)
 			}
@@ -323,9 +323,9 @@ func TestOldNumbersAreRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	w = openWorld(t, w.dir)
-	f := w.groups["g1"].File
+	f := w.named("g1").File
 	if f == nil || f.Receivers[0].FirstPSN != 15 || f.DegradedBelow != 25 || f.Policy.SilentAfter != 200*time.Millisecond || f.Policy.Ack != 2 || f.DegradedAfter != 3*time.Second {
-		t.Fatalf("%+v, %s", f, w.groups["g1"].Problem)
+		t.Fatalf("%+v, %s", f, w.named("g1").Problem)
 	}
 }
 

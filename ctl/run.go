@@ -12,19 +12,20 @@ import (
 	"github.com/rocast/rocast/ctl/frames"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/ctl/services"
+	"github.com/rocast/rocast/ctl/view"
 )
 
 // New returns a Controller without groups; Restore adds the stored ones.
 func New(parts Parts) *Controller {
-	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1), index: newIndex(), gone: map[string]grave{}, moved: map[*group]struct{}{}, failing: map[*group]struct{}{}, paces: map[*group]*pace{}}
-	c.book, c.shared = newBook(time.Now, ports.New(parts.Switch.Ports())), newShared()
-	c.mu.show = c.show
+	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1), gone: map[string]grave{}, moved: map[*group]struct{}{}, failing: map[*group]struct{}{}, paces: map[*group]*pace{}}
+	of := bookParts{Switch: parts.Switch, NextHops: parts.NextHops, Addresses: parts.Addresses, Store: parts.Store, Log: parts.Log, Members: c.keepMembers}
+	c.book, c.shared = newBook(of, ports.New(parts.Switch.Ports())), newShared()
+	c.seenStrays.Store(new([]view.Stray))
 	c.Frames = frames.New(parts.Switch, c.carried, noGroup)
-	c.names.held = map[string]*holder{}
 	c.Services = services.New(services.Options{
 		Control: serving{c}, Hops: parts.NextHops, Addresses: parts.Addresses, Log: parts.Log, Bounds: c.Bounds, Perftest: parts.Perftest, CM: parts.CM,
 	})
-	c.ports.LogChanges(c.Log, nil)
+	c.ports().LogChanges(c.Log, nil)
 	for _, n := range c.Neighbours {
 		c.NextHops.Track(n.Address)
 	}
@@ -55,15 +56,15 @@ func (c *Controller) Run(ctx context.Context) error {
 // Close records which groups never carried data.
 func (c *Controller) Close() error {
 	c.Services.Close() // first: connections and runs remove their groups
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.book.Lock()
+	defer c.book.Unlock()
 	if err := c.Addresses.Close(); err != nil {
 		return err
 	}
 	c.closed = true
 	c.hear() // process the last notes
 	var idle, unclean []string
-	for name, g := range c.groups {
+	for name, g := range c.all() {
 		switch {
 		case !g.Kept:
 		case c.isIdle(g):
@@ -76,13 +77,13 @@ func (c *Controller) Close() error {
 }
 
 // isIdle reports whether the group certainly never carried data.
-func (c *Controller) isIdle(g *group) bool {
+func (s *book) isIdle(g *group) bool {
 	switch {
 	case g.Restored || g.Past.Switched:
 		return false
 	case g.Published == nil:
 		return true
 	}
-	state, ok := c.Switch.GroupState(g.ID)
+	state, ok := s.Switch.GroupState(g.ID)
 	return ok && state.Sent == g.Published.Source.FirstPSN.Prev() && state.Traffic.Packets == 0
 }

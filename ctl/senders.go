@@ -127,7 +127,7 @@ func lacks(g *group, state dataplane.GroupState) string {
 }
 
 func (c *Controller) portName(id mft.PortID) string {
-	for name, p := range c.ports {
+	for name, p := range c.ports() {
 		if p.ID == id {
 			return name
 		}

@@ -45,8 +45,8 @@ func (s serving) Counters(name string) (api.Counters, bool) {
 }
 
 func (s serving) Unfit(host netip.Addr, pathMTU int) (why string) {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
+	s.c.book.Lock()
+	defer s.c.book.Unlock()
 	way := s.c.plan(&groupfile.File{PathMTU: pathMTU, IP: host, Source: groupfile.Member{IP: host}}).Source
 	if way.Unfit {
 		return way.Reason

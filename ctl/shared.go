@@ -153,6 +153,9 @@ func (s *shared) end(name string) {
 // keepMembers stores the state of a group's members in etcd. Another box that takes the group over
 // reads the state there.
 func (c *Controller) keepMembers(name string) {
+	if c.Desired == nil {
+		return
+	}
 	c.shared.mu.Lock()
 	defer c.shared.mu.Unlock()
 	c.shared.pending.members[name] = true
@@ -225,9 +228,9 @@ func (c *Controller) addUnsettled(names map[string]bool) {
 			names[name] = true
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name, g := range c.groups {
+	c.book.Lock()
+	defer c.book.Unlock()
+	for name, g := range c.all() {
 		if g.Kept && g.Branch == nil {
 			names[name] = true
 		}
@@ -251,15 +254,15 @@ func (c *Controller) followMembers(ctx context.Context, name string) {
 func (c *Controller) putMembers(ctx context.Context, name string) error {
 	c.shared.putting.Lock()
 	defer c.shared.putting.Unlock()
-	c.mu.Lock()
-	g := c.groups[name]
+	c.book.Lock()
+	g := c.named(name)
 	if g == nil || g.Branch != nil {
-		c.mu.Unlock()
+		c.book.Unlock()
 		return nil // it was removed meanwhile
 	}
 	all := g.everywhere()
 	text, err := all.TextFor(g.Wanted)
-	c.mu.Unlock()
+	c.book.Unlock()
 	if err == nil {
 		err = c.Desired.PutMembers(ctx, name, text)
 	}
@@ -281,9 +284,9 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	}
 	defer unlock()
 	e, _ := c.Desired.Entry(name)
-	c.mu.Lock()
-	g := c.groups[name]
-	c.mu.Unlock()
+	c.book.Lock()
+	g := c.named(name)
+	c.book.Unlock()
 	switch {
 	case t.away && e.Wanted() && hasTurns(e, c.Box):
 		c.standStill(g, true)
@@ -342,8 +345,8 @@ func (c *Controller) lookAtDesired() {
 		return
 	}
 	why := c.Desired.Away()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.book.Lock()
+	defer c.book.Unlock()
 	if was := c.storeAway; was == (why != nil) {
 		return
 	}
@@ -443,9 +446,9 @@ func (c *Controller) letGo(g *group) {
 	if g == nil {
 		return
 	}
-	c.mu.Lock()
+	c.book.Lock()
 	err := c.forget(g)
-	c.mu.Unlock()
+	c.book.Unlock()
 	if err != nil {
 		c.Log.Error("could not remove a group that is not desired any more; rocastd tries again", zap.String("group", g.Name), zap.Error(err))
 		return
@@ -480,9 +483,9 @@ func (c *Controller) become(ctx context.Context, g *group, file *groupfile.File,
 	}
 	defer c.settle(settling, file.Members())()
 	if g != nil {
-		c.mu.Lock()
+		c.book.Lock()
 		g.claim = e.Claim
-		c.mu.Unlock()
+		c.book.Unlock()
 	}
 	if g == nil {
 		g = newGroup(file, true)
@@ -514,9 +517,9 @@ func (c *Controller) catchUp(ctx context.Context, g *group, file *groupfile.File
 		steps = file.Steps(g.Wanted)
 	}
 	for _, step := range steps {
-		c.mu.Lock()
+		c.book.Lock()
 		err := c.mayBecome(g, g.Name, step)
-		c.mu.Unlock()
+		c.book.Unlock()
 		if err != nil {
 			return err
 		}
@@ -537,13 +540,13 @@ func (c *Controller) report(ctx context.Context, name string, revision int64, re
 	if refused != nil {
 		r.Refused = apiError(refused).Error()
 	}
-	c.mu.Lock()
-	if g := c.groups[name]; g != nil {
+	c.book.Lock()
+	if g := c.named(name); g != nil {
 		r.Group = view.Summary(&g.Version)
 	} else {
 		r.Group = api.GroupSummary{Name: name, State: api.Failed, Reason: r.Refused}
 	}
-	c.mu.Unlock()
+	c.book.Unlock()
 	text, err := json.Marshal(r)
 	if e, _ := c.Desired.Entry(name); err == nil && e.Report != string(text) {
 		err = c.Desired.Report(ctx, name, string(text))

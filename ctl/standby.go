@@ -51,9 +51,9 @@ func (c *Controller) addressesChanged(changes []address.Change) {
 // markAddressGone notes which groups begin again as after a restart, even if their address has come
 // back by the time that they are looked at.
 func (c *Controller) markAddressGone(isConcerned func(*group) bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, g := range c.groups {
+	c.book.Lock()
+	defer c.book.Unlock()
+	for _, g := range c.all() {
 		if g.Wanted != nil && g.Wanted.Addressing == mft.BySwitchIP && g.Kept && g.Branch == nil && isConcerned(g) {
 			g.addressGone = true
 		}
@@ -63,9 +63,9 @@ func (c *Controller) markAddressGone(isConcerned func(*group) bool) {
 // addressState reports whether etcd does not know yet that this box carries a group, and whether
 // the group's address was gone meanwhile.
 func (c *Controller) addressState(name string) (untold, gone bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	g := c.groups[name]
+	c.book.Lock()
+	defer c.book.Unlock()
+	g := c.named(name)
 	return g != nil && g.untold, g != nil && g.addressGone
 }
 
@@ -75,8 +75,8 @@ func (c *Controller) standStill(g *group, away bool) {
 	if g == nil {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.book.Lock()
+	defer c.book.Unlock()
 	was := g.Away
 	g.addressGone, g.Away = g.addressGone && away, ""
 	if away {
@@ -135,13 +135,13 @@ func (c *Controller) refuseStandbyTree(g *group, links []*groups.Link) error {
 // tellLater reports whether this box has only just taken a group over. Then etcd is told when the
 // other groups that go with the address have been taken over too: it may need seconds to answer.
 func (c *Controller) tellLater(name string) bool {
-	c.mu.Lock()
-	g := c.groups[name]
+	c.book.Lock()
+	g := c.named(name)
 	just := g != nil && !g.untold
 	if just {
 		g.untold = true
 	}
-	c.mu.Unlock()
+	c.book.Unlock()
 	if just {
 		c.shared.mu.Lock()
 		defer c.shared.mu.Unlock()
@@ -155,9 +155,9 @@ func (c *Controller) tellLater(name string) bool {
 // address. While etcd does not answer, the group runs on.
 func (c *Controller) tellTakenOver(ctx context.Context, name string) (told bool) {
 	taken, err := c.Desired.TakeOver(ctx, name)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if g := c.groups[name]; g != nil {
+	c.book.Lock()
+	defer c.book.Unlock()
+	if g := c.named(name); g != nil {
 		if err != nil && !g.untoldInLog {
 			c.Log.Warn("this box carries a group whose address it has, and could not tell the other boxes; rocastd tries again",
 				zap.String("group", name), zap.Error(err))

@@ -86,7 +86,7 @@ func TestABoxTakesOverWithTheAddress(t *testing.T) {
 	b2.eventually("it knows of the group", func() bool { return b2.root("g1") == "b1" })
 	b1.newsOf("g1", feedback.NoteEvicted, "10.1.0.3", 1, 1007)
 	b2.eventually("it knows who was evicted", func() bool { e, _ := b2.Desired.Entry("g1"); return strings.Contains(string(e.Members), "evicted") })
-	if b2.groups["g1"] != nil {
+	if b2.named("g1") != nil {
 		t.Error("b2 carries the group without its address")
 	}
 	stop(false)
@@ -207,7 +207,7 @@ func TestNoTakeOverWaitsForEtcd(t *testing.T) {
 	b2.eventually("it has all groups", func() bool { return len(b2.seenNames()) == last })
 	close(answers)
 	b2.eventually("etcd knows", func() bool {
-		for name, g := range b2.groups {
+		for name, g := range b2.all() {
 			if b2.root(name) != "b2" || g.untold {
 				return false
 			}
@@ -246,14 +246,14 @@ func TestABoxTakesOverWithoutEtcd(t *testing.T) {
 	stop(false)
 	b2.addresses.Give(virtualIP, true)
 	b2.eventually("it has the group", b2.has("g1"))
-	b2.eventually("etcd does not know", func() bool { return b2.groups["g1"].untold })
+	b2.eventually("etcd does not know", func() bool { return b2.named("g1").untold })
 	const inVain = "this box carries a group whose address it has, and could not tell the other boxes; rocastd tries again"
 	b2.eventually("it has tried more than once", func() bool { return tries.Load() > 1 })
 	if n := b2.logs.FilterMessage(inVain).Len(); n != 1 {
 		t.Errorf("it was logged %d times", n)
 	}
 	cluster.Restart(t, 0)
-	b2.eventually("etcd knows", func() bool { return b2.root("g1") == "b2" && !b2.groups["g1"].untold })
+	b2.eventually("etcd knows", func() bool { return b2.root("g1") == "b2" && !b2.named("g1").untold })
 	if len(b2.logs.FilterMessage("group removed").All()) > 0 {
 		t.Error("the group was interrupted")
 	}

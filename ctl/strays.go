@@ -43,8 +43,8 @@ type strayOf struct {
 // lookAtStrays looks at the frames that were refused and that no group counts.
 func (c *Controller) lookAtStrays(now time.Time) {
 	list, verdicts := c.Switch.Astray(), c.Switch.Verdicts() // asks the workers, so c.mu is not held
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.book.Lock()
+	defer c.book.Unlock()
 	s := &c.strays
 	if s.kinds == nil {
 		s.counts, s.kinds = map[strayKind]uint64{}, map[string]*strayOf{}
@@ -93,7 +93,7 @@ func (c *Controller) isMembers(f *dataplane.Refused) bool {
 		return false
 	}
 	found := false
-	for _, g := range c.groups {
+	for _, g := range c.all() {
 		if g.Published == nil || g.File.IP != f.To {
 			continue
 		}

@@ -23,14 +23,14 @@ func (c *Controller) changeTable(ctx context.Context, name string, change *api.R
 		return api.Group{}, err
 	}
 	defer unlock()
-	c.mu.Lock()
-	g := c.groups[name]
+	c.book.Lock()
+	g := c.named(name)
 	if g == nil || g.Published == nil || g.Table == nil {
-		c.mu.Unlock()
+		c.book.Unlock()
 		return api.Group{}, changedMeanwhile(name)
 	}
 	next := *g // of this, only the table is used while other goroutines may change the group
-	c.mu.Unlock()
+	c.book.Unlock()
 	stored, err := tableChange(&next, change)
 	if err != nil {
 		return api.Group{}, err
@@ -46,51 +46,51 @@ func (c *Controller) changeTable(ctx context.Context, name string, change *api.R
 	}
 	now, err := c.publishStored(g, next.Table, end)
 	if err != nil {
-		return api.Group{}, err
+		return api.Group{}, apiError(err)
 	}
 	// Much may have to be written, and what other goroutines do with groups must not wait for it.
 	// The table and the file with its changes are those of who has locked the name.
 	end = c.compact(&now)
-	c.mu.Lock()
+	c.book.Lock()
 	g.tableEnd = end
-	c.mu.Unlock()
-	return c.view(g.shown.Load()), nil
+	c.book.Unlock()
+	return c.view(g.seenNow()), nil
 }
 
 // publishStored publishes a group with a table that is stored: its file has end bytes now. It
 // returns a copy of the group.
-func (c *Controller) publishStored(g *group, table *regions.Table, end int64) (now group, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (s *book) publishStored(g *group, table *regions.Table, end int64) (now group, err error) {
+	s.Lock()
+	defer s.Unlock()
 	before := g.Table.Len()
-	if err := c.publishTable(g, table); err != nil {
+	if err := s.publishTable(g, table); err != nil {
 		if g.Kept {
-			err = errors.Join(err, c.Store.CutRegions(g.Name, g.tableEnd))
+			err = errors.Join(err, s.Store.CutRegions(g.Name, g.tableEnd))
 		}
-		return now, apiError(err)
+		return now, err
 	}
-	c.tell(api.Event{Kind: api.GroupUpdated, Group: g.Name, Cause: fmt.Sprintf("its memory has %d regions, and had %d",
+	s.tell(api.Event{Kind: api.GroupUpdated, Group: g.Name, Cause: fmt.Sprintf("its memory has %d regions, and had %d",
 		g.Table.Len(), before)})
 	g.tableEnd = end
 	return *g, nil
 }
 
 // publishTable publishes a group with another table.
-func (c *Controller) publishTable(g *group, table *regions.Table) error {
+func (s *book) publishTable(g *group, table *regions.Table) error {
 	if g.Published == nil {
 		return changedMeanwhile(g.Name)
 	}
 	next := *g
 	next.Table = table
-	built, err := c.build(&next, &next.Plan)
+	built, err := s.build(&next, &next.Plan)
 	if err == nil {
-		err = c.Switch.Replace(g.ID, built)
+		err = s.Switch.Replace(g.ID, built)
 	}
 	if err != nil {
 		return aboutFile(g.File, err)
 	}
 	g.Table, g.Published = table, built
-	c.changed(g)
+	s.changed(g)
 	return nil
 }
 
@@ -100,13 +100,13 @@ const spareBytes = 16 << 20
 // compact writes the file of a group's regions anew when most of its changes have no effect any
 // more. Until then it is only appended to, so a change does not cost what the whole table does.
 // compact returns how many bytes the file has then.
-func (c *Controller) compact(g *group) (end int64) {
+func (s *book) compact(g *group) (end int64) {
 	if !g.Kept || g.tableEnd <= 2*g.Table.Bytes()+spareBytes {
 		return g.tableEnd
 	}
-	end, err := c.Store.PutRegions(g.Name, g.Table.Parts(g.File.ReceiverIDs()))
+	end, err := s.Store.PutRegions(g.Name, g.Table.Parts(g.File.ReceiverIDs()))
 	if err != nil {
-		c.Log.Error("could not write the regions of a group anew; the file with their changes stays, and grows",
+		s.Log.Error("could not write the regions of a group anew; the file with their changes stays, and grows",
 			zap.String("group", g.Name), zap.Error(err))
 		return g.tableEnd
 	}
@@ -114,24 +114,24 @@ func (c *Controller) compact(g *group) (end int64) {
 }
 
 // recallTable reads the stored regions of a group with memory: table.
-func (c *Controller) recallTable(g *group) error {
+func (s *book) recallTable(g *group) error {
 	if !g.File.Table {
 		return nil
 	}
 	var history regions.History
-	end, cut, err := c.Store.Regions(g.Name, history.Add)
+	end, cut, err := s.Store.Regions(g.Name, history.Add)
 	if err != nil {
 		return err
 	}
 	if cut > 0 {
-		c.Log.Warn("the last change of a group's regions was not complete when the box stopped, and was not confirmed; it is not made",
+		s.Log.Warn("the last change of a group's regions was not complete when the box stopped, and was not confirmed; it is not made",
 			zap.String("group", g.Name), zap.Int64("bytes", cut))
 	}
 	g.tableEnd = end
 	if g.Table, err = history.Table(g.File.ReceiverIDs()); err != nil {
 		return err
 	}
-	g.tableEnd = c.compact(g)
+	g.tableEnd = s.compact(g)
 	return nil
 }
 

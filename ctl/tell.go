@@ -15,10 +15,10 @@ import (
 
 // tellFailure tells the boxes below and above that this box does not carry a group at present.
 func (c *Controller) tellFailure(ctx context.Context, g *group) {
-	c.mu.Lock()
+	c.book.Lock()
 	delete(c.failing, g)
 	if g.Problem == "" || g.Wanted == nil {
-		c.mu.Unlock()
+		c.book.Unlock()
 		return
 	}
 	e, upper := c.errandOf(g, g.Wanted), ""
@@ -30,24 +30,24 @@ func (c *Controller) tellFailure(ctx context.Context, g *group) {
 	if g.Branch != nil {
 		upper = g.Branch.Upper
 	}
-	c.mu.Unlock()
+	c.book.Unlock()
 	_, err := c.askAll(ctx, e, links)
 	if upper != "" {
 		err = errors.Join(err, c.Boxes.TellUpper(ctx, upper, g.Name))
 	}
 	if err != nil {
 		c.Log.Debug("could not tell a neighbour that a group has failed; rocastd tries again", zap.String("group", g.Name), zap.Error(tellable(err)))
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		c.book.Lock()
+		defer c.book.Unlock()
 		c.failing[g] = struct{}{}
 	}
 }
 
 // BranchChanged hears from a box below that its part of a group has changed.
 func (c *Controller) BranchChanged(lower, name string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if g := c.groups[name]; g != nil {
+	c.book.Lock()
+	defer c.book.Unlock()
+	if g := c.named(name); g != nil {
 		if l := groups.LinkTo(g.Links, lower); l != nil {
 			l.Asked = l.Asked.Add(-c.lease()) // it is due
 			c.changed(g)

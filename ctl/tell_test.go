@@ -103,7 +103,7 @@ func TestABoxWithoutItsStateRefusesAGroupWhoseSourceHasSwitched(t *testing.T) {
 	b2.restart(false, true)
 	b1.due("g1")
 	f.tendAll(time.Now())
-	if b2.groups["g1"] != nil {
+	if b2.named("g1") != nil {
 		t.Error("b2 carries the group")
 	}
 	if state, reason := b1.state(); state != api.Degraded || !strings.Contains(reason, errSwitchedBelow.Error()) {

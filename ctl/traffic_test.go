@@ -80,7 +80,7 @@ func TestTrafficNamesTheTrouble(t *testing.T) {
 		feedback.NoteSilent: api.TroubleStalled, feedback.NoteRepairing: "",
 	} {
 		r := newRunner(t, "")
-		r.note(dataplane.Note{Group: r.groups["g1"].ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: what, PSN: 1501})
+		r.note(dataplane.Note{Group: r.named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: what, PSN: 1501})
 		if got := word(r.world); got != want {
 			t.Errorf("%v: %q, want %q", what, got, want)
 		}

@@ -98,8 +98,8 @@ func (c *Controller) renewTurn(g *group, s feedback.Snapshot) {
 }
 
 // renewRecord takes the running turn into the chronicle, if it is known where all receivers are.
-func (c *Controller) renewRecord(g *group) bool {
-	turn, ok := c.Switch.RunningTurn(g.ID)
+func (s *book) renewRecord(g *group) bool {
+	turn, ok := s.Switch.RunningTurn(g.ID)
 	if ok && g.Kept {
 		g.Past.Renew(&turn)
 	}
@@ -120,8 +120,8 @@ func (c *Controller) markSwitches(g *group) {
 		ctx, cancel := context.WithTimeout(context.Background(), reportWithin)
 		defer cancel()
 		err := c.putMembers(ctx, name)
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		c.book.Lock()
+		defer c.book.Unlock()
 		g.marking = false
 		if err != nil {
 			c.Log.Warn("another member waits to be the source until the other boxes can be told; rocastd tries again with its next packet",
@@ -129,7 +129,7 @@ func (c *Controller) markSwitches(g *group) {
 			return
 		}
 		g.marked = true
-		if c.groups[name] == g {
+		if c.named(name) == g {
 			c.takeTurn(g)
 		}
 	}()

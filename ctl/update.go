@@ -44,22 +44,22 @@ func (c *Controller) update(ctx context.Context, name string, text []byte, from 
 	if ctx.Err() != nil {
 		return api.Group{}, givenUp(ctx)
 	}
-	c.mu.Lock()
-	g := c.groups[name]
+	c.book.Lock()
+	g := c.named(name)
 	if g != nil && !g.Kept && from == nil {
 		err = api.Errorf(api.BadRequest, "group %s belongs to a perftest run or an RDMA-CM connection, which ends it; only groups that were "+
 			"created can be updated, and only regions of memory can come to this one (rocast region)", name)
 	} else if err = c.mayBecome(g, name, file); err == nil {
 		err = from.isStill(name, g.Wanted)
 	}
-	c.mu.Unlock()
+	c.book.Unlock()
 	if err != nil {
 		return api.Group{}, apiError(err)
 	}
 	if err := c.change(ctx, g, file, text, nil, nil); err != nil {
 		return api.Group{}, apiError(err)
 	}
-	return c.view(g.shown.Load()), nil
+	return c.view(g.seenNow()), nil
 }
 
 // mayBecome refuses changes that an update cannot make.
@@ -78,7 +78,7 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 	if err := g.refuseToLose(file); err != nil {
 		return err
 	}
-	if err := c.index.refuseTaken(file, nil, g); err != nil {
+	if err := c.refuseTaken(file, nil, g); err != nil {
 		return err
 	}
 	p := c.plan(file)
@@ -104,18 +104,18 @@ func (g *group) refuseToLose(file *groupfile.File) error {
 
 // regroup stores the next version of a group and then publishes it. came are receivers that do not
 // join, although they are new here.
-func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]groups.Place) error {
+func (s *book) regroup(g, next *group, text []byte, came map[groupfile.ID]groups.Place) error {
 	if err := g.refuseToLose(next.Wanted); err != nil { // it may have become the source meanwhile
 		return err
 	}
-	if err := c.index.refuseTaken(next.Wanted, next.File, g); err != nil { // another group may have come meanwhile
+	if err := s.refuseTaken(next.Wanted, next.File, g); err != nil { // another group may have come meanwhile
 		return err
 	}
-	putBack, err := c.putBack(g)
+	putBack, err := s.putBack(g)
 	if err != nil {
 		return err
 	}
-	next.Past, next.Plan = g.Past.Next(g.File, next.File), c.plan(next.File)
+	next.Past, next.Plan = g.Past.Next(g.File, next.File), s.plan(next.File)
 	if next.Table != nil {
 		next.Table = next.Table.Only(next.File.ReceiverIDs())
 	}
@@ -124,57 +124,57 @@ func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]
 			at.Enter(&next.Past, id)
 		}
 	}
-	if err := c.keepNext(g, next, text); err != nil {
+	if err := s.keepNext(g, next, text); err != nil {
 		return errors.Join(err, putBack())
 	}
-	built, err := c.build(next, &next.Plan)
+	built, err := s.build(next, &next.Plan)
 	if err == nil {
-		err = c.Switch.Replace(g.ID, built)
+		err = s.Switch.Replace(g.ID, built)
 	}
 	if err != nil {
 		return errors.Join(aboutFile(next.Wanted, err), putBack())
 	}
 	next.Published = built
 	before := len(g.Wanted.Members())
-	c.updateEvents(g, next.Wanted)
-	c.untrack(g)
+	s.updateEvents(g, next.Wanted)
+	s.untrack(g)
 	*g = *next
-	c.track(g)
-	c.changed(g)
-	c.show()
-	if err := errors.Join(c.saveChronicle(g), c.saveTree(g)); err != nil {
-		c.Log.Error("could not remove receivers that have left from the stored state; a restart ignores them, and rocastd tries again",
+	s.track(g)
+	s.changed(g)
+	s.show()
+	if err := errors.Join(s.saveChronicle(g), s.saveTree(g)); err != nil {
+		s.Log.Error("could not remove receivers that have left from the stored state; a restart ignores them, and rocastd tries again",
 			zap.String("group", g.Name), zap.Error(err))
 	}
-	c.Log.Info("group updated", zap.String("group", g.Name), zap.Int("members", len(g.Wanted.Members())), zap.Int("before", before),
+	s.Log.Info("group updated", zap.String("group", g.Name), zap.Int("members", len(g.Wanted.Members())), zap.Int("before", before),
 		zap.Int("waiting", g.Waiting()))
-	c.ownLogged(g)
+	s.ownLogged(g)
 	return nil
 }
 
 // putBack returns what stores the present version of a group again.
-func (c *Controller) putBack(g *group) (func() error, error) {
+func (s *book) putBack(g *group) (func() error, error) {
 	if !g.Kept {
 		return func() error { return nil }, nil
 	}
-	text, err := c.Store.Get(g.Name)
-	return func() error { return errors.Join(c.putText(g.Name, text), c.saveChronicle(g), c.saveTree(g)) }, err
+	text, err := s.Store.Get(g.Name)
+	return func() error { return errors.Join(s.putText(g.Name, text), s.saveChronicle(g), s.saveTree(g)) }, err
 }
 
 // keepNext stores a group's next version. It writes the state first, with the members of both
 // versions: a crash may leave either text, and state about a member that is not in the text is
 // ignored. A nil text is that of g.
-func (c *Controller) keepNext(g, next *group, text []byte) error {
+func (s *book) keepNext(g, next *group, text []byte) error {
 	if !g.Kept {
 		return nil
 	}
 	both := *next
 	both.Past = g.Past.With(next.Past)
 	both.Links = linksOfBoth(g.Links, next.Links, next.Wanted)
-	if err := errors.Join(c.saveChronicle(&both), c.saveTree(&both)); err != nil || text == nil {
+	if err := errors.Join(s.saveChronicle(&both), s.saveTree(&both)); err != nil || text == nil {
 		return err
 	}
-	return c.putText(g.Name, text)
+	return s.putText(g.Name, text)
 }
 
 // linksOfBoth returns the links of next, and with them the members that was has and the next file
