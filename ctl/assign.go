@@ -41,7 +41,7 @@ func (c *Controller) assign(f *groupfile.File, now []*groups.Link, visited []str
 		}
 	}
 	behind := map[groupfile.ID]string{}
-	for i, box := range tree.Plan(f.Name, members, c.load) {
+	for i, box := range tree.Plan(f.Name, members, c.groups.Load) {
 		if box != "" {
 			behind[f.Receivers[i].ID()] = box
 		}
@@ -141,7 +141,7 @@ func (c *Controller) linkAddress(box string) (netip.Addr, error) {
 }
 
 // linksFor returns the links that a file needs, each with its members. A link to a neighbour that
-// the group already has keeps its ends. The caller holds c.mu.
+// the group already has keeps its ends. The caller has locked the groups.
 func (c *Controller) linksFor(f *groupfile.File, now []*groups.Link, visited []string) (next []*groups.Link, err error) {
 	behind, err := c.assign(f, now, visited)
 	if err != nil {
@@ -194,7 +194,7 @@ func (c *Controller) linkFor(box string, f *groupfile.File, now []*groups.Link) 
 }
 
 // hasMoved reports whether a member of a running group may be behind another neighbour than before.
-func (c *Controller) hasMoved(g *group) bool {
+func (c *Controller) hasMoved(g *groups.Group) bool {
 	if len(c.Neighbours) == 0 {
 		return false
 	}

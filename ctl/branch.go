@@ -35,7 +35,7 @@ func (c *Controller) PutBranch(ctx context.Context, upper, name string, b api.Br
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(b.Within)*time.Millisecond)
 	defer cancel()
-	unlock, busy, err := c.names.lock(ctx, name, upper)
+	unlock, busy, err := c.groups.Names.Lock(ctx, name, upper)
 	if err != nil {
 		return api.BranchAnswer{}, err
 	}
@@ -56,16 +56,16 @@ func (c *Controller) PutBranch(ctx context.Context, upper, name string, b api.Br
 	if err != nil {
 		return api.BranchAnswer{}, aboutBranch(err)
 	}
-	c.book.Lock()
-	defer c.book.Unlock()
+	c.groups.Lock()
+	defer c.groups.Unlock()
 	c.confirmedAbove(g, b.Confirmed)
 	c.hearAbove(g, b.Problem)
 	return c.branchAnswer(g), nil
 }
 
-// aboutBranch is apiError without a line: the upper box has written the file.
+// aboutBranch is APIError without a line: the upper box has written the file.
 func aboutBranch(err error) error {
-	err = apiError(err)
+	err = groups.APIError(err)
 	if e := (*api.Error)(nil); errors.As(err, &e) && e.Line > 0 {
 		return api.Errorf(e.Kind, "%s", e.Message)
 	}
@@ -76,13 +76,13 @@ func aboutBranch(err error) error {
 // does not wait for a change: boxes behind that do not answer must not make this one look as if it
 // did not answer either.
 func (c *Controller) renew(upper, name string, b *api.Branch) (answer api.BranchAnswer, renewed bool) {
-	c.book.Lock()
-	defer c.book.Unlock()
-	g := c.named(name)
+	c.groups.Lock()
+	defer c.groups.Unlock()
+	g := c.groups.Named(name)
 	if g == nil || g.Branch == nil || g.Branch.Upper != upper || g.Branch.Root != b.Root || g.Branch.Version != b.Version {
 		return answer, false
 	}
-	c.changed(g)
+	c.groups.Changed(g)
 	g.Branch.Lease = time.Duration(b.Lease) * time.Second
 	g.Branch.Expires = time.Now().Add(g.Branch.Lease)
 	c.confirmedAbove(g, b.Confirmed)
@@ -121,10 +121,10 @@ func (c *Controller) refuseBranch(upper, name string, b *api.Branch) error {
 }
 
 // branchFor returns the group that a request is about, or nil if the request makes a new one.
-func (c *Controller) branchFor(upper, name string, b *api.Branch) (*group, error) {
-	c.book.Lock()
-	defer c.book.Unlock()
-	g := c.named(name)
+func (c *Controller) branchFor(upper, name string, b *api.Branch) (*groups.Group, error) {
+	c.groups.Lock()
+	defer c.groups.Unlock()
+	g := c.groups.Named(name)
 	if g == nil {
 		if gone := c.gone[name]; gone.upper == upper && b.Version <= gone.version {
 			return nil, stale(name, b.Version, gone.version)
@@ -172,7 +172,7 @@ func parseBranch(name string, b *api.Branch, own api.LinkEnd) (*groupfile.File, 
 }
 
 // newBranch sets up a group for an upper box.
-func (c *Controller) newBranch(ctx context.Context, upper, name string, b *api.Branch) (*group, error) {
+func (c *Controller) newBranch(ctx context.Context, upper, name string, b *api.Branch) (*groups.Group, error) {
 	if b.Switched {
 		return nil, errSwitchedBelow
 	}
@@ -184,8 +184,8 @@ func (c *Controller) newBranch(ctx context.Context, upper, name string, b *api.B
 	if err != nil {
 		return nil, err
 	}
-	g := newGroup(file, true)
-	g.Restored, g.epoch = b.Begun, b.Epoch
+	g := groups.New(file, true)
+	g.Restored, g.Epoch = b.Begun, b.Epoch
 	g.Branch = newBranchOf(upper, b, own)
 	for id, at := range groups.PlacesIn(b.Later) {
 		if g.Wanted.Receiver(id) >= 0 {
@@ -224,7 +224,7 @@ func (c *Controller) ownEnd(upper string, b *api.Branch) (api.LinkEnd, error) {
 
 // nextBranch changes a branch. If more than its receivers is another one, such as the link, which
 // is its source, the branch is replaced.
-func (c *Controller) nextBranch(ctx context.Context, g *group, upper string, b *api.Branch) (*group, error) {
+func (c *Controller) nextBranch(ctx context.Context, g *groups.Group, upper string, b *api.Branch) (*groups.Group, error) {
 	if g.Branch.Upper == upper {
 		if changed, err := c.changeBranch(ctx, g, upper, b); changed || err != nil {
 			return g, err
@@ -242,7 +242,7 @@ func (c *Controller) nextBranch(ctx context.Context, g *group, upper string, b *
 // changeBranch changes the members of a branch, or takes another queue pair of the upper box for
 // the link: then receivers that run already have come here, and the branch begins again as after a
 // restart. It reports whether it could: it cannot if anything else of the group is another one.
-func (c *Controller) changeBranch(ctx context.Context, g *group, upper string, b *api.Branch) (changed bool, err error) {
+func (c *Controller) changeBranch(ctx context.Context, g *groups.Group, upper string, b *api.Branch) (changed bool, err error) {
 	was, own := *g.Wanted, g.Branch.Own
 	relinked := b.Link.QPN != g.Branch.Link.QPN
 	if relinked && !b.Begun {
@@ -261,9 +261,9 @@ func (c *Controller) changeBranch(ctx context.Context, g *group, upper string, b
 		was.Source = file.Source
 	}
 	came, possible := whoCame(g, file, b.Later, relinked)
-	c.book.Lock()
+	c.groups.Lock()
 	runs := g.Published != nil
-	c.book.Unlock()
+	c.groups.Unlock()
 	if !runs || file.CheckUpdate(&was) != nil || !possible {
 		return false, nil
 	}
@@ -278,7 +278,7 @@ func (c *Controller) changeBranch(ctx context.Context, g *group, upper string, b
 // whoCame returns the receivers of a file that are new here and do not join: those that run
 // already, and those that take no part any more. A receiver that runs can come only if the branch
 // begins again.
-func whoCame(g *group, file *groupfile.File, stated []api.Later, again bool) (came map[groupfile.ID]groups.Place, possible bool) {
+func whoCame(g *groups.Group, file *groupfile.File, stated []api.Later, again bool) (came map[groupfile.ID]groups.Place, possible bool) {
 	came, places := map[groupfile.ID]groups.Place{}, groups.PlacesIn(stated)
 	for i := range file.Receivers {
 		m := &file.Receivers[i]
@@ -298,13 +298,13 @@ func whoCame(g *group, file *groupfile.File, stated []api.Later, again bool) (ca
 
 // dropBranch ends a branch here and behind this box. Requests up to version are refused from then
 // on.
-func (c *Controller) dropBranch(g *group, version uint64) error {
-	c.book.Lock()
-	err := c.forget(g)
+func (c *Controller) dropBranch(g *groups.Group, version uint64) error {
+	c.groups.Lock()
+	err := c.groups.Forget(g)
 	if err == nil {
 		c.bury(g.Name, grave{upper: g.Branch.Upper, version: version, until: time.Now().Add(g.Branch.Lease)})
 	}
-	c.book.Unlock()
+	c.groups.Unlock()
 	if err == nil {
 		c.withdraw(g.Name, g.Links)
 	}
@@ -324,7 +324,7 @@ func (c *Controller) bury(name string, b grave) {
 
 // DeleteBranch withdraws a group that an upper box asked for.
 func (c *Controller) DeleteBranch(ctx context.Context, upper, name string, version uint64) error {
-	unlock, busy, err := c.names.lock(ctx, name, upper)
+	unlock, busy, err := c.groups.Names.Lock(ctx, name, upper)
 	if err != nil {
 		return err
 	}
@@ -332,17 +332,17 @@ func (c *Controller) DeleteBranch(ctx context.Context, upper, name string, versi
 		return api.Errorf(api.Exists, "group %s is being changed at box %s itself; try again", name, c.Box)
 	}
 	defer unlock()
-	c.book.Lock()
-	g := c.named(name)
+	c.groups.Lock()
+	g := c.groups.Named(name)
 	if g == nil {
 		// The request that made it may come later.
 		if n := c.neighbourNamed(upper); n != nil {
 			c.bury(name, grave{upper: upper, version: version, until: time.Now().Add(c.lease())})
 		}
-		c.book.Unlock()
-		return noGroup(name)
+		c.groups.Unlock()
+		return groups.NoGroup(name)
 	}
-	c.book.Unlock()
+	c.groups.Unlock()
 	switch {
 	case g.Branch == nil || g.Branch.Upper != upper:
 		return api.Errorf(api.Forbidden, "box %s does not carry group %s for box %s", c.Box, name, upper)
@@ -350,14 +350,14 @@ func (c *Controller) DeleteBranch(ctx context.Context, upper, name string, versi
 		return stale(name, version, g.Branch.Version)
 	}
 	if err := c.dropBranch(g, version); err != nil {
-		return apiError(err)
+		return groups.APIError(err)
 	}
 	c.Log.Info("branch withdrawn", zap.String("group", name), zap.String("upper", upper))
 	return nil
 }
 
-// branchAnswer says how a branch stands. The caller holds c.mu.
-func (c *Controller) branchAnswer(g *group) api.BranchAnswer {
+// branchAnswer says how a branch stands. The caller has locked the groups.
+func (c *Controller) branchAnswer(g *groups.Group) api.BranchAnswer {
 	return api.BranchAnswer{Version: g.Branch.Version, Link: g.Branch.Own, Waiting: c.absent(g), Later: g.AnswerLater()}
 }
 
@@ -365,7 +365,7 @@ func (c *Controller) branchAnswer(g *group) api.BranchAnswer {
 const maxAbsent = 16
 
 // absent lists the members and boxes that a group waits for, here and behind this box.
-func (c *Controller) absent(g *group) (list []api.Absent) {
+func (c *Controller) absent(g *groups.Group) (list []api.Absent) {
 	if g.Problem != "" {
 		return []api.Absent{{Box: c.Box, Reason: g.Problem}}
 	}

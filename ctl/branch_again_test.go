@@ -17,7 +17,7 @@ func (f *fabric) loseWithdrawals(to string, do func()) {
 // standings, or what it has merged.
 func (b *box) begins() {
 	b.f.t.Helper()
-	g := b.named("g1")
+	g := b.groups.Named("g1")
 	for i := range g.File.Receivers {
 		id := g.File.Receivers[i].ID()
 		if s := g.Past.Standing(id); s != "" {
@@ -78,7 +78,7 @@ func TestMembersThatJoinAgainBeginAtTheirBoxes(t *testing.T) {
 	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 b3 | b3: 10.3.0.1")
 	b2.begins()
 	b3.begins()
-	if s := b1.named("g1").Past.Standing(b1.named("g1").File.Receivers[1].ID()); s != "joining" {
+	if s := b1.groups.Named("g1").Past.Standing(b1.groups.Named("g1").File.Receivers[1].ID()); s != "joining" {
 		t.Errorf("to b1, b2 is %q", s)
 	}
 }

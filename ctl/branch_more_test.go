@@ -34,7 +34,7 @@ func TestNobodyLeavesBeforeAllHaveJoined(t *testing.T) {
 		t.Fatal("updated")
 	}
 	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1 10.3.0.2")
-	if s := f.box("b3").named("g1").Past.Standing(idOf("10.3.0.2")); s != "" {
+	if s := f.box("b3").groups.Named("g1").Past.Standing(idOf("10.3.0.2")); s != "" {
 		t.Errorf("the receiver that stays is %q", s)
 	}
 	f.box("b1").update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.3", "10.4.0.1"))
@@ -79,7 +79,7 @@ func TestTheRootRestartsAfterAnUpdate(t *testing.T) {
 		f.tendAll(time.Now())
 		f.check(want)
 	}
-	if later := f.box("b1").named("g1").Links[0].Later; len(later) != 1 || later[0].ID != idOf("10.4.0.1") {
+	if later := f.box("b1").groups.Named("g1").Links[0].Later; len(later) != 1 || later[0].ID != idOf("10.4.0.1") {
 		t.Errorf("joined later: %v", later)
 	}
 }
@@ -96,10 +96,10 @@ func TestAnUpdateFollowsTheRoutesFirst(t *testing.T) {
 	b1.route(4, "b3")
 	b1.update(t, groupFile("10.1.0.2", "10.4.0.1", "10.4.0.2"))
 	f.check("b1: 10.1.0.2 b3 | b3: b4 | b4: 10.4.0.1 10.4.0.2")
-	if s := f.box("b4").named("g1").Past.Standing(idOf("10.4.0.2")); s != chronicle.Joining {
+	if s := f.box("b4").groups.Named("g1").Past.Standing(idOf("10.4.0.2")); s != chronicle.Joining {
 		t.Errorf("the new receiver is %q", s)
 	}
-	if s := f.box("b4").named("g1").Past.Standing(idOf("10.4.0.1")); s != "" {
+	if s := f.box("b4").groups.Named("g1").Past.Standing(idOf("10.4.0.1")); s != "" {
 		t.Errorf("the old receiver is %q", s)
 	}
 	// One that is still joining and moves together with others takes no part any more: whether its
@@ -160,7 +160,7 @@ func TestAGroupWhoseSourceHasSwitchedDoesNotMove(t *testing.T) {
 	b1 := f.box("b1")
 	b1.route(8, "b2")
 	f.create(groupFile("10.1.0.2", "10.8.0.1"))
-	b1.edit("g1", func(g *group) { g.Past.Switched = true })
+	b1.edit("g1", func(g *groups.Group) { g.Past.Switched = true })
 	b1.route(8, "b3")
 	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
 	f.tendAll(time.Now())
@@ -177,7 +177,7 @@ func TestAMemberMovesToThisBoxAndAway(t *testing.T) {
 	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
 	f.tendAll(time.Now())
 	f.check("b1: 10.1.0.2 10.8.0.1")
-	if f.box("b2").named("g1") != nil {
+	if f.box("b2").groups.Named("g1") != nil {
 		t.Error("b2 still has the group")
 	}
 	b1.route(8, "b2")
@@ -190,13 +190,13 @@ func TestAMemberMovesToThisBoxAndAway(t *testing.T) {
 func TestARenewalDoesNotWaitForAChange(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile(everywhere...))
-	unlock, _, err := f.box("b2").names.lock(t.Context(), "g1", "b1")
+	unlock, _, err := f.box("b2").groups.Names.Lock(t.Context(), "g1", "b1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.box("b1").due("g1")
-	f.box("b1").tend(t.Context(), f.box("b1").named("g1"))
-	if l := f.box("b1").named("g1").Links[0]; l.Problem != "" || l.Asked.IsZero() {
+	f.box("b1").tend(t.Context(), f.box("b1").groups.Named("g1"))
+	if l := f.box("b1").groups.Named("g1").Links[0]; l.Problem != "" || l.Asked.IsZero() {
 		t.Errorf("%+v", l)
 	}
 	unlock()
@@ -207,7 +207,7 @@ func TestALinkThatIsEvicted(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.3.0.1"))
 	b1 := f.box("b1")
-	l := b1.named("g1").Links[0]
+	l := b1.groups.Named("g1").Links[0]
 	b1.news(feedback.NoteEvicted, l.Remote.IP, mftQPN(l.Local.QPN), 1007)
 	g, err := b1.Group("g1")
 	if err != nil || g.Links[0].State != api.LeftOut || !strings.HasPrefix(g.Links[0].Reason, "evicted: it lacks the source's PSN 1007") {
@@ -379,11 +379,11 @@ func TestTheRootSaysThatABranchFailed(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.4.0.1"))
 	b4 := f.box("b4")
-	b4.edit("g1", func(g *group) { g.Problem = "the classifier is full" })
+	b4.edit("g1", func(g *groups.Group) { g.Problem = "the classifier is full" })
 	for _, name := range []string{"b2", "b1"} {
 		b := f.box(name)
 		b.due("g1")
-		b.tend(t.Context(), b.named("g1"))
+		b.tend(t.Context(), b.groups.Named("g1"))
 	}
 	if g, _ := f.box("b1").Group("g1"); g.State != api.Waiting || g.Reason != "box b4: the classifier is full" {
 		t.Errorf("%+v", g.GroupSummary)
@@ -468,12 +468,12 @@ func TestABranchThatFailedIsReplaced(t *testing.T) {
 	if err := os.WriteFile(state, []byte("damaged"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if b3.restart(false, false); b3.named("g1").Published != nil || b3.named("g1").Problem == "" {
+	if b3.restart(false, false); b3.groups.Named("g1").Published != nil || b3.groups.Named("g1").Problem == "" {
 		t.Fatal("the branch has not failed")
 	}
 	f.box("b1").update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
 	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1")
-	g := f.box("b3").named("g1")
+	g := f.box("b3").groups.Named("g1")
 	if !g.Restored || g.Past.Standing(idOf("10.3.0.2")) != chronicle.Lost {
 		t.Errorf("restored %v, %+v", g.Restored, g.Past)
 	}
@@ -536,12 +536,12 @@ func TestTheRootSaysWhichBoxIsMissing(t *testing.T) {
 	for _, name := range []string{"b2", "b1"} {
 		b := f.box(name)
 		b.due("g1")
-		b.tend(t.Context(), b.named("g1"))
+		b.tend(t.Context(), b.groups.Named("g1"))
 	}
 	if g, _ := f.box("b1").Group("g1"); g.State != api.Waiting || g.Reason != "box b2: box b4: it does not answer (timeout)" {
 		t.Errorf("%+v", g.GroupSummary)
 	}
-	g := f.box("b2").named("g1")
+	g := f.box("b2").groups.Named("g1")
 	for range 20 {
 		g.Links[0].Absent = append(g.Links[0].Absent, api.Absent{Box: "b3"})
 	}
@@ -555,10 +555,10 @@ func TestAnUpdatePassesOnWhatTheRootSays(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.3.0.1"))
 	f.box("b1").update(t, groupFile("10.1.0.2", "10.3.0.1", "10.4.0.1"))
-	epoch := f.box("b1").named("g1").epoch
+	epoch := f.box("b1").groups.Named("g1").Epoch
 	for _, name := range []string{"b2", "b4"} {
-		if g := f.box(name).named("g1"); g.epoch != epoch || g.Branch.Epoch != epoch {
-			t.Errorf("%s has epoch %d and %d, the root %d", name, g.epoch, g.Branch.Epoch, epoch)
+		if g := f.box(name).groups.Named("g1"); g.Epoch != epoch || g.Branch.Epoch != epoch {
+			t.Errorf("%s has epoch %d and %d, the root %d", name, g.Epoch, g.Branch.Epoch, epoch)
 		}
 	}
 	f.box("b1").route(8, "b2")
@@ -575,7 +575,7 @@ func TestARemovedGroupIsNotRenewed(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile(everywhere...))
 	b1 := f.box("b1")
-	g := b1.named("g1")
+	g := b1.groups.Named("g1")
 	b1.due("g1")
 	if err := b1.Remove("g1"); err != nil {
 		t.Fatal(err)
@@ -627,7 +627,7 @@ func TestAGroupThatHasFailedMovesLater(t *testing.T) {
 	if b1.published("g1") != nil {
 		t.Error("the group has moved although it has failed")
 	}
-	b1.retryFailed()
+	b1.groups.RetryFailed()
 	f.tendAll(time.Now())
 	f.check2("b1: 10.1.0.2 b3 | b3: 10.8.0.1")
 	if g, _ := b1.Group("g1"); g.State != api.Ready || len(b1.moved) > 0 {
@@ -636,7 +636,7 @@ func TestAGroupThatHasFailedMovesLater(t *testing.T) {
 	// One that is being changed moves afterwards, and one that is removed does not.
 	b1.route(8, "b2")
 	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
-	unlock, _, err := b1.names.lock(t.Context(), "g1", "")
+	unlock, _, err := b1.groups.Names.Lock(t.Context(), "g1", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -656,12 +656,12 @@ func TestALinksNewEndLeavesNothingOfTheOldOne(t *testing.T) {
 	b1 := f.box("b1")
 	b1.route(2, "b2")
 	f.create(groupFile("10.1.0.2", "10.2.0.1"))
-	b1.edit("g1", func(g *group) {
+	b1.edit("g1", func(g *groups.Group) {
 		next := *g.Links[0]
 		next.Remote.QPN++
 		b1.noteRenewal(g, &next)
 	})
-	if at := b1.published("g1").FindPath(linkIP(2), mftQPN(b1.named("g1").Links[0].Local.QPN)); b1.published("g1").Paths[at].DestQPN != mftQPN(b1.named("g1").Links[0].Remote.QPN) {
+	if at := b1.published("g1").FindPath(linkIP(2), mftQPN(b1.groups.Named("g1").Links[0].Local.QPN)); b1.published("g1").Paths[at].DestQPN != mftQPN(b1.groups.Named("g1").Links[0].Remote.QPN) {
 		t.Errorf("%+v", b1.published("g1").Paths[at])
 	}
 	if err := b1.Remove("g1"); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
@@ -74,7 +75,7 @@ func TestAGroupStandsAtAllBoxes(t *testing.T) {
 	if r := path.Regions.Region(published.Memory, 0); r != (mft.Region{VA: 0x10000, Length: 4096, RKey: 0x77}) || path.FirstPSN != 1000 {
 		t.Errorf("%+v", path)
 	}
-	if b := f.box("b4").named("g1").Branch; b.Root != "b1" || strings.Join(b.Visited, " ") != "b1 b2" {
+	if b := f.box("b4").groups.Named("g1").Branch; b.Root != "b1" || strings.Join(b.Visited, " ") != "b1 b2" {
 		t.Errorf("%+v", b)
 	}
 	if err := f.box("b1").Remove("g1"); err != nil {
@@ -185,8 +186,8 @@ func TestALeaseEndsWhatCouldNotBeWithdrawn(t *testing.T) {
 	if due := b4.dueGroups(late); len(due) != 1 {
 		t.Error("it is not due")
 	}
-	b4.edit("g1", func(g *group) { g.Branch.Expires = time.Now().Add(-time.Millisecond) })
-	b4.tend(t.Context(), b4.named("g1"))
+	b4.edit("g1", func(g *groups.Group) { g.Branch.Expires = time.Now().Add(-time.Millisecond) })
+	b4.tend(t.Context(), b4.groups.Named("g1"))
 	f.nothingLeft()
 }
 
@@ -196,16 +197,16 @@ func TestABranchThatCarriesDataOutlivesItsLease(t *testing.T) {
 	f.create(groupFile(everywhere...))
 	b4 := f.box("b4")
 	expire := func() bool {
-		b4.edit("g1", func(g *group) { g.Branch.Expires = time.Now().Add(-time.Millisecond) })
-		b4.tend(t.Context(), b4.named("g1"))
-		return b4.named("g1") == nil
+		b4.edit("g1", func(g *groups.Group) { g.Branch.Expires = time.Now().Add(-time.Millisecond) })
+		b4.tend(t.Context(), b4.groups.Named("g1"))
+		return b4.groups.Named("g1") == nil
 	}
 	for _, psn := range []roce.PSN{1005, 1009} {
 		b4.sw.Carry("g1", psn)
 		if expire() {
 			t.Fatalf("it ended at PSN %d", psn)
 		}
-		if left := time.Until(b4.named("g1").Branch.Expires); left < DefaultLease-time.Second {
+		if left := time.Until(b4.groups.Named("g1").Branch.Expires); left < DefaultLease-time.Second {
 			t.Errorf("its lease is %v", left)
 		}
 	}
@@ -225,23 +226,23 @@ func TestLeasesAreRenewedInTime(t *testing.T) {
 	if due := b1.dueGroups(now.Add(DefaultLease/3 + time.Second)); len(due) != 1 {
 		t.Error("not renewed")
 	}
-	b2.edit("g1", func(g *group) { g.Branch.Expires = now.Add(time.Second) })
-	b1.edit("g1", func(g *group) { g.Links[0].Asked = now.Add(-DefaultLease / 2) })
+	b2.edit("g1", func(g *groups.Group) { g.Branch.Expires = now.Add(time.Second) })
+	b1.edit("g1", func(g *groups.Group) { g.Links[0].Asked = now.Add(-DefaultLease / 2) })
 	f.tendAll(now)
-	if left := time.Until(b2.named("g1").Branch.Expires); left < DefaultLease-time.Second {
+	if left := time.Until(b2.groups.Named("g1").Branch.Expires); left < DefaultLease-time.Second {
 		t.Errorf("the lease has %v left", left)
 	}
 	f.check(wholeTree)
 	// A box that does not answer is asked again soon, and group show says so meanwhile.
 	f.cuts(func(_, to, _ string) (bool, bool) { return to != "b2", to != "b2" })
-	b1.edit("g1", func(g *group) { g.Links[0].Asked = now.Add(-DefaultLease / 2) })
+	b1.edit("g1", func(g *groups.Group) { g.Links[0].Asked = now.Add(-DefaultLease / 2) })
 	f.tendAll(now)
 	if g, _ := b1.Group("g1"); g.State != api.Degraded || g.Reason != "box b2: it does not answer (timeout)" || g.Links[0].State != api.Degraded {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 	f.cuts(nil)
 	f.tendAll(time.Now().Add(askAgainEvery + time.Second))
-	b1.edit("g1", func(g *group) { g.Links[0].Asked = now.Add(-time.Minute) })
+	b1.edit("g1", func(g *groups.Group) { g.Links[0].Asked = now.Add(-time.Minute) })
 	f.tendAll(time.Now())
 	if g, _ := b1.Group("g1"); g.State != api.Ready || g.Reason != "" {
 		t.Errorf("%+v", g.GroupSummary)
@@ -284,7 +285,7 @@ func TestTheRootSaysWhoIsWaitedFor(t *testing.T) {
 	for _, name := range []string{"b2", "b1"} {
 		b := f.box(name)
 		b.due("g1")
-		b.tend(t.Context(), b.named("g1"))
+		b.tend(t.Context(), b.groups.Named("g1"))
 	}
 	if g, _ := f.box("b1").Group("g1"); g.State != api.Ready || g.WaitingCount != 0 {
 		t.Errorf("%+v", g.GroupSummary)
@@ -377,7 +378,7 @@ func TestTwoRootsAtTheSameTime(t *testing.T) {
 	f.box("b1").route(2, "b2")
 	f.box("b2").route(1, "b1")
 	fromB2 := strings.NewReplacer("10.1.0.1,", "10.2.0.1,", "qpn: 17", "qpn: 99", "10.1.0.100", "10.2.0.100").Replace(groupFile("10.1.0.2"))
-	unlock, _, err := f.box("b2").names.lock(t.Context(), "g1", "")
+	unlock, _, err := f.box("b2").groups.Names.Lock(t.Context(), "g1", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,7 +416,7 @@ func TestTwoWaysDoNotMeet(t *testing.T) {
 	f.nothingLeft()
 	b1.route(4, "b2", "b3") // as ECMP has it
 	f.create(groupFile("10.4.0.1", "10.4.0.2"))
-	if len(b1.named("g1").Links) != 1 {
+	if len(b1.groups.Named("g1").Links) != 1 {
 		t.Error(f.shape())
 	}
 }
@@ -493,13 +494,13 @@ func TestReceiversJoinAndLeaveBehindBoxes(t *testing.T) {
 	f.create(groupFile("10.1.0.2", "10.3.0.1"))
 	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1")
 	b1, b3 := f.box("b1"), f.box("b3")
-	link, end := b1.named("g1").Links[0].Local, b3.named("g1").Branch.Own
+	link, end := b1.groups.Named("g1").Links[0].Local, b3.groups.Named("g1").Branch.Own
 	b1.update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.4.0.1"))
 	f.check("b1: 10.1.0.2 b2 | b2: b3 b4 | b3: 10.3.0.1 10.3.0.2 | b4: 10.4.0.1")
-	if b1.named("g1").Links[0].Local != link || b3.named("g1").Branch.Own != end {
+	if b1.groups.Named("g1").Links[0].Local != link || b3.groups.Named("g1").Branch.Own != end {
 		t.Error("the ends of a link have changed")
 	}
-	if id := (groupfile.ID{IP: addr("10.3.0.2"), RemoteQPN: 1}); b3.named("g1").Past.Standing(id) != chronicle.Joining {
+	if id := (groupfile.ID{IP: addr("10.3.0.2"), RemoteQPN: 1}); b3.groups.Named("g1").Past.Standing(id) != chronicle.Joining {
 		t.Error("a receiver that joins a running branch does not wait for the next message")
 	}
 	b1.update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.4.0.1", "10.2.0.4"))
@@ -550,9 +551,9 @@ func TestABoxInTheMiddleRestarts(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		f := newTree(t)
 		f.create(groupFile(everywhere...))
-		before := *f.box("b2").named("g1").Branch
+		before := *f.box("b2").groups.Named("g1").Branch
 		f.box("b2").restart(clean, false)
-		g := f.box("b2").named("g1")
+		g := f.box("b2").groups.Named("g1")
 		if g.Branch.Own != before.Own || g.Branch.Link != before.Link || g.Restored == clean {
 			t.Errorf("clean %v: restored %v, %+v, before %+v", clean, g.Restored, g.Branch, before)
 		}
@@ -577,15 +578,15 @@ func TestABoxThatHasForgottenEverythingRestarts(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.3.0.1"))
 	f.box("b1").update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
-	end := f.box("b3").named("g1").Branch.Own
+	end := f.box("b3").groups.Named("g1").Branch.Own
 	f.box("b3").restart(false, true)
-	if f.box("b3").named("g1") != nil {
+	if f.box("b3").groups.Named("g1") != nil {
 		t.Fatal("it has not forgotten")
 	}
 	f.box("b2").due("g1")
 	f.tendAll(time.Now())
 	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1")
-	g := f.box("b3").named("g1")
+	g := f.box("b3").groups.Named("g1")
 	if g.Branch.Own != end || !g.Restored {
 		t.Errorf("restored %v, %+v", g.Restored, g.Branch)
 	}
@@ -706,7 +707,7 @@ func TestABoxBehindSaysWhoseQPHasEnded(t *testing.T) {
 	f.create(groupFile("10.3.0.1", "10.4.0.1"))
 	b := f.box("b1")
 	p := b.published("g1").Paths[0]
-	b.note(dataplane.Note{Group: b.named("g1").ID, Receiver: p.Dst, RemoteQPN: p.RemoteQPN, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
+	b.note(dataplane.Note{Group: b.groups.Named("g1").ID, Receiver: p.Dst, RemoteQPN: p.RemoteQPN, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
 	want := "box b2: it has answered the source's packet 1501 with NAK remote access, which ends its QP; rocast group show g1 at box b2 says whose QP it is"
 	if got := b.Groups().Groups[0].Reason; got != want {
 		t.Errorf("%q, want %q", got, want)

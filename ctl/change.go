@@ -2,13 +2,9 @@ package ctl
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
@@ -19,7 +15,7 @@ import (
 // stand sets up a new group: at the boxes behind this one, then here. It stores the text, unless
 // that is nil. If stand returns an error, nothing has changed here, and what was set up behind is
 // withdrawn. The caller has locked the group's name, and tracks the members.
-func (c *Controller) stand(ctx context.Context, g *group, text []byte) error {
+func (c *Controller) stand(ctx context.Context, g *groups.Group, text []byte) error {
 	if err := c.branchOff(g); err != nil {
 		return err
 	}
@@ -27,12 +23,12 @@ func (c *Controller) stand(ctx context.Context, g *group, text []byte) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return givenUp(ctx)
+		return groups.GivenUp(ctx)
 	}
 	if len(g.Links) > 0 {
 		links, err := c.askAll(ctx, c.errandOf(g, g.Wanted), g.Links)
 		if err == nil && ctx.Err() != nil {
-			err = givenUp(ctx)
+			err = groups.GivenUp(ctx)
 		}
 		if err != nil {
 			c.registrationFailed(g.Name, err)
@@ -41,12 +37,12 @@ func (c *Controller) stand(ctx context.Context, g *group, text []byte) error {
 		}
 		g.SetLinks(links)
 	}
-	if err := c.beginKept(g, text); err != nil {
+	if err := c.groups.Add(g, text); err != nil {
 		c.withdraw(g.Name, g.Links)
 		return err
 	}
-	c.book.Lock()
-	defer c.book.Unlock()
+	c.groups.Lock()
+	defer c.groups.Unlock()
 	if c.hasMoved(g) { // while it was stored
 		c.moved[g] = struct{}{}
 	}
@@ -54,10 +50,10 @@ func (c *Controller) stand(ctx context.Context, g *group, text []byte) error {
 }
 
 // branchOff gives the members of a new group to links.
-func (c *Controller) branchOff(g *group) error {
-	c.book.Lock()
-	defer c.book.Unlock()
-	if err := c.refuseNameTaken(g.Wanted); err != nil {
+func (c *Controller) branchOff(g *groups.Group) error {
+	c.groups.Lock()
+	defer c.groups.Unlock()
+	if err := c.groups.RefuseNameTaken(g.Wanted); err != nil {
 		return err
 	}
 	var visited []string
@@ -65,7 +61,7 @@ func (c *Controller) branchOff(g *group) error {
 	if g.Branch != nil {
 		visited = g.Branch.Visited
 	} else {
-		g.epoch = groups.NextVersion(0, now)
+		g.Epoch = groups.NextVersion(0, now)
 	}
 	links, err := c.linksFor(g.Wanted, nil, visited)
 	if err != nil {
@@ -75,7 +71,7 @@ func (c *Controller) branchOff(g *group) error {
 		return err
 	}
 	for _, l := range links {
-		l.Version = max(g.epoch, groups.NextVersion(0, now))
+		l.Version = max(g.Epoch, groups.NextVersion(0, now))
 		l.Begun = g.Restored
 		if g.Restored {
 			l.Later = laterOf(g, l)
@@ -87,76 +83,13 @@ func (c *Controller) branchOff(g *group) error {
 
 // laterOf returns the members behind a new link that do not take part since the source's first
 // packet, as far as this box knows.
-func laterOf(g *group, l *groups.Link) (later []groups.Later) {
+func laterOf(g *groups.Group, l *groups.Link) (later []groups.Later) {
 	for _, id := range l.Members {
 		if p := g.OwnPlace(id); p != g.Origin() {
 			later = append(later, l.LaterAt(id, p, g.Origin()))
 		}
 	}
 	return later
-}
-
-// beginKept stores a group and begins it. Only its name is locked while it is stored, so another
-// group does not wait for the disk.
-func (s *book) beginKept(g *group, text []byte) error {
-	s.Lock()
-	err := s.refuseNameTaken(g.Wanted)
-	if err == nil {
-		err = s.reserve(g)
-	}
-	s.Unlock()
-	if err != nil {
-		return err
-	}
-	stored := s.keepNew(g, text)
-	if stored != nil && g.Kept {
-		stored = errors.Join(stored, s.Store.Delete(g.Name)) // its text may be in place
-	}
-	s.Lock()
-	defer s.Unlock()
-	s.release(g)
-	if stored != nil {
-		return stored
-	}
-	if err := s.begin(g); err != nil {
-		if g.Kept {
-			err = errors.Join(err, s.Store.Delete(g.Name))
-		}
-		return err
-	}
-	s.enlist(g)
-	s.events.Begin(g.Name)
-	e := api.Event{Kind: api.GroupCreated, Group: g.Name}
-	if b := g.Branch; b != nil {
-		e.Neighbour, e.Cause = b.Upper, fmt.Sprintf("box %s asks for it; it was created on box %s", b.Upper, b.Root)
-	}
-	s.tell(e)
-	if g.Kept && s.Members != nil && g.Branch == nil {
-		s.Members(g.Name)
-	}
-	return nil
-}
-
-// forget ends a group and removes it from the state directory.
-func (s *book) forget(g *group) error {
-	if g.Kept {
-		if err := s.Store.Delete(g.Name); err != nil {
-			return err
-		}
-	}
-	s.delist(g)
-	s.tell(api.Event{Kind: api.GroupRemoved, Group: g.Name})
-	s.show()
-	s.events.End(g.Name)
-	if err := s.end(g); err != nil {
-		// The group has left the table and will not come back. An address that could not be removed
-		// is visible only in the kernel.
-		s.Log.Error("could not remove all addresses of the removed group from the box",
-			zap.String("group", g.Name), zap.Error(err))
-		return nil
-	}
-	s.Log.Info("group removed", zap.String("group", g.Name))
-	return nil
 }
 
 // change makes a running group that of the file: receivers join and leave, here and at the boxes
@@ -167,7 +100,7 @@ func (s *book) forget(g *group) error {
 // next renewals.
 //
 // came are the receivers that are new here and take no part any more.
-func (c *Controller) change(ctx context.Context, g *group, file *groupfile.File, text []byte, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
+func (c *Controller) change(ctx context.Context, g *groups.Group, file *groupfile.File, text []byte, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
 	p, err := c.prepare(g, file, next, came)
 	if err == nil && p.moved {
 		// First those that move, as after a restart; only then is it known who joins.
@@ -184,29 +117,29 @@ func (c *Controller) change(ctx context.Context, g *group, file *groupfile.File,
 	}
 	joined, err := c.askAll(ctx, e, p.joining)
 	if err == nil && ctx.Err() != nil {
-		err = givenUp(ctx)
+		err = groups.GivenUp(ctx)
 	}
 	if err != nil {
 		c.takeBack(g, p)
 		return notStanding(g.Name, err)
 	}
 	p.join(joined)
-	c.book.Lock()
+	c.groups.Lock()
 	p.onto(g)
 	p.next.SetLinks(p.links)
-	if err = c.regroup(g, &p.next, text, came); err == nil {
-		c.book.Unlock()
+	if err = c.groups.Regroup(g, &p.next, text, came); err == nil {
+		c.groups.Unlock()
 		c.leave(ctx, g, p)
 		return nil
 	}
-	c.book.Unlock()
+	c.groups.Unlock()
 	c.takeBack(g, p)
 	return err
 }
 
 // preparation is a change that was not made yet.
 type preparation struct {
-	next    group
+	next    groups.Group
 	errand  errand
 	links   []*groups.Link // after the change
 	joining []*groups.Link // those that members join, as they are asked first: nobody has left yet
@@ -225,17 +158,17 @@ type preparation struct {
 }
 
 // prepare plans a change. came are receivers that are new here and do not join.
-func (c *Controller) prepare(g *group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) (*preparation, error) {
-	c.book.Lock()
-	defer c.book.Unlock()
+func (c *Controller) prepare(g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) (*preparation, error) {
+	c.groups.Lock()
+	defer c.groups.Unlock()
 	p := &preparation{remembers: !file.HasMemoryOf(g.Wanted), places: maps.Clone(came), here: map[groupfile.ID]groups.Place{}, renamed: map[groupfile.ID]groupfile.ID{}}
 	p.next.Wanted = file
 	var visited []string
 	now := time.Now()
 	if p.next.Branch = next; next != nil {
-		visited, p.next.epoch = next.Visited, next.Epoch
+		visited, p.next.Epoch = next.Visited, next.Epoch
 	} else {
-		p.next.epoch = groups.NextVersion(g.epoch, now)
+		p.next.Epoch = groups.NextVersion(g.Epoch, now)
 	}
 	p.onto(g)
 	var err error
@@ -264,9 +197,9 @@ func (c *Controller) prepare(g *group, file *groupfile.File, next *groups.Branch
 
 // onto makes next the group as it is now, with what the change asks for. While the boxes behind are
 // asked, another member may become the source, a port may change, or etcd may be told something.
-func (p *preparation) onto(g *group) {
+func (p *preparation) onto(g *groups.Group) {
 	next := *g
-	next.Wanted, next.Branch, next.epoch = p.next.Wanted, p.next.Branch, p.next.epoch
+	next.Wanted, next.Branch, next.Epoch = p.next.Wanted, p.next.Branch, p.next.Epoch
 	if s := &next.Wanted.Source; s.Role == groupfile.Both && s.ID() != g.Wanted.Source.ID() {
 		next.Source = s.ID() // another queue pair of the upper box
 	}
@@ -276,7 +209,7 @@ func (p *preparation) onto(g *group) {
 // findMoves finds the running members that are at another box than before, and their places. One
 // that is still joining, as far as this box knows, waits until it has joined; but members that are
 // cut off do not wait for it.
-func (p *preparation) findMoves(g *group, file *groupfile.File) error {
+func (p *preparation) findMoves(g *groups.Group, file *groupfile.File) error {
 	if p.places == nil {
 		p.places = map[groupfile.ID]groups.Place{}
 	}
@@ -312,7 +245,7 @@ func (p *preparation) findMoves(g *group, file *groupfile.File) error {
 }
 
 // prepareLink finds out who joins, comes and leaves behind a link.
-func (c *Controller) prepareLink(g *group, p *preparation, l *groups.Link, now time.Time) error {
+func (c *Controller) prepareLink(g *groups.Group, p *preparation, l *groups.Link, now time.Time) error {
 	was := groups.LinkTo(g.Links, l.Box)
 	l.Later = slices.DeleteFunc(slices.Clone(l.Later), func(m groups.Later) bool { return !slices.Contains(l.Members, m.ID) })
 	joins, err := p.come(g, l, was)
@@ -332,7 +265,7 @@ func (c *Controller) prepareLink(g *group, p *preparation, l *groups.Link, now t
 		}
 	}
 	if joins || was == nil || p.remembers {
-		first.Version = max(p.next.epoch, groups.NextVersion(l.Version, now))
+		first.Version = max(p.next.Epoch, groups.NextVersion(l.Version, now))
 		p.joining = append(p.joining, &first)
 	}
 	return nil
@@ -340,7 +273,7 @@ func (c *Controller) prepareLink(g *group, p *preparation, l *groups.Link, now t
 
 // come finds out which members join behind a link, or come there from another box. was is the link
 // as it is now, or nil. Nobody can join or come behind a link that takes no part any more.
-func (p *preparation) come(g *group, l, was *groups.Link) (joins bool, err error) {
+func (p *preparation) come(g *groups.Group, l, was *groups.Link) (joins bool, err error) {
 	begins := g.Origin() // the place of the link's first packet
 	if was != nil {
 		begins = g.LinkPlace(was)
@@ -379,7 +312,7 @@ func (p *preparation) come(g *group, l, was *groups.Link) (joins bool, err error
 }
 
 // relink takes another queue pair for a link, and forgets that of the other box.
-func (p *preparation) relink(g *group, l *groups.Link) {
+func (p *preparation) relink(g *groups.Group, l *groups.Link) {
 	was := l.Member(g.Wanted)
 	l.Local = newEnd(groups.AddrOf(l.Local.IP), roce.PSN(l.Local.PSN))
 	is := l.Member(g.Wanted)
@@ -400,10 +333,10 @@ func withMembers(f, more *groupfile.File) *groupfile.File {
 }
 
 // takeBack undoes the first part of a change: the receivers that joined leave again.
-func (c *Controller) takeBack(g *group, p *preparation) {
+func (c *Controller) takeBack(g *groups.Group, p *preparation) {
 	var fresh []*groups.Link
-	c.book.Lock()
-	c.changed(g)
+	c.groups.Lock()
+	c.groups.Changed(g)
 	for _, l := range p.joining {
 		if was := groups.LinkTo(g.Links, l.Box); was != nil {
 			was.Version = groups.NextVersion(l.Version, time.Now())
@@ -412,34 +345,22 @@ func (c *Controller) takeBack(g *group, p *preparation) {
 			fresh = append(fresh, l)
 		}
 	}
-	c.book.Unlock()
+	c.groups.Unlock()
 	c.withdraw(g.Name, fresh)
 	c.renewLinks(context.Background(), g)
 }
 
 // leave tells the boxes behind which receivers have left.
-func (c *Controller) leave(ctx context.Context, g *group, p *preparation) {
-	c.book.Lock()
-	c.changed(g)
+func (c *Controller) leave(ctx context.Context, g *groups.Group, p *preparation) {
+	c.groups.Lock()
+	c.groups.Changed(g)
 	for _, box := range p.leaving {
 		if l := groups.LinkTo(g.Links, box); l != nil {
 			l.Version = groups.NextVersion(l.Version, time.Now())
 			l.Asked = time.Time{}
 		}
 	}
-	c.book.Unlock()
+	c.groups.Unlock()
 	c.withdraw(g.Name, p.gone)
 	c.renewLinks(ctx, g)
-}
-
-// saveTree stores the links of a group. The caller has locked c.mu.
-func (s *book) saveTree(g *group) error {
-	if !g.Kept {
-		return nil
-	}
-	text, err := g.treeText()
-	if err != nil {
-		return err
-	}
-	return s.Store.PutTree(g.Name, text)
 }

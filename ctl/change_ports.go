@@ -40,24 +40,24 @@ func (c *Controller) ChangePorts(change PortChange) error {
 
 // forgetPorts forgets ports, so that no group is planned over them any more.
 func (c *Controller) forgetPorts(names []string) error {
-	c.book.Lock()
-	defer c.book.Unlock()
+	c.groups.Lock()
+	defer c.groups.Unlock()
 	if err := c.needs(names); err != nil || len(names) == 0 {
 		return err
 	}
-	left := maps.Clone(c.ports())
+	left := maps.Clone(c.groups.Ports())
 	for _, name := range names {
 		delete(left, name)
 	}
-	c.setPorts(left)
-	c.replanFor(c.NextHops.SetPorts(c.ports().Open()))
+	c.groups.SetPorts(left)
+	c.replanFor(c.NextHops.SetPorts(c.groups.Ports().Open()))
 	return nil
 }
 
 // needs returns an error that names the first group with a member behind one of these ports.
 func (c *Controller) needs(names []string) error {
-	ports := c.seenPorts()
-	for _, g := range c.allSeen() {
+	ports := c.groups.SeenPorts()
+	for _, g := range c.groups.AllSeen() {
 		for l := range g.Plan.Members() {
 			for _, port := range names {
 				if p, is := ports[port]; is && isBehind(g, l, &p) {
@@ -89,5 +89,5 @@ func isBehind(g *groups.Version, l *plan.Leg, p *dataplane.PortInfo) bool {
 
 // ConfigEvent records that the config was reloaded, or why it was not.
 func (c *Controller) ConfigEvent(kind api.EventKind, cause string) {
-	c.events.Add(api.Event{Kind: kind, Cause: cause})
+	c.groups.Events.Add(api.Event{Kind: kind, Cause: cause})
 }

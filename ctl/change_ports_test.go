@@ -220,11 +220,11 @@ func TestPortsAndGroupsChangeTogether(t *testing.T) {
 		if got := fmt.Sprint(w.portNames()); got != "[eth1 eth2]" {
 			t.Errorf("without eth3: %s", got)
 		}
-		w.book.Lock()
-		if len(w.ports()) != 2 {
-			t.Errorf("control has %v", w.ports())
+		w.groups.Lock()
+		if len(w.groups.Ports()) != 2 {
+			t.Errorf("control has %v", w.groups.Ports())
 		}
-		w.book.Unlock()
+		w.groups.Unlock()
 		if err := w.change("eth3"); err != nil {
 			t.Error(err)
 		}

@@ -29,19 +29,19 @@ import (
 // where it has changed what readers have.
 func showsAll(t *testing.T, c *Controller) {
 	seen := map[*groups.Version]string{}
-	c.book.Shown = func() {
+	c.groups.Shown = func() {
 		for v, was := range seen {
 			if is := inside(v); is != was {
 				t.Errorf("what readers have of group %s was\n%s\nand is\n%s", v.Name, was, is)
 			}
 		}
 		clear(seen)
-		there := maps.Collect(c.all())
-		if n := len(c.seenNames()); n != len(there) {
+		there := maps.Collect(c.groups.All())
+		if n := len(c.groups.SeenNames()); n != len(there) {
 			t.Errorf("readers see %d groups, and there are %d", n, len(there))
 		}
 		for name, g := range there {
-			v := c.seen(name)
+			v := c.groups.Seen(name)
 			if v == nil {
 				t.Errorf("readers do not see group %s", name)
 				continue
@@ -101,7 +101,7 @@ func TestNoReaderWaitsForTheDisk(t *testing.T) {
 			_, _ = w.Confirm("g1", []byte(`{"ip": "10.77.0.2", "qpn": 18, "state": "rts"}`))
 		},
 		"a source switch": func(w *world) {
-			w.sw.Wait(w.named("g1").ID, turnOfB)
+			w.sw.Wait(w.groups.Named("g1").ID, turnOfB)
 			w.news(feedback.NoteWaits, "10.77.0.2", 1, 2000)
 		},
 		"a receiver that is out": func(w *world) { w.news(feedback.NoteEvicted, third, 1, 1000) },
@@ -239,16 +239,16 @@ func TestAGroupWithTheNumbersOfAnotherIsNotStored(t *testing.T) {
 			sync = false
 			_, err = w.Update(t.Context(), "g2", []byte(other))
 			refused("updated", err)
-			w.book.Lock()
-			g, before := w.named("g2"), w.named("g2").ID
+			w.groups.Lock()
+			g, before := w.groups.Named("g2"), w.groups.Named("g2").ID
 			next := *g
 			next.Wanted = parsed(t, other)
 			next.SetLinks(nil)
-			refused("published again", w.republish(g, &next, nil, nil))
-			if w.named("g2").ID != before || g.Published == nil {
+			refused("published again", w.groups.Republish(g, &next, nil, nil))
+			if w.groups.Named("g2").ID != before || g.Published == nil {
 				t.Error("the group was taken out of the data path meanwhile")
 			}
-			w.book.Unlock()
+			w.groups.Unlock()
 		})
 	}
 }
@@ -305,8 +305,8 @@ func TestASwitchDuringAChangeStays(t *testing.T) {
 		f.create(both.Replace(groupFile("10.1.0.2", "10.2.0.1")))
 		b1, second := f.box("b1"), mft.QP{IP: addr("10.1.0.2"), RemoteQPN: 1}
 		f.cuts(func(_, to, method string) (bool, bool) {
-			if to == "b2" && method == "PUT" && b1.named("g1").Source.IP != second.IP {
-				b1.sw.Wait(b1.named("g1").ID, mft.Turn{Source: second})
+			if to == "b2" && method == "PUT" && b1.groups.Named("g1").Source.IP != second.IP {
+				b1.sw.Wait(b1.groups.Named("g1").ID, mft.Turn{Source: second})
 				b1.newsOf("g1", feedback.NoteWaits, "10.1.0.2", 1, 300)
 				b1.newsOf("g1", feedback.NoteSource, "10.1.0.2", 1, 300)
 			}
@@ -317,7 +317,7 @@ func TestASwitchDuringAChangeStays(t *testing.T) {
 			after = after[1:]
 		}
 		_, err := b1.Update(t.Context(), "g1", []byte(both.Replace(groupFile(after...))))
-		g := b1.named("g1")
+		g := b1.groups.Named("g1")
 		if g.Source != groupfile.ID(second) || !g.Past.Switched {
 			t.Errorf("the source is %+v, switched %v", g.Source, g.Past.Switched)
 		}
@@ -326,9 +326,9 @@ func TestASwitchDuringAChangeStays(t *testing.T) {
 		}
 		b1.sw.Part(g.ID, "10.1.0.2", feedback.PartGone) // as of each member while it sends
 		b1.lookAtProgress("g1", time.Now())
-		b1.book.Lock()
-		b1.observe(g)
-		b1.book.Unlock()
+		b1.groups.Lock()
+		b1.groups.Observe(g)
+		b1.groups.Unlock()
 		if s := g.Past.Standing(groupfile.ID(second)); s.IsOut() {
 			t.Errorf("the source is %v", s)
 		}
@@ -358,7 +358,7 @@ func TestAReaderSeesNoHalfChange(t *testing.T) {
 		w := newWorld(t)
 		w.create(t, g1)
 		reads, held := 0, w.addresses.String()
-		w.book.Addresses = reading{w.addresses, func() {
+		w.groups.Addresses = reading{w.addresses, func() {
 			reads++
 			s, runs := w.Groups().Groups[0], false
 			for range w.sw.Table().All {
@@ -368,14 +368,14 @@ func TestAReaderSeesNoHalfChange(t *testing.T) {
 				t.Errorf("fails %v, in the data path: %v, shown as %+v", fails, runs, s)
 			}
 		}}
-		w.book.Lock()
-		g := w.named("g1")
+		w.groups.Lock()
+		g := w.groups.Named("g1")
 		next := *g
 		if fails {
 			w.sw.Refuse(errors.New("the classifier is full"))
 		}
-		err := w.republish(g, &next, nil, nil)
-		w.book.Unlock()
+		err := w.groups.Republish(g, &next, nil, nil)
+		w.groups.Unlock()
 		if fails != (err != nil) || fails != (reads > 0) {
 			t.Errorf("fails %v: %v, %d reads", fails, err, reads)
 		}
@@ -391,14 +391,14 @@ func TestWhatHappensDuringAMoveStays(t *testing.T) {
 	b1.route(8, "b3")
 	f.cuts(func(_, to, method string) (bool, bool) {
 		if to == "b3" && method == "PUT" {
-			b1.edit("g1", func(g *group) { g.switches, g.marked = true, true })
+			b1.edit("g1", func(g *groups.Group) { g.Switches, g.Marked = true, true })
 		}
 		return true, true
 	})
 	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
 	f.tendAll(time.Now())
 	f.check2("b1: 10.1.0.2 b3 | b3: 10.8.0.1")
-	if g := b1.named("g1"); !g.switches || !g.marked {
-		t.Errorf("switches %v, marked %v", g.switches, g.marked)
+	if g := b1.groups.Named("g1"); !g.Switches || !g.Marked {
+		t.Errorf("switches %v, marked %v", g.Switches, g.Marked)
 	}
 }

@@ -33,15 +33,15 @@ func (c *Controller) Confirm(name string, request []byte) (api.Group, error) {
 }
 
 func (c *Controller) confirm(name string, ready *api.Confirmation) error {
-	c.book.Lock()
-	defer c.book.Unlock()
-	g := c.named(name)
+	c.groups.Lock()
+	defer c.groups.Unlock()
+	g := c.groups.Named(name)
 	switch {
 	case g == nil:
 		if s, ok := c.summaryElsewhere(name); ok {
 			return api.Errorf(api.BadRequest, "group %s is carried by box %s; confirm there", name, s.Root)
 		}
-		return noGroup(name)
+		return groups.NoGroup(name)
 	case g.Wanted == nil:
 		return api.Errorf(api.BadRequest, "group %s does not run (%s)", name, g.Problem)
 	}
@@ -57,7 +57,7 @@ func (c *Controller) confirm(name string, ready *api.Confirmation) error {
 		return nil
 	}
 	// Who sees the confirmation sends: after a crash it must be there.
-	if err := c.saveChronicle(g); err != nil {
+	if err := c.groups.SaveChronicle(g); err != nil {
 		g.Past = before
 		return fmt.Errorf("the confirmation of QP %d of %v cannot be stored, so it does not count (%w); repair the cause and confirm again", m.QPN, m.IP, err)
 	}
@@ -66,7 +66,7 @@ func (c *Controller) confirm(name string, ready *api.Confirmation) error {
 }
 
 // confirmedAbove records the confirmations of receivers that came at a box above.
-func (c *Controller) confirmedAbove(g *group, ids []api.MemberID) {
+func (c *Controller) confirmedAbove(g *groups.Group, ids []api.MemberID) {
 	if g.Wanted == nil { // what was stored of it cannot be read
 		return
 	}
@@ -82,7 +82,7 @@ func (c *Controller) confirmedAbove(g *group, ids []api.MemberID) {
 	if len(news) == 0 {
 		return
 	}
-	if err := c.saveChronicle(g); err != nil {
+	if err := c.groups.SaveChronicle(g); err != nil {
 		g.Past = before
 		c.Log.Error("could not store that members have confirmed; the box above says so again", zap.String("group", g.Name), zap.Error(err))
 		return
@@ -94,13 +94,13 @@ func (c *Controller) confirmedAbove(g *group, ids []api.MemberID) {
 
 // confirmed tells that a receiver has confirmed. If it is behind another box, that box hears so
 // with its next renewal, which is due at once.
-func (c *Controller) confirmed(g *group, m *groupfile.Member, cause string) {
-	c.changed(g)
+func (c *Controller) confirmed(g *groups.Group, m *groupfile.Member, cause string) {
+	c.groups.Changed(g)
 	if l := groups.LinkOf(g.Links, m.ID()); l != nil {
 		l.Asked = time.Time{}
 	}
 	c.Log.Info("member confirmed", zap.String("group", g.Name), zap.Stringer("member", m.IP))
-	c.tellOf(api.MemberConfirmed, g, m.ID(), "%s", cause)
+	c.groups.MemberEvent(api.MemberConfirmed, g, m.ID(), "%s", cause)
 }
 
 // receiverToConfirm finds the receiver that a confirmation is about.

@@ -135,13 +135,13 @@ func TestConfirmationsBehindABox(t *testing.T) {
 	if g.ClearToSend || g.State != api.Waiting || g.Reason != "10.2.0.1 at box b2: "+unconfirmed {
 		t.Errorf("%+v", g.GroupSummary)
 	}
-	m := b2.named("g1").Wanted.Receivers[0]
+	m := b2.groups.Named("g1").Wanted.Receivers[0]
 	request := []byte(strings.Replace(`{"ip": "10.2.0.1", "qpn": N, "state": "RTR"}`, "N", fmt.Sprint(m.QPN), 1))
 	if _, err := b2.Confirm("g1", request); err != nil {
 		t.Fatal(err)
 	}
 	b1.due("g1")
-	b1.tend(t.Context(), b1.named("g1"))
+	b1.tend(t.Context(), b1.groups.Named("g1"))
 	if g, _ := b1.Group("g1"); !g.ClearToSend {
 		t.Errorf("%+v", g.GroupSummary)
 	}
@@ -206,7 +206,7 @@ func TestAConfirmationFromAboveThatCannotBeStoredDoesNotCount(t *testing.T) {
 	b1, b2 := f.box("b1"), f.box("b2")
 	b1.route(2, "b2")
 	f.create(strings.Replace(groupFile("10.2.0.1"), "{ip: 10.2.0.1,", "{confirm: true, ip: 10.2.0.1,", 1))
-	m := b2.named("g1").Wanted.Receivers[0]
+	m := b2.groups.Named("g1").Wanted.Receivers[0]
 	free := b2.blockState(t)
 	b2.happened()
 	if _, err := b1.Confirm("g1", fmt.Appendf(nil, `{"ip": "10.2.0.1", "qpn": %d, "state": "RTR"}`, m.QPN)); err != nil {

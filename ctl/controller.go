@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/frames"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/services"
@@ -46,7 +47,7 @@ type Parts struct {
 // Controller keeps the desired groups. Its methods may be called from any goroutine.
 type Controller struct {
 	Parts
-	*book
+	groups *groups.Set
 	// Bounds counts which bounds were met, of listeners too.
 	Bounds *bounds.Book
 	// Frames tells of those that pass the box.
@@ -58,7 +59,7 @@ type Controller struct {
 	pulse    pulse
 	parsing  chan struct{} // one token: parsing may need much memory, so only one text is parsed at a time
 
-	// refreshing is held while the switch's ports change. It is taken before the lock of the book.
+	// refreshing is held while the switch's ports change. It is taken before the lock of groups.
 	refreshing sync.Mutex
 
 	// BadGroupIPs says which of groupIPs of hosts: no group can have, and why. nil: all can.
@@ -66,13 +67,13 @@ type Controller struct {
 
 	seenStrays atomic.Pointer[[]view.Stray] // as readers see them
 
-	// What follows is guarded by the lock of the book.
+	// What follows is guarded by the lock of groups.
 
 	strays    strays
-	paces     map[*group]*pace
-	storeAway bool                // an event has said that etcd does not answer
-	gone      map[string]grave    // by the group's name
-	closed    bool                // the data path has ended
-	failing   map[*group]struct{} // groups that have failed, and a neighbour does not know yet
-	moved     map[*group]struct{} // groups with a member that may be behind another neighbour than before
+	paces     map[*groups.Group]*pace
+	storeAway bool                       // an event has said that etcd does not answer
+	gone      map[string]grave           // by the group's name
+	closed    bool                       // the data path has ended
+	failing   map[*groups.Group]struct{} // groups that have failed, and a neighbour does not know yet
+	moved     map[*groups.Group]struct{} // groups with a member that may be behind another neighbour than before
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/store"
 	"github.com/rocast/rocast/ctl/view"
@@ -76,11 +77,11 @@ func openWorldOn(t *testing.T, dir string, sw *ctltest.Switch, addresses *ctltes
 }
 
 // edit changes a group.
-func (w *world) edit(name string, edit func(*group)) {
-	w.book.Lock()
-	defer w.book.Unlock()
-	edit(w.named(name))
-	w.changed(w.named(name))
+func (w *world) edit(name string, edit func(*groups.Group)) {
+	w.groups.Lock()
+	defer w.groups.Unlock()
+	edit(w.groups.Named(name))
+	w.groups.Changed(w.groups.Named(name))
 }
 
 // restart ends the daemon, cleanly or not, and starts the next one on its state directory.
@@ -140,7 +141,7 @@ func TestCreatePublishesOwnsAndKeeps(t *testing.T) {
 	if g.State != api.Ready || g.Members[0].Port != "eth1" || g.Members[2].Port != "eth3" || g.Members[2].MAC != "02:00:00:00:00:03" {
 		t.Errorf("%+v", g)
 	}
-	published := w.sw.Table().Group(w.named("g1").ID)
+	published := w.sw.Table().Group(w.groups.Named("g1").ID)
 	if published.Source.Port != 0 || published.Paths[1].Port != 2 || published.Paths[1].Src != published.IP || published.Restored {
 		t.Errorf("published %+v", published)
 	}
@@ -347,7 +348,7 @@ func TestEveryPolicyKeyIsPublishedAndShown(t *testing.T) {
 	if *g.Policy != want {
 		t.Errorf("\nshown %+v\nwant  %+v", *g.Policy, want)
 	}
-	if published := w.named("g1").Published.Policy; !published.NeedsTimer() || *view.Policy(published) != want {
+	if published := w.groups.Named("g1").Published.Policy; !published.NeedsTimer() || *view.Policy(published) != want {
 		t.Errorf("published %+v", published)
 	}
 }
@@ -388,7 +389,7 @@ func TestAddressingDecidesWhatIsOwnedAndWhatCopiesComeFrom(t *testing.T) {
 			if got := w.addresses.String(); got != c.owned {
 				t.Errorf("owns %q, want %q", got, c.owned)
 			}
-			g := w.named("g1").Published
+			g := w.groups.Named("g1").Published
 			if g.Source.Src.String() != c.ip || g.Paths[0].Src.String() != c.copiesFrom {
 				t.Errorf("answers come from %v and copies from %v, want %s and %s", g.Source.Src, g.Paths[0].Src, c.ip, c.copiesFrom)
 			}
@@ -407,7 +408,7 @@ members:
   - {ip: 10.77.0.1, qpn: 17, psn: 5, sendPSN: 1000, role: both}
   - {ip: 10.77.0.2, qpn: 18, psn: 6, sendPSN: 2000, role: both}
 `)
-	g := w.named("g1").Published
+	g := w.groups.Named("g1").Published
 	if g.Source.Path != 0 || g.Source.FirstPSN != 1000 || g.Source.Dst.String() != "10.77.0.1" {
 		t.Errorf("source %+v", g.Source)
 	}
@@ -437,10 +438,10 @@ func TestAWaitedForMemberThatIsBothCountsOnce(t *testing.T) {
 func TestATallyDoesNotWaitForAChange(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	ports := len(w.ports())
-	w.book.Lock()
-	defer w.book.Unlock()
-	if got := w.Tally(); got != (Tally{Groups: 1, Ports: ports, Open: len(w.ports().Open())}) {
+	ports := len(w.groups.Ports())
+	w.groups.Lock()
+	defer w.groups.Unlock()
+	if got := w.Tally(); got != (Tally{Groups: 1, Ports: ports, Open: len(w.groups.Ports().Open())}) {
 		t.Errorf("%+v", got)
 	}
 }

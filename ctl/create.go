@@ -23,11 +23,11 @@ const settleWithin = time.Second
 func (c *Controller) Create(ctx context.Context, text []byte) (api.Group, error) {
 	file, err := c.parse(ctx, text)
 	if err != nil {
-		return api.Group{}, apiError(err)
+		return api.Group{}, groups.APIError(err)
 	}
 	if c.Desired != nil {
 		if file.Table {
-			return api.Group{}, apiError(yamldoc.Errorf(file.Lines["memory"], "memory is a table, which only this box would have, and with "+
+			return api.Group{}, groups.APIError(yamldoc.Errorf(file.Lines["memory"], "memory is a table, which only this box would have, and with "+
 				"store: etcd all boxes share what they know of a group; list the regions in the file (at most %d)", groupfile.MaxRegions))
 		}
 		return c.createShared(ctx, file, text)
@@ -47,20 +47,20 @@ func (c *Controller) create(ctx context.Context, file *groupfile.File, text []by
 // setUp makes a group and stores its text. If text is nil, the group is not stored and ends with
 // the daemon.
 func (c *Controller) setUp(ctx context.Context, file *groupfile.File, text []byte) (*groups.Version, error) {
-	if err := c.refuseKnown(file); err != nil { // fail fast; checked again below
-		return nil, apiError(err)
+	if err := c.groups.RefuseKnown(file); err != nil { // fail fast; checked again below
+		return nil, groups.APIError(err)
 	}
 	defer c.settle(ctx, file.Members())()
-	unlock, _, err := c.names.lock(ctx, file.Name, "")
+	unlock, _, err := c.groups.Names.Lock(ctx, file.Name, "")
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	g := newGroup(file, text != nil)
+	g := groups.New(file, text != nil)
 	if err := c.stand(ctx, g, text); err != nil {
-		return nil, apiError(err)
+		return nil, groups.APIError(err)
 	}
-	v := g.seenNow()
+	v := g.Seen()
 	c.Log.Info("group created", zap.String("group", v.Name), zap.Int("members", len(file.Members())),
 		zap.Int("neighbours", len(v.Links)), zap.Int("waiting", v.Waiting()))
 	return v, nil
@@ -90,7 +90,7 @@ func (c *Controller) alone(ctx context.Context, parser func() error) error {
 		defer func() { <-c.parsing }()
 		return parser()
 	case <-ctx.Done():
-		return givenUp(ctx)
+		return groups.GivenUp(ctx)
 	}
 }
 
@@ -132,31 +132,31 @@ func (c *Controller) removeFrom(name string, from *basis) error {
 // isHelpers reports whether a group is that of a perftest run or an RDMA-CM connection. Only this
 // box knows such a group.
 func (c *Controller) isHelpers(name string) bool {
-	v := c.seen(name)
+	v := c.groups.Seen(name)
 	return v != nil && !v.Kept
 }
 
 func (c *Controller) remove(name string, from *basis) error {
-	unlock, _, err := c.names.lock(context.Background(), name, "")
+	unlock, _, err := c.groups.Names.Lock(context.Background(), name, "")
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	c.book.Lock()
-	g := c.named(name)
+	c.groups.Lock()
+	g := c.groups.Named(name)
 	switch {
 	case g == nil:
-		err = noGroup(name)
+		err = groups.NoGroup(name)
 	case g.Branch != nil:
 		err = belongsTo(&g.Version)
 	default:
 		if err = from.isStill(name, g.Wanted); err == nil {
-			err = c.forget(g)
+			err = c.groups.Forget(g)
 		}
 	}
-	c.book.Unlock()
+	c.groups.Unlock()
 	if err != nil {
-		return apiError(err)
+		return groups.APIError(err)
 	}
 	c.withdraw(name, g.Links)
 	return nil

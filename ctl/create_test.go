@@ -170,11 +170,11 @@ func TestAGroupThatSharesAQPWithAnotherComesBackWhenThatIsGone(t *testing.T) {
 	if len(list) != 2 || list[0].State != api.Ready || list[1].State != api.Failed || !strings.Contains(list[1].Reason, "QP 19 of 10.77.0.3 is already in group g1") {
 		t.Errorf("%+v", list)
 	}
-	w.retryFailed()
+	w.groups.RetryFailed()
 	if err := w.Remove("g1"); err != nil {
 		t.Fatal(err)
 	}
-	w.retryFailed()
+	w.groups.RetryFailed()
 	w.expect(t, "table [g2], addresses [10.77.0.100@1 x1 10.77.0.100@2 x1 10.77.0.100@3 x1], tracking 3, files [g2.yaml]")
 	if err := w.Remove("g2"); err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func TestASourceWithAnotherPSNIsShownAsSuch(t *testing.T) {
 		if g := w.create(t, text); g.Members[0].Reason != "" {
 			t.Errorf("before any data: %+v", g.Members[0])
 		}
-		id := w.named("g1").ID
+		id := w.groups.Named("g1").ID
 		w.sw.Refused(id, dataplane.Refused{Count: 1, Reason: dataplane.Reason(feedback.OutsideWindow), From: addr("10.77.0.1"), QPN: 1})
 		w.lookAtProgress("g1", time.Unix(1, 0))
 		w.lookAtProgress("g1", time.Unix(2, 0))
@@ -244,7 +244,7 @@ func TestRepairIsTheDefaultWhereThereIsMemory(t *testing.T) {
 		note := "repair is off, although that is not the default: " + why + offByDefault
 		check := func(when string, g api.Group, err error) {
 			t.Helper()
-			published := w.named("g1").Published.Policy
+			published := w.groups.Named("g1").Published.Policy
 			if err != nil || *g.Policy != *view.Policy(published) || g.Policy.Repair != "off" || g.Policy.RepairWindow != 0 || g.Retained != nil ||
 				len(g.Notes) != 1 || g.Notes[0] != note || g.Members[1].Repair != nil {
 				t.Errorf("%d buffers, %s: %+v, notes %q, %v", chunks, when, g.Policy, g.Notes, err)

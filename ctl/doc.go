@@ -1,12 +1,13 @@
 // Package ctl is control: it keeps the groups that users asked for and makes the box follow them.
 //
-// [Controller] takes group files, finds the next hops, publishes groups to the data path, adds the
-// groups' IPs to the box, and stores the files in the state directory. After a restart it sets
-// everything up again. When the kernel reports a new path to a host, the Controller plans the
-// groups with a member there again; other groups are not touched.
+// [Controller] wires the rooms below, and takes the requests: a group file is checked here, other
+// boxes are asked for their parts, and then the groups (ctl/groups) store the group, publish it to
+// the data path and add its IP to the box. After a restart they set everything up again. When the
+// kernel reports a new path to a host, the Controller plans the groups with a member there again;
+// other groups are not touched.
 //
-//	file ─▶ groupfile ─▶ refuse.go ─▶ store ─▶ plan (hops: nexthop) ─▶ Switch.Add ─▶ address
-//	         refused      refused      undone                           undone        undone: the old state or the new
+//	file ─▶ groupfile ─▶ refuse.go ─▶ groups.Add: store ─▶ plan ─▶ Switch.Add ─▶ address
+//	         refused      refused                  undone           undone        undone
 //
 // An update may change the receivers of a running group (update.go). The state of the receivers,
 // such as the PSN where a receiver joined or that a receiver was evicted, is stored beside the file
@@ -16,21 +17,18 @@
 //
 //	switch.go        the interfaces to the data path, the next hops and the addresses
 //	controller.go    what a Controller has; run.go, its start, run and end
-//	changes.go       the book of the groups: one change at a time, and what it shows readers, seen.go
-//	group.go         one desired group; index.go finds groups by their members
-//	publish.go       plan, publish, own and track a group; keep.go stores what a restart needs
-//	refuse.go        the checks of a new group or member; errors.go
+//	refuse.go        the checks of a new group or member
 //	create.go        create and remove a group; update.go; restore.go; confirm.go, a receiver is ready
 //	regions.go       memory of a running group; table.go, where the memory is a table
 //	follow.go        links and next hops that change; change_ports.go, ports that the config changes
 //	news.go          the data path's notes about members; turn.go, another member becomes the source
 //	progress.go      whether groups get on; senders.go and strays.go, frames that are refused;
 //	                 trouble.go, when a group is degraded because of a member; silence.go, whose MAC
-//	                 may have changed; events.go
+//	                 may have changed; events.go, what is told of ports and addresses
 //	read.go          what the API reads; pulse.go, whether the forwarding threads work
 //	serving.go       what the services at group IPs (ctl/services) know of control
 //	hosting.go       what groups that hosts make (ctl/hosts) know of control
-//	boxes.go         other boxes, and who changes a group at present; link.go, what is stored of links
+//	boxes.go         other boxes; link.go, the ends of links
 //	assign.go        which members are behind which neighbour; register.go, the requests to them
 //	branch.go        what upper boxes ask of this one; change.go changes the whole subtree
 //	lease.go         renews and ends branches; tell.go, what a neighbour must hear at once
@@ -42,8 +40,8 @@
 // it are receivers, and an upper box is the source: a member that is behind a neighbour is replaced
 // in the group's file by the link to the neighbour, and nothing below plan knows of trees.
 //
-// Each of the packages below can be read alone: groups (what control has of a group: versions,
-// links and places, without the requests that change them), view (what the API shows of them),
+// Each of the packages below can be read alone: groups (the groups of this box: what readers see of
+// each, one change at a time, what is stored and published), view (what the API shows of them),
 // plan, tree, neighbour, chronicle, ports, groupfile (the files users write), nexthop (how hosts
 // are reached), address (the groups' IPs on the box), store (the state directory), api (the
 // messages on the socket), server (the socket), metrics, config, desired (groups that several boxes
@@ -66,5 +64,5 @@
 //
 // The package never touches a frame, and never writes an R_Key to a log.
 //
-// Read first: groups/version.go and group.go, then publish.go and create.go.
+// Read first: the packages groups and view, then create.go and change.go.
 package ctl

@@ -11,34 +11,21 @@ import (
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
-	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/dataplane"
 )
 
-// updateEvents records that a group is about to get the members of the file next. Those that are
-// new join later.
-func (s *book) updateEvents(g *group, next *groupfile.File) {
-	s.tell(api.Event{Kind: api.GroupUpdated, Group: g.Name, Cause: fmt.Sprintf("it has %d members, and had %d",
-		len(next.Members()), len(g.Wanted.Members()))})
-	for i := range g.Wanted.Receivers {
-		if id := g.Wanted.Receivers[i].ID(); next.Receiver(id) < 0 {
-			s.tellOf(api.MemberLeft, g, id, "the group was updated without it")
-		}
-	}
-}
-
 // addressTaken tells that a host uses a group's IP. Other boxes of the group may have it too.
 func (c *Controller) addressTaken(ip netip.Addr, claim address.Claim) {
-	c.book.Lock()
-	defer c.book.Unlock()
+	c.groups.Lock()
+	defer c.groups.Unlock()
 	found := false
-	for _, g := range c.allSeen() {
+	for _, g := range c.groups.AllSeen() {
 		if g.File == nil || g.File.IP != ip || slices.Contains(g.Plan.Boxes(), claim.MAC) {
 			continue
 		}
 		found = true
-		c.tell(api.Event{Kind: api.AddressTaken, Group: g.Name, Cause: fmt.Sprintf("another host uses its IP: %v; "+
+		c.groups.Tell(api.Event{Kind: api.AddressTaken, Group: g.Name, Cause: fmt.Sprintf("another host uses its IP: %v; "+
 			"give that host another address", claim)})
 	}
 	if found {
@@ -49,10 +36,10 @@ func (c *Controller) addressTaken(ip netip.Addr, claim address.Claim) {
 
 // portEvents records which ports have come and gone.
 func (c *Controller) portEvents(was ports.Set) {
-	for _, name := range slices.Sorted(maps.Keys(c.ports())) {
-		is, before := c.ports()[name], was[name]
+	for _, name := range slices.Sorted(maps.Keys(c.groups.Ports())) {
+		is, before := c.groups.Ports()[name], was[name]
 		if is.Fallback != "" && is.Fallback != before.Fallback {
-			c.tell(api.Event{Kind: api.PortFellBack, Port: name, Cause: is.Fallback})
+			c.groups.Tell(api.Event{Kind: api.PortFellBack, Port: name, Cause: is.Fallback})
 		}
 		e := api.Event{Kind: api.PortWentDown, Port: name, Cause: is.Reason}
 		switch {
@@ -63,6 +50,6 @@ func (c *Controller) portEvents(was ports.Set) {
 		case is.State == dataplane.PortDown:
 			e.Cause = "its link is down"
 		}
-		c.tell(e)
+		c.groups.Tell(e)
 	}
 }

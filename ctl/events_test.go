@@ -21,7 +21,7 @@ import (
 
 // happened returns the events since it was called last, without their times.
 func (w *world) happened() (lines []string) {
-	got := w.events.After(w.at, "")
+	got := w.groups.Events.After(w.at, "")
 	w.at = got.Place
 	for _, e := range got.Events {
 		words := []string{string(e.Kind)}
@@ -59,7 +59,7 @@ func TestAGroupsLifeIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.expectEvents(t, "group-updated g1: it has 3 members, and had 2")
-	w.note(dataplane.Note{Group: w.named("g1").ID, Receiver: netip.MustParseAddr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteJoined, PSN: 1009})
+	w.note(dataplane.Note{Group: w.groups.Named("g1").ID, Receiver: netip.MustParseAddr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteJoined, PSN: 1009})
 	w.expectEvents(t, "member-joined g1 10.77.0.3: it takes part since the source's packet 1009 (PSN 1009)")
 	if err := w.Remove("g1"); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestWhatHappensToMembersIsTold(t *testing.T) {
 	w.create(t, strings.Replace(strings.Replace(g1, "mtu:", "silent-after: 200ms\nmtu:", 1),
 		"{ip: 10.77.0.3", "{role: both, sendPSN: 7, ip: 10.77.0.3", 1))
 	w.happened()
-	id := w.named("g1").ID
+	id := w.groups.Named("g1").ID
 	tell := func(ip string, what feedback.Note, syndrome roce.Syndrome) {
 		w.note(dataplane.Note{Group: id, Receiver: netip.MustParseAddr(ip), RemoteQPN: 1, What: what, PSN: 1007, Syndrome: syndrome})
 	}
@@ -127,7 +127,7 @@ func TestAHostThatTakesTheGroupsIPIsTold(t *testing.T) {
 func TestTheOtherBoxesOfAGroupMayHaveItsIP(t *testing.T) {
 	_, b1 := newFork(t)
 	b1.happened()
-	g := b1.named("g1")
+	g := b1.groups.Named("g1")
 	boxes := g.Plan.Boxes()
 	if len(boxes) == 0 {
 		t.Fatal("there is no other box")
@@ -185,7 +185,7 @@ func TestNeighboursAreTold(t *testing.T) {
 	b2.expectEvents(t, "group-created g1 b1: box b1 asks for it; it was created on box b1")
 	renew := func() {
 		b1.due("g1")
-		b1.tend(t.Context(), b1.named("g1"))
+		b1.tend(t.Context(), b1.groups.Named("g1"))
 	}
 	f.cuts(func(string, string, string) (bool, bool) { return false, false })
 	renew()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/store"
@@ -55,7 +56,7 @@ type box struct {
 // due lets the leases of the branches behind a box be due. A box that hears from one of them writes
 // the same, at any time.
 func (b *box) due(name string) {
-	b.edit(name, func(g *group) {
+	b.edit(name, func(g *groups.Group) {
 		for _, l := range g.Links {
 			l.Asked = time.Time{}
 		}
@@ -140,7 +141,7 @@ func (b *box) restart(clean, forget bool) {
 	}
 	b.open(dir)
 	b.world.hops.CopyFrom(hops)
-	b.retryFailed()
+	b.groups.RetryFailed()
 }
 
 // route sets the neighbours by which a box reaches the hosts of box n.
@@ -280,16 +281,16 @@ func (f *fabric) check(want string) {
 		f.t.Fatalf("the tree is\n%s\nwant\n%s", got, want)
 	}
 	for _, b := range f.boxes {
-		g := b.named("g1")
+		g := b.groups.Named("g1")
 		if g == nil {
 			continue
 		}
 		for _, l := range g.Links {
-			below := f.box(l.Box).named("g1")
+			below := f.box(l.Box).groups.Named("g1")
 			if below == nil || below.Branch == nil {
 				f.t.Fatalf("%s has a link to %s, which has no branch", b.name, l.Box)
 			}
-			if below.Branch.Link != l.Local || below.Branch.Own != l.Remote || below.Branch.Version != l.Version || below.Branch.Epoch > g.epoch {
+			if below.Branch.Link != l.Local || below.Branch.Own != l.Remote || below.Branch.Version != l.Version || below.Branch.Epoch > g.Epoch {
 				f.t.Errorf("%s: link %+v\n%s: branch %+v", b.name, l, l.Box, below.Branch)
 			}
 			// What the upper box sends is what the lower box expects, and the reverse.
@@ -313,18 +314,18 @@ func (f *fabric) nothingLeft() {
 		if got, want := b.String(), fmt.Sprintf("table [], addresses [], tracking %d, files []", len(b.links)); got != want {
 			f.t.Errorf("%s: %s", b.name, got)
 		}
-		if hosts, keys := b.taken(); hosts > 0 || keys > 0 {
+		if hosts, keys := b.groups.Taken(); hosts > 0 || keys > 0 {
 			f.t.Errorf("%s: %d hosts and %d keys are still taken", b.name, hosts, keys)
 		}
-		if trees := len(slices.Collect(b.inTrees())); trees > 0 || len(b.seenNames()) > 0 || len(b.moved) > 0 {
-			f.t.Errorf("%s: %d groups in trees, groups %v, %d moved", b.name, trees, b.seenNames(), len(b.moved))
+		if trees := len(slices.Collect(b.groups.InTrees())); trees > 0 || len(b.groups.SeenNames()) > 0 || len(b.moved) > 0 {
+			f.t.Errorf("%s: %d groups in trees, groups %v, %d moved", b.name, trees, b.groups.SeenNames(), len(b.moved))
 		}
 		for _, other := range b.links {
-			if n := b.load(other); n != 0 {
+			if n := b.groups.Load(other); n != 0 {
 				f.t.Errorf("%s: %d groups have a link to %s", b.name, n, other)
 			}
 		}
-		if unlock, free := b.names.tryLock("g1", ""); free {
+		if unlock, free := b.groups.Names.TryLock("g1", ""); free {
 			unlock()
 		} else {
 			f.t.Errorf("%s: group g1 is still being changed", b.name)

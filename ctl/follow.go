@@ -10,6 +10,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/dataplane"
@@ -47,32 +48,32 @@ func (c *Controller) refreshPorts() {
 
 // refresh is refreshPorts for a caller that holds c.refreshing.
 func (c *Controller) refresh() {
-	list, warnings := c.Switch.Refresh() // may take long, so c.mu is not held
+	list, warnings := c.Switch.Refresh() // may take long, so the groups are not locked
 	for _, w := range warnings {
 		c.logWarning(w)
 	}
-	c.book.Lock()
-	defer c.book.Unlock()
-	was := c.ports()
-	c.setPorts(ports.New(list))
-	if c.ports().Equal(was) {
+	c.groups.Lock()
+	defer c.groups.Unlock()
+	was := c.groups.Ports()
+	c.groups.SetPorts(ports.New(list))
+	if c.groups.Ports().Equal(was) {
 		return
 	}
-	c.ports().LogChanges(c.Log, was)
+	c.groups.Ports().LogChanges(c.Log, was)
 	c.portEvents(was)
-	// Update the next hops under the same lock as c.ports(): a hop must never name a port that is not
-	// open.
-	changed := c.NextHops.SetPorts(c.ports().Open())
-	c.replanFor(append(changed, c.reachedThrough(c.ports().Renumbered(was))...))
+	// Update the next hops under the same lock as c.ports(): a hop must never name a port that is
+	// not open.
+	changed := c.NextHops.SetPorts(c.groups.Ports().Open())
+	c.replanFor(append(changed, c.reachedThrough(c.groups.Ports().Renumbered(was))...))
 }
 
-// reachedThrough returns the members that are reached through these interfaces. The caller holds
-// c.mu.
+// reachedThrough returns the members that are reached through these interfaces. The caller has
+// locked the groups.
 func (c *Controller) reachedThrough(ifIndexes []int) (addrs []netip.Addr) {
 	if len(ifIndexes) == 0 {
 		return nil
 	}
-	for _, g := range c.all() {
+	for _, g := range c.groups.All() {
 		for l := range g.Plan.Members() {
 			if slices.ContainsFunc(ifIndexes, func(i int) bool { return l.Hop.Port == i || l.Hop.Uplinks.Has(i) }) {
 				addrs = append(addrs, l.Member.IP)
@@ -95,37 +96,37 @@ func (c *Controller) logWarning(w dataplane.Warning) {
 
 // hopsChanged plans a group again if it has a member at one of the addresses.
 func (c *Controller) hopsChanged(addrs []netip.Addr) {
-	c.book.Lock()
-	defer c.book.Unlock()
+	c.groups.Lock()
+	defer c.groups.Unlock()
 	c.replanFor(addrs)
 }
 
 func (c *Controller) replanFor(addrs []netip.Addr) {
-	for g := range c.reachedBy(addrs) {
+	for g := range c.groups.ReachedBy(addrs) {
 		if g.Published != nil {
 			c.replan(g)
 		} else {
-			c.retry(g)
+			c.groups.Retry(g)
 		}
 	}
 }
 
-func (c *Controller) replan(g *group) {
+func (c *Controller) replan(g *groups.Group) {
 	if c.hasMoved(g) {
 		c.moved[g] = struct{}{}
 	}
 	was := g.Plan
-	if err := c.replace(g, c.plan(g.File)); err != nil {
+	if err := c.groups.Replan(g, c.groups.Plan(g.File)); err != nil {
 		c.Log.Error("could not publish new next hops; the group keeps its old ones",
 			zap.String("group", g.Name), zap.Error(err))
 		return
 	}
 	c.logLegs(g, &was)
-	c.ownLogged(g)
+	c.groups.HoldAddresses(g)
 }
 
 // logLegs logs the changes of the paths to a group's members.
-func (c *Controller) logLegs(g *group, was *plan.Plan) {
+func (c *Controller) logLegs(g *groups.Group, was *plan.Plan) {
 	before := map[*groupfile.Member]*plan.Leg{}
 	for l := range was.Members() {
 		before[l.Member] = l
@@ -139,11 +140,11 @@ func (c *Controller) logLegs(g *group, was *plan.Plan) {
 			if b.Lost() {
 				kind = api.MemberReachable
 			}
-			c.tellOf(kind, g, l.Member.ID(), "it is reached through %s", l.Hop.PortName)
+			c.groups.MemberEvent(kind, g, l.Member.ID(), "it is reached through %s", l.Hop.PortName)
 		case l.Waits() && b.Reason != l.Reason, l.Hop.Silent && !b.Lost():
 			c.Log.Warn("member unreachable; its frames flow again when the reason is gone",
 				append(member, zap.String("reason", l.Reason))...)
-			c.tellOf(api.MemberUnreachable, g, l.Member.ID(), "%s", l.Reason)
+			c.groups.MemberEvent(api.MemberUnreachable, g, l.Member.ID(), "%s", l.Reason)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func TestAMemberIsWaitedForAndThenReached(t *testing.T) {
 	if g.State != api.Ready || g.Members[2].Port != "eth3" || g.Members[2].Reason != "" {
 		t.Errorf("once it is known: %+v", g)
 	}
-	if p := w.sw.Table().Group(w.named("g1").ID).Paths[1]; p.Port != 2 {
+	if p := w.sw.Table().Group(w.groups.Named("g1").ID).Paths[1]; p.Port != 2 {
 		t.Errorf("published %+v", p)
 	}
 	w.expect(t, withG1)

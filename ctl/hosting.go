@@ -29,7 +29,7 @@ func NewHosts(c *Controller, config gather.Config) *hosts.Hosts {
 type hosting struct{ c *Controller }
 
 func (h hosting) Turn(ctx context.Context, name string) (done func(), err error) {
-	unlock, _, err := h.c.names.lock(ctx, "hosts of "+name, "")
+	unlock, _, err := h.c.groups.Names.Lock(ctx, "hosts of "+name, "")
 	return unlock, err
 }
 
@@ -62,7 +62,7 @@ func (h hosting) whole(described api.Group, err error) (hosts.Group, error) {
 	if err != nil {
 		return g, err
 	}
-	there := h.c.seen(g.Name)
+	there := h.c.groups.Seen(g.Name)
 	if there == nil || there.Wanted == nil {
 		return g, nil
 	}
@@ -95,7 +95,7 @@ func (h hosting) whole(described api.Group, err error) (hosts.Group, error) {
 }
 
 func (h hosting) Known() []hosts.Known {
-	all := h.c.allSeen()
+	all := h.c.groups.AllSeen()
 	known := make([]hosts.Known, 0, len(all))
 	for _, g := range all {
 		k := hosts.Known{Name: g.Name, File: g.Wanted, IsBranch: g.Branch != nil}
@@ -127,7 +127,7 @@ func (h hosting) Behind(ctx context.Context, host netip.Addr) (box string, err e
 	return box, err
 }
 
-func (h hosting) Now(name string) api.Place { return h.c.events.After(api.Place{}, name).Place }
+func (h hosting) Now(name string) api.Place { return h.c.groups.Events.After(api.Place{}, name).Place }
 
 func (h hosting) Await(ctx context.Context, name string, at api.Place) api.Place {
 	return h.c.Events(ctx, at, name).Place

@@ -14,6 +14,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/gather"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/hosts"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/feedback"
@@ -130,7 +131,7 @@ func TestGroupsOfOperatorsComeFirst(t *testing.T) {
 	h.together(t, "a1", "source", "receiver")
 	w.create(t, g1)
 	w.create(t, anotherGroup("g2", 101))
-	w.edit("a1", func(g *group) {
+	w.edit("a1", func(g *groups.Group) {
 		g.Past.Confirm(g.Wanted.Receivers[0].ID())
 		g.TreeProblem = "a box is missing"
 	})
@@ -178,14 +179,14 @@ func TestGroupsThatNobodyHasConfirmedAreNoProblem(t *testing.T) {
 		}
 	}
 	expect(true, true, 2, "")
-	w.edit("a1", func(g *group) { g.Problem = "a cause" })
+	w.edit("a1", func(g *groups.Group) { g.Problem = "a cause" })
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Reason: "no route"}})
 	w.hopsChanged([]netip.Addr{addr("10.77.0.3")})
 	expect(true, true, 2, "")
 	if s := w.Status(); fmt.Sprint(s.Groups) != "map[degraded:0 failed:0 ready:0 waiting:0]" {
 		t.Errorf("%v", s.Groups)
 	}
-	w.edit("a1", func(g *group) { g.Problem = "" })
+	w.edit("a1", func(g *groups.Group) { g.Problem = "" })
 	if _, err := h.ready(t, "g1", "10.77.0.2", "receiver"); err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func TestGroupsThatNobodyHasConfirmedAreNoProblem(t *testing.T) {
 	if got := fmt.Sprint(order); got != "[g1false a1true]" {
 		t.Error(got)
 	}
-	w.edit("a1", func(g *group) { g.Past.Confirm(g.Wanted.Receivers[0].ID()) })
+	w.edit("a1", func(g *groups.Group) { g.Past.Confirm(g.Wanted.Receivers[0].ID()) })
 	expect(false, true, 0, "g1")
 	outcome(t, h.join(t, "a1", "10.77.0.9", ctltest.HostAsks("10.77.0.9", "receiver", 2))) // it has not confirmed
 	expect(false, true, 0, "a1 g1")
@@ -343,13 +344,13 @@ func TestHostsBehindOtherBoxes(t *testing.T) {
 		t.Errorf("before the boxes behind have heard: %+v", a)
 	}
 	f.tendAll(time.Now()) // nobody waits until a lease is due: each box passes it on at once
-	if g := b3.named("g1"); len(b3.absent(g)) > 0 {
+	if g := b3.groups.Named("g1"); len(b3.absent(g)) > 0 {
 		t.Errorf("the last box waits for %+v", b3.absent(g))
 	}
 	renew := func() {
 		for _, b := range []*box{b2, b1} {
 			b.due("g1")
-			b.tend(t.Context(), b.named("g1"))
+			b.tend(t.Context(), b.groups.Named("g1"))
 		}
 	}
 	renew()
@@ -371,7 +372,7 @@ func TestHostsBehindOtherBoxes(t *testing.T) {
 	}
 	b3.restart(false, true)
 	renew()
-	if g := b3.named("g1"); g == nil || len(b3.absent(g)) > 0 {
+	if g := b3.groups.Named("g1"); g == nil || len(b3.absent(g)) > 0 {
 		t.Error("a box that has forgotten the group does not hear again who is ready")
 	}
 	// A program that starts again is not ready because the one before was.
@@ -456,7 +457,7 @@ func TestThePolicyOfAGroup(t *testing.T) {
 		}
 	}
 	for range 2 {
-		p := w.named("g1").File.Policy
+		p := w.groups.Named("g1").File.Policy
 		if p.Ack != 1 || p.Nak != feedback.NakLower || !p.Evict || p.SilentAfter != 200*time.Millisecond || p.RepairWindow != 64 {
 			t.Errorf("%+v", p)
 		}

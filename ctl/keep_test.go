@@ -9,6 +9,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
@@ -133,7 +134,7 @@ func TestANoteOfAQueuePairThatHasLeft(t *testing.T) {
 		w.sw.Tell(w.noteOf(what, "10.77.0.4", 1, 2000))
 		w.update(t, g1)
 		w.update(t, g1+receiver4)
-		w.edit("g1", func(*group) { w.hear() })
+		w.edit("g1", func(*groups.Group) { w.hear() })
 		if m := w.part(t, "10.77.0.4"); m.Part != "joining" {
 			t.Errorf("%v: %+v", what, m)
 		}
@@ -168,7 +169,7 @@ func TestWhoIsOutIsStoredInTheEnd(t *testing.T) {
 func TestAGroupIsNotIdleAfterARound(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	w.sw.Carry("g1", w.named("g1").File.Source.FirstPSN.Prev())
+	w.sw.Carry("g1", w.groups.Named("g1").File.Source.FirstPSN.Prev())
 	w.sw.Traffic("g1", dataplane.Traffic{Packets: 1 << 24, Sent: 1 << 24})
 	w = w.restart(t, true)
 	if g, _ := w.Group("g1"); !g.Restored {

@@ -83,12 +83,12 @@ func TestAStopThatFailsIsNotClean(t *testing.T) {
 func TestAddressesThatStayAreLogged(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	w.book.Addresses = cannot{w.addresses, "Release"}
+	w.groups.Addresses = cannot{w.addresses, "Release"}
 	if err := w.Remove("g1"); err != nil {
 		t.Error(err)
 	}
 	w.expect(t, nothing)
-	w.book.Addresses = cannot{w.addresses, "Sweep"}
+	w.groups.Addresses = cannot{w.addresses, "Sweep"}
 	if err := w.Restore(); err != nil {
 		t.Error(err)
 	}
@@ -109,7 +109,7 @@ func TestRunFollowsEverything(t *testing.T) {
 	w.Addresses = cannot{w.addresses, ""}
 	w.Services.Perftest = []perftest.Config{{GroupIP: addr("127.0.0.203"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 18598}}
 	w.sw.SetPort(1, dataplane.PortDown, 2)
-	w.sw.Tell(dataplane.Note{Group: w.named("g1").ID, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
+	w.sw.Tell(dataplane.Note{Group: w.groups.Named("g1").ID, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
 	w.run(t)
 	for _, message := range []string{
 		"another program removed a group's IP; rocastd has added it again", "link down", "member event", "a service of the config is up",

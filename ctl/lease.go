@@ -37,10 +37,10 @@ func (c *Controller) followLeases(ctx context.Context) error {
 }
 
 // dueGroups returns the groups with a link or a lease that is due.
-func (c *Controller) dueGroups(now time.Time) (due []*group) {
-	c.book.Lock()
-	defer c.book.Unlock()
-	for g := range c.inTrees() {
+func (c *Controller) dueGroups(now time.Time) (due []*groups.Group) {
+	c.groups.Lock()
+	defer c.groups.Unlock()
+	for g := range c.groups.InTrees() {
 		if _, moved := c.moved[g]; !moved && (g.Branch != nil && now.After(g.Branch.Expires) || c.linksDue(g, now)) {
 			due = append(due, g)
 		}
@@ -49,7 +49,7 @@ func (c *Controller) dueGroups(now time.Time) (due []*group) {
 	return append(due, slices.Collect(maps.Keys(c.failing))...)
 }
 
-func (c *Controller) linksDue(g *group, now time.Time) bool {
+func (c *Controller) linksDue(g *groups.Group, now time.Time) bool {
 	for _, l := range g.Links {
 		if now.After(dueAt(l, c.lease())) {
 			return true
@@ -68,22 +68,22 @@ func dueAt(l *groups.Link, lease time.Duration) time.Time {
 }
 
 // tend does what is due for a group, unless the group is being changed.
-func (c *Controller) tend(ctx context.Context, g *group) {
+func (c *Controller) tend(ctx context.Context, g *groups.Group) {
 	ctx, cancel := context.WithTimeout(ctx, tendWithin)
 	defer cancel()
-	c.book.Lock()
+	c.groups.Lock()
 	name, upper := g.Name, ""
 	if g.Branch != nil {
 		upper = g.Branch.Upper
 	}
-	c.book.Unlock()
-	unlock, ok := c.names.tryLock(name, upper)
+	c.groups.Unlock()
+	unlock, ok := c.groups.Names.TryLock(name, upper)
 	if !ok {
 		return
 	}
 	defer unlock()
-	c.book.Lock()
-	there := c.named(g.Name) == g
+	c.groups.Lock()
+	there := c.groups.Named(g.Name) == g
 	expired := there && g.Branch != nil && c.expire(g, time.Now())
 	_, moved := c.moved[g]
 	moved = moved && there && g.Published != nil
@@ -94,7 +94,7 @@ func (c *Controller) tend(ctx context.Context, g *group) {
 	if moved || !there { // a group that has failed moves when it is published again
 		delete(c.moved, g)
 	}
-	c.book.Unlock()
+	c.groups.Unlock()
 	switch {
 	case !there:
 	case expired:
@@ -116,7 +116,7 @@ func (c *Controller) tend(ctx context.Context, g *group) {
 // expire reports whether a branch ends: its lease has ended, and no data has come since the lease
 // was last extended. A branch that carries data stays, because then the upper box lives and only
 // its requests do not arrive.
-func (c *Controller) expire(g *group, now time.Time) bool {
+func (c *Controller) expire(g *groups.Group, now time.Time) bool {
 	b := g.Branch
 	if !now.After(b.Expires) {
 		return false
@@ -129,14 +129,14 @@ func (c *Controller) expire(g *group, now time.Time) bool {
 		return true
 	}
 	b.Sent, b.Expires = state.Sent, now.Add(b.Lease)
-	c.changed(g)
+	c.groups.Changed(g)
 	return false
 }
 
 // renewLinks sends the state of the links that are due to their boxes.
-func (c *Controller) renewLinks(ctx context.Context, g *group) {
+func (c *Controller) renewLinks(ctx context.Context, g *groups.Group) {
 	now := time.Now()
-	c.book.Lock()
+	c.groups.Lock()
 	var due []*groups.Link
 	for _, l := range g.Links {
 		if now.After(dueAt(l, c.lease())) {
@@ -145,7 +145,7 @@ func (c *Controller) renewLinks(ctx context.Context, g *group) {
 		}
 	}
 	e := c.errandOf(g, g.Wanted)
-	c.book.Unlock()
+	c.groups.Unlock()
 	if len(due) == 0 {
 		return
 	}
@@ -153,15 +153,15 @@ func (c *Controller) renewLinks(ctx context.Context, g *group) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return // the daemon stops, and the boxes are not to blame
 	}
-	c.book.Lock()
-	defer c.book.Unlock()
+	c.groups.Lock()
+	defer c.groups.Unlock()
 	for _, l := range after {
 		c.noteRenewal(g, l)
 	}
 }
 
 // noteRenewal records the answer to a renewal.
-func (c *Controller) noteRenewal(g *group, next *groups.Link) {
+func (c *Controller) noteRenewal(g *groups.Group, next *groups.Link) {
 	at := groups.LinkTo(g.Links, next.Box)
 	if at == nil {
 		return
@@ -170,10 +170,10 @@ func (c *Controller) noteRenewal(g *group, next *groups.Link) {
 	switch {
 	case next.Problem != "" && at.Problem != next.Problem:
 		c.Log.Warn("a branch does not stand; data flows if the neighbour still carries it", append(fields, zap.String("reason", next.Problem))...)
-		c.tell(api.Event{Kind: api.NeighbourDown, Group: g.Name, Neighbour: next.Box, Cause: next.Problem})
+		c.groups.Tell(api.Event{Kind: api.NeighbourDown, Group: g.Name, Neighbour: next.Box, Cause: next.Problem})
 	case next.Problem == "" && at.Problem != "":
 		c.Log.Info("a branch stands again", fields...)
-		c.tell(api.Event{Kind: api.NeighbourUp, Group: g.Name, Neighbour: next.Box, Cause: "its part of the group stands again"})
+		c.groups.Tell(api.Event{Kind: api.NeighbourUp, Group: g.Name, Neighbour: next.Box, Cause: "its part of the group stands again"})
 	}
 	if b := g.Branch; b != nil && (at.Problem != next.Problem || !slices.Equal(at.Absent, next.Absent)) {
 		name := g.Name
@@ -185,10 +185,10 @@ func (c *Controller) noteRenewal(g *group, next *groups.Link) {
 	}
 	before := at.Remote
 	otherEnd, sameLater := at.Remote != next.Remote, slices.EqualFunc(at.Later, next.Later, groups.Later.Equal)
-	c.changed(g)
+	c.groups.Changed(g)
 	at.Remote, at.Absent, at.Problem, at.Asked, at.Begun, at.Later = next.Remote, next.Absent, next.Problem, next.Asked, next.Begun, next.Later
 	if !sameLater {
-		if err := errors.Join(c.saveTree(g), c.saveChronicle(g)); err != nil {
+		if err := errors.Join(c.groups.SaveTree(g), c.groups.SaveChronicle(g)); err != nil {
 			c.Log.Error("could not store since when members behind a neighbour take part", append(fields, zap.Error(err))...)
 		}
 	}
@@ -199,7 +199,7 @@ func (c *Controller) noteRenewal(g *group, next *groups.Link) {
 	// after a restart, it is not known which packets the box has.
 	again := *g
 	again.SetLinks(g.Links)
-	if err := c.republish(g, &again, nil, nil); err != nil {
+	if err := c.groups.Republish(g, &again, nil, nil); err != nil {
 		at.Remote = before // so that the next renewal tries again
 		c.Log.Error("could not publish a link's new end; the next renewal tries again", append(fields, zap.Error(err))...)
 	}

@@ -1,53 +1,14 @@
 package ctl
 
 import (
-	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"time"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
-	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
 )
-
-// keptTree is the state of a group's tree as the state directory keeps it, besides the group file.
-type keptTree struct {
-	Epoch  uint64         `json:"epoch"`
-	Branch *groups.Branch `json:"branch,omitempty"`
-	Links  []*groups.Link `json:"links,omitempty"`
-}
-
-func (g *group) treeText() ([]byte, error) {
-	if g.Branch == nil && len(g.Links) == 0 {
-		return nil, nil
-	}
-	return json.MarshalIndent(keptTree{g.epoch, g.Branch, g.Links}, "", "  ")
-}
-
-// recallTree reads the state of a group's tree that the state directory has kept.
-func (g *group) recallTree(text []byte, now time.Time) error {
-	if text == nil {
-		return nil
-	}
-	var k keptTree
-	if err := json.Unmarshal(text, &k); err != nil {
-		return fmt.Errorf("the state that was kept of its links cannot be read (%w); remove the group and create it again", err)
-	}
-	g.epoch, g.Branch = k.Epoch, k.Branch
-	if b := g.Branch; b != nil {
-		b.Expires, b.Sent = now.Add(b.Lease), roce.PSN(b.Link.PSN).Prev()
-	}
-	for _, l := range k.Links {
-		// The daemon may have ended before it stored the last version that it sent.
-		l.Version = groups.NextVersion(l.Version, now)
-	}
-	g.SetLinks(k.Links)
-	return nil
-}
 
 // below returns the file for the boxes behind this one.
 //

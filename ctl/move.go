@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -16,13 +15,13 @@ import (
 
 // rethink plans a group's tree again after routes have changed. Members stay where they are as long
 // as their neighbour is among their next hops.
-func (c *Controller) rethink(ctx context.Context, g *group) {
-	c.book.Lock()
+func (c *Controller) rethink(ctx context.Context, g *groups.Group) {
+	c.groups.Lock()
 	was := g.TreeProblem
-	c.book.Unlock()
+	c.groups.Unlock()
 	err := c.move(ctx, g, g.Wanted, g.Branch, nil)
-	c.book.Lock()
-	defer c.book.Unlock()
+	c.groups.Lock()
+	defer c.groups.Unlock()
 	if err == nil {
 		if was != "" {
 			c.restored(g, "its members are where their routes lead again")
@@ -31,12 +30,12 @@ func (c *Controller) rethink(ctx context.Context, g *group) {
 	}
 	err = tellable(err)
 	if g.TreeProblem != err.Error() {
-		c.tell(api.Event{Kind: api.GroupDegraded, Group: g.Name, Cause: "it cannot follow its routes: " + err.Error()})
+		c.groups.Tell(api.Event{Kind: api.GroupDegraded, Group: g.Name, Cause: "it cannot follow its routes: " + err.Error()})
 		c.Log.Warn("routes have changed, and the group could not follow them; rocastd tries again",
 			zap.String("group", g.Name), zap.Error(err))
 	}
 	g.TreeProblem, c.moved[g] = err.Error(), struct{}{}
-	c.changed(g)
+	c.groups.Changed(g)
 }
 
 // move gives members to other boxes, if their routes say so, or takes those that came from other
@@ -46,22 +45,22 @@ func (c *Controller) rethink(ctx context.Context, g *group) {
 // The group begins again as after a restart, here and at each box to which a member comes: nobody
 // knows what that member has. A box that has the group already gets another queue pair for the
 // link, because an answer that the box has sent before does not speak for the member.
-func (c *Controller) move(ctx context.Context, g *group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
+func (c *Controller) move(ctx context.Context, g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
 	c.hearWhoIsOut(ctx, g)
 	p, err := c.prepare(g, file, next, came)
 	if err == nil {
-		c.book.Lock()
+		c.groups.Lock()
 		err = c.refuseBehind(g, p)
-		c.book.Unlock()
+		c.groups.Unlock()
 	}
 	if err != nil {
 		return err
 	}
 	if !p.moved && came == nil {
-		c.book.Lock()
+		c.groups.Lock()
 		g.TreeProblem = ""
-		c.changed(g)
-		c.book.Unlock()
+		c.groups.Changed(g)
+		c.groups.Unlock()
 		return nil
 	}
 	joined, err := c.askAll(ctx, p.errand, p.joining)
@@ -70,19 +69,19 @@ func (c *Controller) move(ctx context.Context, g *group, file *groupfile.File, n
 		return err
 	}
 	p.join(joined)
-	c.book.Lock()
+	c.groups.Lock()
 	if err = c.refuseBehind(g, p); err == nil { // the quorum may have gone on while the boxes were asked
 		p.onto(g)
 		p.next.SetLinks(p.links)
 		p.next.TreeProblem = ""
-		err = c.republish(g, &p.next, file, p.amend)
+		err = c.groups.Republish(g, &p.next, file, p.amend)
 	}
-	c.book.Unlock()
+	c.groups.Unlock()
 	if err != nil {
 		c.takeBack(g, p)
 		return err
 	}
-	c.events.Add(api.Event{Kind: api.RouteChanged, Group: g.Name, Cause: "some of its members are reached by another way now"})
+	c.groups.Events.Add(api.Event{Kind: api.RouteChanged, Group: g.Name, Cause: "some of its members are reached by another way now"})
 	c.Log.Info("members are reached by another way now", zap.String("group", g.Name), zap.Int("neighbours", len(g.Links)))
 	c.leave(ctx, g, p)
 	return nil
@@ -112,25 +111,25 @@ const hearWithin = 500 * time.Millisecond
 
 // hearWhoIsOut asks the boxes behind this one which receivers they have evicted: such a receiver
 // must not come back elsewhere, because the source no longer has what it lacks.
-func (c *Controller) hearWhoIsOut(ctx context.Context, g *group) {
+func (c *Controller) hearWhoIsOut(ctx context.Context, g *groups.Group) {
 	if p := &g.Wanted.Policy; !p.Evict && p.OnFatal != feedback.FatalEvict {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, hearWithin)
 	defer cancel()
-	c.book.Lock()
+	c.groups.Lock()
 	for _, l := range g.Links {
 		l.Asked = time.Time{}
 	}
-	c.changed(g)
-	c.book.Unlock()
+	c.groups.Changed(g)
+	c.groups.Unlock()
 	c.renewLinks(ctx, g)
 }
 
 // refuseBehind refuses to move a member of a quorum behind a link with others, if the quorum did
 // without the member's path for some packets: the source may no longer have them, and the whole
-// link would stay behind. The caller holds c.mu.
-func (c *Controller) refuseBehind(g *group, p *preparation) error {
+// link would stay behind. The caller has locked the groups.
+func (c *Controller) refuseBehind(g *groups.Group, p *preparation) error {
 	if g.Wanted.Policy.Ack == feedback.AckAll || len(p.sharing) == 0 {
 		return nil
 	}
@@ -146,84 +145,6 @@ func (c *Controller) refuseBehind(g *group, p *preparation) error {
 			return api.Errorf(api.BadRequest, "the routes have changed, and %v may lack packets that the quorum did not wait for; if this stays, "+
 				"update the group without it, and then with it and the psn that its QP expects", id.IP)
 		}
-	}
-	return nil
-}
-
-// republish publishes the next version of a group as after a restart of the daemon: the data path
-// forgets what the members have acknowledged, and learns it from their answers. The next version is
-// stored before it is published, with file if that is another one than now. amend, unless it is
-// nil, changes what the chronicle says of members.
-func (s *book) republish(g, next *group, file *groupfile.File, amend func(*chronicle.Chronicle)) error {
-	if err := s.refuseTaken(next.Wanted, next.File, g); err != nil {
-		return err
-	}
-	others := file != nil && file != g.Wanted
-	putBack, err := s.putBack(g)
-	if err != nil {
-		return err
-	}
-	s.observe(g)                                       // the data path is about to forget its members
-	for stored := false; !stored; stored = !g.unkept { // storing takes a while
-		if err := g.anew(next, amend); err != nil {
-			return err
-		}
-		next.Restored = others || !s.isIdle(g)
-		var text []byte // nil: it stays
-		if others {
-			text = file.Text()
-		}
-		if err := s.keepNext(g, next, text); err != nil {
-			return errors.Join(err, putBack())
-		}
-		g.unkept = false
-		s.observe(g)
-	}
-	was := *g
-	next.Published = nil
-	// It keeps its addresses until the next version says which it needs, so nobody waits, and sees
-	// neither version, in between.
-	if err := s.Switch.Remove(g.ID); err != nil {
-		s.Log.Error("could not remove all of a group that is published again from the data path", zap.String("group", g.Name), zap.Error(err))
-	}
-	s.untrack(g)
-	*g = *next
-	s.changed(g)
-	if err := s.begin(g); err != nil {
-		was.held = g.held
-		*g = was
-		g.Published, g.Restored = nil, next.Restored
-		err = errors.Join(err, putBack())
-		s.changed(g)
-		if again := s.begin(g); again != nil {
-			s.changed(g)
-			g.Problem = willBeRetried(again).Error()
-			s.trackFailed(g)
-		}
-		return err
-	}
-	if err := errors.Join(s.saveTree(g), s.saveChronicle(g)); err != nil {
-		s.Log.Error("could not remove links that have gone from the stored state; a restart ignores them", zap.String("group", g.Name), zap.Error(err))
-	}
-	return nil
-}
-
-// anew gives next the chronicle of the group as a restart would read it. amend, unless it is nil,
-// changes it first.
-func (g *group) anew(next *group, amend func(*chronicle.Chronicle)) error {
-	past := g.Past.Next(g.File, g.File) // a copy
-	if amend != nil {
-		amend(&past)
-	}
-	text, err := past.Text()
-	if err != nil {
-		return err
-	}
-	if next.Past, err = chronicle.Read(text, next.File, false); err != nil {
-		return err
-	}
-	if next.Past.Switched {
-		return errStays
 	}
 	return nil
 }

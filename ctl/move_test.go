@@ -35,7 +35,7 @@ func (f *fabric) goes(host string, way ...string) {
 
 // joins tells a box that a receiver of its group has got its first packet.
 func (b *box) joins(ip string, psn roce.PSN) {
-	g := b.named("g1")
+	g := b.groups.Named("g1")
 	for i := range g.File.Receivers {
 		if m := &g.File.Receivers[i]; m.IP == addr(ip) {
 			b.note(dataplane.Note{Group: g.ID, What: feedback.NoteJoined, Receiver: m.IP, RemoteQPN: m.RemoteQPN, PSN: psn})
@@ -49,7 +49,7 @@ func (b *box) joins(ip string, psn roce.PSN) {
 func (f *fabric) renewAll() {
 	for i := range f.boxes {
 		b := f.boxes[len(f.boxes)-1-i]
-		if g := b.named("g1"); g != nil {
+		if g := b.groups.Named("g1"); g != nil {
 			b.due("g1")
 			b.renewLinks(f.t.Context(), g)
 		}
@@ -67,7 +67,7 @@ func (f *fabric) expects(ip string, first roce.PSN) {
 		var next *box
 		for i := range g.Paths {
 			p := &g.Paths[i]
-			switch l := groups.LinkOf(b.named("g1").Links, idOf(ip)); {
+			switch l := groups.LinkOf(b.groups.Named("g1").Links, idOf(ip)); {
 			case p.Dst == addr(ip):
 				a := addr(ip).As4()
 				if want := roce.PSN(10*int(a[1]) + int(a[3])); g.Source.FirstPSN.Add(ahead).Add(g.DeltaPSN(i)) != want {
@@ -95,12 +95,12 @@ func TestAMemberMovesBehindARunningLink(t *testing.T) {
 	b1.route(3, "b3")
 	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"))
 	b1.sw.Carry("g1", 1005)
-	before := *b2.named("g1").Branch
+	before := *b2.groups.Named("g1").Branch
 	f.goes("10.3.0.1", "b1", "b2")
 	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 10.3.0.1 | b3: 10.3.0.2")
 	f.expects("10.3.0.1", 1000)
 	f.expects("10.2.0.1", 1000)
-	after := b2.named("g1").Branch
+	after := b2.groups.Named("g1").Branch
 	if after.Link.QPN == before.Link.QPN || after.Own.QPN == before.Own.QPN {
 		t.Errorf("the link has the queue pairs %+v and %+v, as before", after.Link, after.Own)
 	}
@@ -141,8 +141,8 @@ func TestAMoveKeepsWhatIsKnownOfTheOthers(t *testing.T) {
 	b1.happens(feedback.NoteJoined, "10.1.0.4", 1, 1004)
 	before, again := b1.published("g1"), b1.noState(t)
 	f.goes("10.2.0.1", "b1")
-	if b1.published("g1") != before || b1.named("g1").TreeProblem == "" {
-		t.Errorf("it has moved, though that could not be stored: %q", b1.named("g1").TreeProblem)
+	if b1.published("g1") != before || b1.groups.Named("g1").TreeProblem == "" {
+		t.Errorf("it has moved, though that could not be stored: %q", b1.groups.Named("g1").TreeProblem)
 	}
 	f.check("b1: 10.1.0.2 10.1.0.3 10.1.0.4 b2 | b2: 10.2.0.1 10.2.0.2")
 	again()
@@ -226,11 +226,11 @@ func TestWhoMovesWithoutAPlace(t *testing.T) {
 	b1.sw.Carry("g1", 1005)
 	b3.sw.Carry("g1", 1005)
 	b1.update(t, text("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2", "10.3.0.3"))
-	g := b3.named("g1")
+	g := b3.groups.Named("g1")
 	b3.note(dataplane.Note{Group: g.ID, What: feedback.NoteEvicted, Receiver: addr("10.3.0.1"), RemoteQPN: 1, PSN: 1002})
 	f.goes("10.3.0.1", "b1", "b2")
 	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.2 10.3.0.3")
-	if s := b2.named("g1").Past.Standing(idOf("10.3.0.1")); s != chronicle.Lost {
+	if s := b2.groups.Named("g1").Past.Standing(idOf("10.3.0.1")); s != chronicle.Lost {
 		t.Errorf("the evicted receiver is %q", s)
 	}
 	f.goes("10.3.0.3", "b1", "b2")
@@ -248,7 +248,7 @@ func TestWhoMovesWithoutAPlace(t *testing.T) {
 	}
 	// The evicted one comes to the root, and is still out.
 	f.goes("10.3.0.1", "b1")
-	if s := b1.named("g1").Past.Standing(idOf("10.3.0.1")); s != chronicle.Lost {
+	if s := b1.groups.Named("g1").Past.Standing(idOf("10.3.0.1")); s != chronicle.Lost {
 		t.Errorf("the evicted receiver is %q", s)
 	}
 }
@@ -269,15 +269,15 @@ func TestAMoveBehindARunningLinkFails(t *testing.T) {
 		b1.route(3, "b3")
 		f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
 		b1.sw.Carry("g1", 1005)
-		local := groups.LinkTo(b1.named("g1").Links, "b2").Local
+		local := groups.LinkTo(b1.groups.Named("g1").Links, "b2").Local
 		fail(f)
 		f.goes("10.3.0.1", "b1", "b2")
 		f.cuts(nil)
 		b1.due("g1")
-		b1.renewLinks(t.Context(), b1.named("g1"))
+		b1.renewLinks(t.Context(), b1.groups.Named("g1"))
 		t.Log(name)
 		f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1")
-		if got := groups.LinkTo(b1.named("g1").Links, "b2").Local; got != local {
+		if got := groups.LinkTo(b1.groups.Named("g1").Links, "b2").Local; got != local {
 			t.Errorf("%s: the end of the link is %+v, was %+v", name, got, local)
 		}
 		f.tendAll(time.Now())
@@ -298,13 +298,13 @@ func TestAMemberThatRunsDoesNotJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := *b1.named("g1").Links[0]
+	l := *b1.groups.Named("g1").Links[0]
 	since := roce.PSN(1003)
 	l.Members, l.Later, l.Version = append(l.Members, idOf("10.2.0.2")), []groups.Later{{ID: idOf("10.2.0.2"), Since: &since}}, l.Version+1
-	if _, err := b1.ask(t.Context(), b1.errandOf(b1.named("g1"), file), l); err != nil {
+	if _, err := b1.ask(t.Context(), b1.errandOf(b1.groups.Named("g1"), file), l); err != nil {
 		t.Fatal(err)
 	}
-	if past := b2.named("g1").Past; past.Standing(idOf("10.2.0.2")) != chronicle.Joined || past.Since(idOf("10.2.0.2")) != 1003 {
+	if past := b2.groups.Named("g1").Past; past.Standing(idOf("10.2.0.2")) != chronicle.Joined || past.Since(idOf("10.2.0.2")) != 1003 {
 		t.Errorf("%+v", past)
 	}
 	if !b2.published("g1").Restored {
@@ -316,10 +316,10 @@ func TestAMemberThatRunsDoesNotJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Members, l.Local.QPN, l.Version = append(l.Members, idOf("10.2.0.3")), l.Local.QPN+1, l.Version+1
-	if _, err := b1.ask(t.Context(), b1.errandOf(b1.named("g1"), file), l); err != nil {
+	if _, err := b1.ask(t.Context(), b1.errandOf(b1.groups.Named("g1"), file), l); err != nil {
 		t.Fatal(err)
 	}
-	past := b2.named("g1").Past
+	past := b2.groups.Named("g1").Past
 	if a, b := past.Standing(idOf("10.2.0.2")), past.Standing(idOf("10.2.0.3")); a != chronicle.Joined || b != chronicle.Lost {
 		t.Errorf("%s, %s", a, b)
 	}
@@ -337,7 +337,7 @@ func TestAJoiningMemberOfADeadBoxMoves(t *testing.T) {
 	f.cuts(func(_, to, _ string) (bool, bool) { return to != "b3", true })
 	f.renewAll()
 	f.goes("10.3.0.2", "b1", "b2")
-	if s := b2.named("g1").Past.Standing(idOf("10.3.0.2")); s != chronicle.Lost {
+	if s := b2.groups.Named("g1").Past.Standing(idOf("10.3.0.2")); s != chronicle.Lost {
 		t.Errorf("it is %q", s)
 	}
 }
@@ -366,7 +366,7 @@ func TestAMemberMovesBehindALinkThatJoins(t *testing.T) {
 	b1.update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.2.0.1", "10.2.0.2"))
 	b2.joins("10.2.0.2", b2.published("g1").Source.FirstPSN.Add(5))
 	f.goes("10.3.0.2", "b1", "b2")
-	if at := b1.named("g1").PlaceOf(idOf("10.2.0.2")); !at.Known || at.Since != 1015 {
+	if at := b1.groups.Named("g1").PlaceOf(idOf("10.2.0.2")); !at.Known || at.Since != 1015 {
 		t.Errorf("%+v", at)
 	}
 }
@@ -394,19 +394,19 @@ func TestAMemberMovesBehindALinkThatMaySend(t *testing.T) {
 	b1.route(3, "b3")
 	f.create(strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"), "psn: 21,", "psn: 21, role: both, sendPSN: 7,", 1))
 	b1.sw.Carry("g1", 1005)
-	b1.edit("g1", func(g *group) { // a long turn is stored again; the routes change after that
+	b1.edit("g1", func(g *groups.Group) { // a long turn is stored again; the routes change after that
 		g.Past.Renew(&mft.Turn{First: mft.Sender{NextPSN: g.File.Source.FirstPSN.Add(1 << 20), Messages: 9}})
 	})
 	f.goes("10.3.0.1", "b1", "b2")
 	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 10.3.0.1 b1 | b3: 10.3.0.2")
-	published := b1.named("g1").Published
+	published := b1.groups.Named("g1").Published
 	for i := range published.Paths {
 		p := &published.Paths[i]
 		if m := published.Turn.Member(p.QP()); m == nil || m.Expects.Sub(p.FirstPSN) != 1<<20 {
 			t.Errorf("%v begins at %d and is restored as %+v", p.QP(), p.FirstPSN, m)
 		}
 	}
-	g := b2.named("g1")
+	g := b2.groups.Named("g1")
 	if id := g.File.Source.ID(); g.Source != id || g.Past.Standing(id) != "" {
 		t.Errorf("the source is %v (%q), and the upper box is %v", g.Source, g.Past.Standing(id), id)
 	}
@@ -433,16 +433,16 @@ func TestAMemberThatAQuorumLeftBehindStays(t *testing.T) {
 	b1.route(3, "b3")
 	f.create(strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"), "mtu:", "ack: quorum 2\nmtu:", 1))
 	b1.sw.Carry("g1", 1005)
-	b1.sw.Merge(b1.named("g1").ID, 1003)
+	b1.sw.Merge(b1.groups.Named("g1").ID, 1003)
 	f.goes("10.3.0.1", "b1", "b2")
 	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1")
 	if g, _ := b1.Group("g1"); g.State != api.Degraded || !strings.Contains(g.Reason, "10.3.0.1 may lack packets that the quorum did not wait for") {
 		t.Errorf("%+v", g.GroupSummary)
 	}
-	b1.sw.Merge(b1.named("g1").ID, 999)
+	b1.sw.Merge(b1.groups.Named("g1").ID, 999)
 	f.tendAll(time.Now())
 	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 10.3.0.1")
-	if w := groups.LinkTo(b1.named("g1").Links, "b2").Weight; w != 2 {
+	if w := groups.LinkTo(b1.groups.Named("g1").Links, "b2").Weight; w != 2 {
 		t.Errorf("the link counts %d receivers", w)
 	}
 }
@@ -457,7 +457,7 @@ func TestMembersThatAQuorumLeftBehindMoveOnlyTogether(t *testing.T) {
 	}
 	f.create(strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"), "mtu:", "ack: quorum 2\nmtu:", 1))
 	b1.sw.Carry("g1", 1005)
-	b1.sw.Merge(b1.named("g1").ID, 1003)
+	b1.sw.Merge(b1.groups.Named("g1").ID, 1003)
 	leads := func(host, box string) {
 		hop := b1.hops.Hop(addr("10.1.0.2"))
 		f.box(box).hops.Set(map[string]nexthop.Hop{host: hop})
@@ -486,10 +486,10 @@ func TestAMemberThatAQuorumLeavesBehindMeanwhileStays(t *testing.T) {
 	b1.route(3, "b3")
 	f.create(strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"), "mtu:", "ack: quorum 2\non-fatal: fail\nmtu:", 1))
 	b1.sw.Carry("g1", 1005)
-	b1.sw.Merge(b1.named("g1").ID, 999)
+	b1.sw.Merge(b1.groups.Named("g1").ID, 999)
 	f.cuts(func(_, to, _ string) (bool, bool) {
 		if to == "b2" { // only the move asks it: there is no evicted receiver to ask for
-			b1.sw.Merge(b1.named("g1").ID, 1003)
+			b1.sw.Merge(b1.groups.Named("g1").ID, 1003)
 		}
 		return true, true
 	})
@@ -508,7 +508,7 @@ func TestTheWholeGroupIsDescribedToOthers(t *testing.T) {
 	f.create(groupFile("10.1.0.2", "10.2.0.1"))
 	b1.sw.Carry("g1", 1005)
 	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2", "10.2.0.3"))
-	every := func() time.Duration { l := b1.named("g1").Links[0]; return dueAt(l, DefaultLease).Sub(l.Asked) }
+	every := func() time.Duration { l := b1.groups.Named("g1").Links[0]; return dueAt(l, DefaultLease).Sub(l.Asked) }
 	if got := every(); got != askAgainEvery {
 		t.Errorf("the box where receivers are joining is asked after %v", got)
 	}
@@ -519,7 +519,7 @@ func TestTheWholeGroupIsDescribedToOthers(t *testing.T) {
 		t.Errorf("the box where all have joined is asked after %v", got)
 	}
 	b1.restart(false, false) // it has stored what it has heard
-	all := b1.named("g1").everywhere()
+	all := b1.groups.Named("g1").Everywhere()
 	for _, c := range []struct {
 		ip   string
 		want chronicle.Standing

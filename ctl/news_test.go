@@ -15,7 +15,7 @@ func TestNewsAboutAReceiverNameGroupAndReason(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
 	w.note(dataplane.Note{
-		Group: w.named("g1").ID, Receiver: netip.MustParseAddr("10.77.0.3"), What: feedback.NoteFatal, PSN: 1007, Syndrome: roce.NAKRemoteAccess,
+		Group: w.groups.Named("g1").ID, Receiver: netip.MustParseAddr("10.77.0.3"), What: feedback.NoteFatal, PSN: 1007, Syndrome: roce.NAKRemoteAccess,
 	})
 	entries := w.logs.FilterMessage("member event").All()
 	if len(entries) != 1 {
@@ -36,10 +36,10 @@ func TestControlGoesOnAfterAnEvent(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- w.followNotes(ctx) }()
 		for _, ip := range []string{"10.77.0.2", "10.77.0.3"} {
-			w.sw.Tell(dataplane.Note{Group: w.named("g1").ID, Receiver: netip.MustParseAddr(ip), What: feedback.NoteFatal, PSN: 1007})
+			w.sw.Tell(dataplane.Note{Group: w.groups.Named("g1").ID, Receiver: netip.MustParseAddr(ip), What: feedback.NoteFatal, PSN: 1007})
 			synctest.Wait()
-			w.book.Lock() // which waits for ever if the change has not ended
-			w.book.Unlock()
+			w.groups.Lock() // which waits for ever if the change has not ended
+			w.groups.Unlock()
 		}
 		if n := w.logs.FilterMessage("member event").Len(); n != 2 {
 			t.Errorf("%d events are logged", n)

@@ -13,6 +13,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/goodput"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/view"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
@@ -45,23 +46,23 @@ type pace struct {
 }
 
 // paceOf returns what is remembered of a group.
-func (c *Controller) paceOf(g *group) *pace {
+func (c *Controller) paceOf(g *groups.Group) *pace {
 	if c.paces[g] == nil {
 		c.paces[g] = new(pace)
 	}
 	return c.paces[g]
 }
 
-// forgetPaces forgets what is remembered of groups that have gone, if more are remembered than there
-// are.
+// forgetPaces forgets what is remembered of groups that have gone, if more are remembered than
+// there are.
 func (c *Controller) forgetPaces(groups int) {
-	c.book.Lock()
-	defer c.book.Unlock()
+	c.groups.Lock()
+	defer c.groups.Unlock()
 	if len(c.paces) <= groups {
 		return
 	}
 	for g := range c.paces {
-		if c.named(g.Name) != g {
+		if c.groups.Named(g.Name) != g {
 			delete(c.paces, g)
 		}
 	}
@@ -93,7 +94,7 @@ func (c *Controller) followProgress(ctx context.Context) error {
 			c.lookAtDesired()
 		}
 		if len(names) == 0 {
-			names = c.seenNames()
+			names = c.groups.SeenNames()
 			c.forgetPaces(len(names))
 		}
 		n := min(len(names), lookAtMost)
@@ -108,22 +109,22 @@ func (c *Controller) followProgress(ctx context.Context) error {
 // and returns. The hosts of receivers that are silent are asked for their MACs.
 func (c *Controller) lookAtProgress(name string, now time.Time) {
 	for _, host := range c.lookAt(name, now) {
-		c.NextHops.Doubt(host) // asks the kernel, so c.mu is not held
+		c.NextHops.Doubt(host) // asks the kernel, so the groups are not locked
 	}
 }
 
 func (c *Controller) lookAt(name string, now time.Time) (silent []netip.Addr) {
-	c.book.Lock()
-	defer c.book.Unlock()
-	g := c.named(name)
+	c.groups.Lock()
+	defer c.groups.Unlock()
+	g := c.groups.Named(name)
 	if g == nil || g.Published == nil {
 		return nil
 	}
 	c.hear()
 	c.settleTurn(g)
 	if state, ok := c.Switch.GroupState(g.ID); ok {
-		c.enter(g, &state)
-		c.keepUp(g)
+		c.groups.Enter(g, &state)
+		c.groups.KeepUp(g)
 		c.renewTurn(g, state.Snapshot)
 		c.lookAtSenders(now, g, state)
 		silent = silentHosts(g, &c.paceOf(g).silences, now, state)
@@ -133,12 +134,12 @@ func (c *Controller) lookAt(name string, now time.Time) (silent []netip.Addr) {
 		}
 	}
 	c.lookAtTrouble(g)
-	c.changed(g)
+	c.groups.Changed(g)
 	return silent
 }
 
 // measure compares the progress of a group with that of before.
-func (c *Controller) measure(g *group, now time.Time, state dataplane.GroupState) {
+func (c *Controller) measure(g *groups.Group, now time.Time, state dataplane.GroupState) {
 	if !state.Started {
 		return
 	}
@@ -166,9 +167,9 @@ func (c *Controller) measure(g *group, now time.Time, state dataplane.GroupState
 	}
 	for _, id := range returned {
 		if !stood {
-			c.Log.Info("a receiver acknowledges again", g.fieldsOf(id)...)
+			c.Log.Info("a receiver acknowledges again", g.FieldsOf(id)...)
 		}
-		c.tellOf(api.MemberReturned, g, id, "it acknowledges again")
+		c.groups.MemberEvent(api.MemberReturned, g, id, "it acknowledges again")
 	}
 	switch change {
 	case goodput.Degraded:
@@ -183,7 +184,7 @@ func (c *Controller) measure(g *group, now time.Time, state dataplane.GroupState
 
 // lookAtFloor records for which paths the packets wait: of those that have what the source has been
 // told of, the ones that are furthest behind. A quorum has gone on without the others.
-func lookAtFloor(g *group, state dataplane.GroupState) {
+func lookAtFloor(g *groups.Group, state dataplane.GroupState) {
 	g.Found.AtFloor = nil
 	if !state.Sent.After(state.Merged) {
 		return
@@ -200,7 +201,7 @@ func lookAtFloor(g *group, state dataplane.GroupState) {
 
 // sourceStops reports whether the source sends nothing more for a reason that is known: it cannot
 // be reached, or it has heard, or is about to hear, the NAK that ends its QP.
-func sourceStops(g *group, state dataplane.GroupState) bool {
+func sourceStops(g *groups.Group, state dataplane.GroupState) bool {
 	for i := range state.Paths {
 		path := &g.Published.Paths[i]
 		if state.Paths[i].Part == feedback.PartDead && g.Found.AtFloor[groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}] {
@@ -216,7 +217,7 @@ func sourceStops(g *group, state dataplane.GroupState) bool {
 }
 
 // places returns the receivers that have one of the parts.
-func places(g *group, state dataplane.GroupState, parts ...feedback.Part) (list []goodput.Place[groupfile.ID]) {
+func places(g *groups.Group, state dataplane.GroupState, parts ...feedback.Part) (list []goodput.Place[groupfile.ID]) {
 	for i := range state.Paths {
 		path := &g.Published.Paths[i]
 		id := groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}
@@ -227,15 +228,15 @@ func places(g *group, state dataplane.GroupState, parts ...feedback.Part) (list 
 	return list
 }
 
-func (c *Controller) stalled(g *group, id groupfile.ID, after time.Duration) {
+func (c *Controller) stalled(g *groups.Group, id groupfile.ID, after time.Duration) {
 	if !c.paceOf(g).still.Stands() {
-		c.Log.Warn("a receiver has stalled", g.fieldsOf(id)...)
+		c.Log.Warn("a receiver has stalled", g.FieldsOf(id)...)
 	}
-	c.tellOf(api.MemberStalled, g, id, "it has acknowledged nothing for %v, and others are further", after)
+	c.groups.MemberEvent(api.MemberStalled, g, id, "it has acknowledged nothing for %v, and others are further", after)
 }
 
 // degraded tells that packets wait and hardly get on, and for whom.
-func (c *Controller) degraded(g *group, state dataplane.GroupState) {
+func (c *Controller) degraded(g *groups.Group, state dataplane.GroupState) {
 	p, f := c.paceOf(g), &g.Found
 	e := api.Event{Kind: api.GroupDegraded, Group: g.Name, Goodput: f.Goodput}
 	f.Seen, f.Last = fmt.Sprintf("%.0f packets a second get on, and %.0f did before", p.meter.Rate(), p.meter.Best()), ""
@@ -259,13 +260,13 @@ func (c *Controller) degraded(g *group, state dataplane.GroupState) {
 	if p.quiet = p.still.Stands(); !p.quiet {
 		c.Log.Warn("a group is degraded", zap.String("group", g.Name), zap.String("reason", e.Cause))
 	}
-	c.tell(e)
+	c.groups.Tell(e)
 }
 
 // slowest returns the receiver that is furthest behind of those that the source may wait for. ok
 // says that there is one: others are further, or there is no other. A receiver whose QP has ended
 // counts: it is waited for in vain.
-func slowest(g *group, state dataplane.GroupState) (last goodput.Place[groupfile.ID], ok bool) {
+func slowest(g *groups.Group, state dataplane.GroupState) (last goodput.Place[groupfile.ID], ok bool) {
 	list := slices.DeleteFunc(places(g, state, feedback.PartActive, feedback.PartDead), func(p goodput.Place[groupfile.ID]) bool {
 		return p.Acked.Before(state.Merged)
 	})
@@ -280,7 +281,7 @@ func slowest(g *group, state dataplane.GroupState) (last goodput.Place[groupfile
 
 // lookAtStandstill logs when a group stands still, once, with the receiver that it waits for, and
 // when it gets on again.
-func (c *Controller) lookAtStandstill(g *group, now time.Time, sample goodput.Sample, state dataplane.GroupState) {
+func (c *Controller) lookAtStandstill(g *groups.Group, now time.Time, sample goodput.Sample, state dataplane.GroupState) {
 	begun, ended, lasted := c.paceOf(g).still.Step(now, sample, standsAfter)
 	switch {
 	case ended:
@@ -289,11 +290,11 @@ func (c *Controller) lookAtStandstill(g *group, now time.Time, sample goodput.Sa
 		fields := []zap.Field{zap.String("group", g.Name)}
 		who, why := view.HeldUpBy(&g.Version)
 		if why != "" {
-			fields = g.fieldsOf(who)
+			fields = g.FieldsOf(who)
 		} else {
 			why = view.Trouble(&g.Version) // the receiver that is furthest behind may be another one
 			if last, ok := slowest(g, state); ok {
-				fields = append(g.fieldsOf(last.ID), zap.Uint32("lacksPSN", uint32(last.Acked.Next())))
+				fields = append(g.FieldsOf(last.ID), zap.Uint32("lacksPSN", uint32(last.Acked.Next())))
 			}
 		}
 		if why != "" {
@@ -305,7 +306,7 @@ func (c *Controller) lookAtStandstill(g *group, now time.Time, sample goodput.Sa
 
 // restored tells that a group is no longer degraded, unless it is for another reason. It may still
 // be because of a member; then it goes on.
-func (c *Controller) restored(g *group, cause string) {
+func (c *Controller) restored(g *groups.Group, cause string) {
 	if g.Found.Degraded || g.TreeProblem != "" || g.Away != "" {
 		return
 	}
@@ -316,5 +317,5 @@ func (c *Controller) restored(g *group, cause string) {
 // registrationFailed tells that a group could not be created at all its boxes: a program that waits
 // for it has to take another way.
 func (c *Controller) registrationFailed(name string, err error) {
-	c.events.Add(api.Event{Kind: api.GroupDegraded, Group: name, Cause: fmt.Sprint("its registration failed: ", tellable(err))})
+	c.groups.Events.Add(api.Event{Kind: api.GroupDegraded, Group: name, Cause: fmt.Sprint("its registration failed: ", tellable(err))})
 }

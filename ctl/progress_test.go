@@ -16,6 +16,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/refused"
 	"github.com/rocast/rocast/ctl/view"
@@ -35,7 +36,7 @@ func (r *runner) second(t *testing.T, sent, merged, two, three roce.PSN) api.Gro
 	t.Helper()
 	r.now = r.now.Add(time.Second)
 	r.sw.Carry("g1", sent)
-	r.sw.Merge(r.named("g1").ID, merged)
+	r.sw.Merge(r.groups.Named("g1").ID, merged)
 	for ip, psn := range map[string]roce.PSN{"10.77.0.2": two, "10.77.0.3": three} {
 		r.sw.Repair(ip, feedback.PathSnapshot{Part: feedback.PartActive, Acked: psn}, 0)
 	}
@@ -66,7 +67,7 @@ func TestADegradedGroupIsTold(t *testing.T) {
 	if g.State != api.Degraded || g.Reason != cause || !g.ClearToSend {
 		t.Errorf("%+v", g.GroupSummary)
 	}
-	e := r.events.After(r.at, "g1").Events
+	e := r.groups.Events.After(r.at, "g1").Events
 	if len(e) != 1 || e[0].Goodput == nil || *e[0].Goodput != (api.Goodput{Now: 100, Before: 1000}) || e[0].RemoteQPN != 1 {
 		t.Errorf("%+v", e)
 	}
@@ -78,7 +79,7 @@ func TestADegradedGroupIsTold(t *testing.T) {
 
 	r.second(t, 9200, 3200, 3200, 3200)
 	r.second(t, 9200, 3200, 3200, 3200)
-	r.edit("g1", func(g *group) { g.TreeProblem = "a box is missing" })
+	r.edit("g1", func(g *groups.Group) { g.TreeProblem = "a box is missing" })
 	r.second(t, 9200, 3200, 3200, 3200)
 	r.happened()
 	r.second(t, 9200, 9200, 9200, 9200) // it is degraded for another reason still
@@ -91,7 +92,7 @@ func TestAReceiverThatStallsAndReturnsIsTold(t *testing.T) {
 		r.second(t, 2000, 1500, 1500, 1700)
 	}
 	r.second(t, 2000, 1500, 1500, 1700)
-	r.note(dataplane.Note{Group: r.named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSilent, PSN: 1501})
+	r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSilent, PSN: 1501})
 	r.expectEvents(t, "member-stalled g1 10.77.0.2: it has acknowledged nothing for 3s, and others are further",
 		"degraded g1 10.77.0.2: packets wait, and none gets on; the last is 10.77.0.2, which lacks the source's packet 1501")
 	r.second(t, 2000, 1600, 1600, 1700)
@@ -140,7 +141,7 @@ func TestAStandstillIsLoggedOnceWithItsEnd(t *testing.T) {
 // has ended.
 func TestAStandstillHasItsReason(t *testing.T) {
 	r := newRunner(t, "")
-	r.note(dataplane.Note{Group: r.named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501})
+	r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501})
 	r.logs.TakeAll()
 	for range 2 {
 		r.second(t, 2000, 1500, 1500, 1500)
@@ -157,7 +158,7 @@ func TestTheSourceDoesNotStall(t *testing.T) {
 	r.create(t, strings.NewReplacer("mtu:", "repair: local\nmtu:", "ip: 10.77.0.2", "role: both, sendPSN: 9, ip: 10.77.0.2").Replace(g1))
 	r.happened()
 	r.second(t, 2000, 1990, 1990, 1990)
-	r.sw.Tell(dataplane.Note{Group: r.named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSource, PSN: 9})
+	r.sw.Tell(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSource, PSN: 9})
 	before := r.group(t).Goodput
 	for i := range roce.PSN(6) {
 		r.second(t, 100100+i, 100090+i, 5, 100090+i)
@@ -204,7 +205,7 @@ func TestEveryGroupIsLookedAt(t *testing.T) {
 		for i := range last {
 			w.create(t, anotherGroup(fmt.Sprint("g", i), i+2))
 		}
-		for name, g := range w.all() {
+		for name, g := range w.groups.All() {
 			w.sw.Carry(name, 2000)
 			w.sw.Merge(g.ID, 1500)
 		}
@@ -242,7 +243,7 @@ func (r *runner) paths(t *testing.T, sent, merged roce.PSN, paths map[string]fee
 	t.Helper()
 	r.now = r.now.Add(time.Second)
 	r.sw.Carry("g1", sent)
-	r.sw.Merge(r.named("g1").ID, merged)
+	r.sw.Merge(r.groups.Named("g1").ID, merged)
 	for ip, p := range paths {
 		r.sw.Repair(ip, p, 0)
 	}
@@ -255,7 +256,7 @@ func (r *runner) paths(t *testing.T, sent, merged roce.PSN, paths map[string]fee
 func TestTheCauseOfAStandstillStays(t *testing.T) {
 	r := newTrio(t, "")
 	cause := "10.77.0.3: it has answered the source's packet 1501 with NAK remote access, which ends its QP; " + refused.Answered(roce.NAKRemoteAccess)
-	r.note(dataplane.Note{Group: r.named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
+	r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
 	r.sw.Traffic("g1", dataplane.Traffic{Sent: 1000})
 	var g api.Group
 	for range 9 {
@@ -299,7 +300,7 @@ func TestTheCauseOfAStandstillStays(t *testing.T) {
 // reason, and the others may stall.
 func TestAnEndedQPIsNotTheReasonOfAGroupThatGoesOn(t *testing.T) {
 	r := newTrio(t, "ack: quorum 2\n")
-	r.note(dataplane.Note{Group: r.named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
+	r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
 	var g api.Group
 	for i := range roce.PSN(6) {
 		g = r.paths(t, 2000, 1600, map[string]feedback.PathSnapshot{
@@ -312,7 +313,7 @@ func TestAnEndedQPIsNotTheReasonOfAGroupThatGoesOn(t *testing.T) {
 	if g.Reason != want {
 		t.Errorf("%+v", g.GroupSummary)
 	}
-	if kind, _ := view.TroubleOf(&r.named("g1").Version, &r.named("g1").Plan.Receivers[0]); kind != api.TroubleStalled {
+	if kind, _ := view.TroubleOf(&r.groups.Named("g1").Version, &r.groups.Named("g1").Plan.Receivers[0]); kind != api.TroubleStalled {
 		t.Errorf("10.77.0.2 is %q", kind)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/rocast/rocast/ctl/nexthop"
 )
 
-// What the lock of a group's name lets run at a time with Controller.mu shares no memory without
-// that. Only the race detector notices.
+// What the lock of a group's name lets run at a time with the lock of the groups shares no memory
+// without that. Only the race detector notices.
 func TestMuchHappensToABranchAtATime(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.4.0.1"))
@@ -44,9 +44,9 @@ func TestMuchHappensToABranchAtATime(t *testing.T) {
 		b2.hopsChanged([]netip.Addr{addr("10.2.0.1")})
 	})
 	do(func(i int) { // the root says of itself that it does not carry the group, and that it does
-		b2.book.Lock()
-		defer b2.book.Unlock()
-		if g := b2.named("g1"); g != nil {
+		b2.groups.Lock()
+		defer b2.groups.Unlock()
+		if g := b2.groups.Named("g1"); g != nil {
 			b2.hearAbove(g, []string{"", "its disk is full"}[i%2])
 		}
 	})

@@ -15,7 +15,7 @@ import (
 // Groups lists the groups.
 func (c *Controller) Groups() api.Groups {
 	list := api.Groups{Groups: []api.GroupSummary{}}
-	for _, v := range c.allSeen() {
+	for _, v := range c.groups.AllSeen() {
 		list.Groups = append(list.Groups, view.Summary(v))
 	}
 	list.Groups = append(list.Groups, c.elsewhere()...)
@@ -25,13 +25,13 @@ func (c *Controller) Groups() api.Groups {
 
 // Group describes a group. The answer contains R_Keys.
 func (c *Controller) Group(name string) (api.Group, error) {
-	if v := c.seen(name); v != nil {
+	if v := c.groups.Seen(name); v != nil {
 		return c.view(v), nil
 	}
 	if s, ok := c.summaryElsewhere(name); ok {
 		return api.Group{GroupSummary: s}, nil
 	}
-	return api.Group{}, noGroup(name)
+	return api.Group{}, groups.NoGroup(name)
 }
 
 // view describes a group as it is in the data path now.
@@ -43,12 +43,12 @@ func (c *Controller) view(v *groups.Version) api.Group {
 			b.CannotRetain = c.Switch.Retains(v.File.Policy, v.File.PathMTU)
 		}
 	}
-	return view.Group(v, b, c.seenPorts())
+	return view.Group(v, b, c.groups.SeenPorts())
 }
 
 // Regions lists the regions of a group's memory: count of them at most, from the from-th on.
 func (c *Controller) Regions(name string, from, count int) (api.Regions, error) {
-	if v := c.seen(name); v != nil && v.Table != nil {
+	if v := c.groups.Seen(name); v != nil && v.Table != nil {
 		return view.TableRegions(v.Table, v.File, from, count), nil
 	}
 	v, err := c.Group(name)
@@ -60,7 +60,7 @@ func (c *Controller) Regions(name string, from, count int) (api.Regions, error) 
 
 // Traffic has the totals of this box's groups. Those that are not ready come first.
 func (c *Controller) Traffic() api.Traffic {
-	now, names := time.Now(), view.ByTrouble(c.allSeen())
+	now, names := time.Now(), view.ByTrouble(c.groups.AllSeen())
 	shown := names[:min(len(names), api.MaxTraffic)]
 	t := api.Traffic{At: now, Groups: []api.GroupTraffic{}, More: len(names) - len(shown)}
 	for _, name := range shown {
@@ -76,14 +76,14 @@ func (c *Controller) GroupTraffic(name string) (api.Traffic, error) {
 	now := time.Now()
 	g, ok := c.trafficOf(name, now)
 	if !ok {
-		return api.Traffic{}, noGroup(name)
+		return api.Traffic{}, groups.NoGroup(name)
 	}
 	return api.Traffic{At: now, Groups: []api.GroupTraffic{g}}, nil
 }
 
 // trafficOf asks the worker that has the group.
 func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, ok bool) {
-	v := c.seen(name)
+	v := c.groups.Seen(name)
 	if v == nil {
 		return t, false
 	}
@@ -91,7 +91,7 @@ func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, 
 	if v.Published != nil {
 		state, _ = c.Switch.GroupState(v.ID)
 	}
-	return view.Traffic(v, state, c.events.Counts(name), now), true
+	return view.Traffic(v, state, c.groups.Events.Counts(name), now), true
 }
 
 // PortList describes the ports.
@@ -115,7 +115,7 @@ func (c *Controller) BoundsMet() map[bounds.Bound]uint64 { return c.Bounds.Count
 func (c *Controller) Status() api.Status { return c.statusAt(time.Now()) }
 
 func (c *Controller) statusAt(now time.Time) api.Status {
-	b := view.Box{Started: c.started, Workers: c.Workers, Stuck: c.pulse.alive(now), Ports: c.seenPorts(), Groups: c.allSeen(), Strays: *c.seenStrays.Load()}
+	b := view.Box{Started: c.started, Workers: c.Workers, Stuck: c.pulse.alive(now), Ports: c.groups.SeenPorts(), Groups: c.groups.AllSeen(), Strays: *c.seenStrays.Load()}
 	if c.Desired != nil {
 		b.StoreAway = c.Desired.Away()
 	}
@@ -134,11 +134,11 @@ type Tally struct {
 // Tally counts. It asks no worker and does not wait: a sign of life of the data path must not
 // depend on others.
 func (c *Controller) Tally() Tally {
-	ports := c.seenPorts()
-	return Tally{Groups: len(c.seenNames()), Ports: len(ports), Open: len(ports.Open())}
+	ports := c.groups.SeenPorts()
+	return Tally{Groups: len(c.groups.SeenNames()), Ports: len(ports), Open: len(ports.Open())}
 }
 
 // Events returns the events after a place. If there is none, it waits for one until ctx is done.
 func (c *Controller) Events(ctx context.Context, at api.Place, group string) api.Events {
-	return c.events.Wait(ctx, at, group)
+	return c.groups.Events.Wait(ctx, at, group)
 }

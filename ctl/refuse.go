@@ -10,8 +10,8 @@ import (
 	"slices"
 
 	"github.com/rocast/rocast/ctl/address"
-	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/yamldoc"
@@ -23,36 +23,13 @@ import (
 // that is restored after a restart skips these checks: its QPs time out if the restart takes long,
 // and its IP may still be on the box.
 
-// refuseKnown refuses a file if another group has the same name, or one of the same QPs or keys.
-func (s *book) refuseKnown(f *groupfile.File) error {
-	s.Lock()
-	defer s.Unlock()
-	if err := s.refuseNameTaken(f); err != nil {
-		return err
-	}
-	return s.refuseTaken(f, nil, nil)
-}
-
-func (s *book) refuseNameTaken(f *groupfile.File) error {
-	if s.groups[f.Name] == nil {
-		return nil
-	}
-	return nameTaken(f)
-}
-
-func nameTaken(f *groupfile.File) error {
-	return &api.Error{Kind: api.Exists, Line: f.Lines["name"],
-		Message: fmt.Sprintf("group %s exists; remove it first with rocast group rm %s, or write another name",
-			f.Name, f.Name)}
-}
-
 // refuseNetwork refuses a group that does not fit the box and its network. It sends questions to
-// hosts, which takes some tenths of a second, so its caller must not hold c.mu.
-func (c *Controller) refuseNetwork(ctx context.Context, g *group) error {
+// hosts, which takes some tenths of a second, so its caller must not have locked the groups.
+func (c *Controller) refuseNetwork(ctx context.Context, g *groups.Group) error {
 	f := g.File
-	c.book.Lock() // a hop and its port change together
-	p := c.plan(f)
-	c.book.Unlock()
+	c.groups.Lock() // a hop and its port change together
+	p := c.groups.Plan(f)
+	c.groups.Unlock()
 	if err := c.refuseMembers(f, p.Members()); err != nil {
 		return err
 	}

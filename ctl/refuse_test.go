@@ -51,7 +51,7 @@ func TestAGroupThatIsNotSetUpWaitsForNobody(t *testing.T) {
 	w := newWorld(t)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Reason: "the kernel is asking"}})
 	w.create(t, g1)
-	g := w.named("g1")
+	g := w.groups.Named("g1")
 	if n := g.Waiting(); n != 1 {
 		t.Errorf("waits for %d members", n)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -28,7 +29,7 @@ func (c *Controller) ChangeRegions(ctx context.Context, name string, request []b
 	}
 	running, from, err := c.running(ctx, name)
 	if err != nil {
-		return api.Group{}, apiError(err)
+		return api.Group{}, groups.APIError(err)
 	}
 	if running.Table {
 		return c.changeTable(ctx, name, &change)
@@ -65,10 +66,10 @@ func (c *Controller) running(ctx context.Context, name string) (*groupfile.File,
 		f, err := c.parseStored(ctx, e.Text)
 		return f, &basis{revision: e.Revision}, err
 	}
-	g := c.seen(name)
+	g := c.groups.Seen(name)
 	switch {
 	case g == nil:
-		return nil, nil, noGroup(name)
+		return nil, nil, groups.NoGroup(name)
 	case g.Branch != nil:
 		return nil, nil, belongsTo(g)
 	case g.Wanted == nil:
@@ -80,13 +81,9 @@ func (c *Controller) running(ctx context.Context, name string) (*groupfile.File,
 // isStill refuses a change that was made from another version than is.
 func (b *basis) isStill(name string, is *groupfile.File) error {
 	if b != nil && b.file != is {
-		return changedMeanwhile(name)
+		return groups.ChangedMeanwhile(name)
 	}
 	return nil
-}
-
-func changedMeanwhile(name string) error {
-	return api.Errorf(api.Stale, "group %s was changed by someone else at the same time; look at it with rocast group show, and try again", name)
 }
 
 // withRegions returns the file with another memory.

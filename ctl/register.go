@@ -28,10 +28,10 @@ type errand struct {
 	problem    string         // see api.Branch
 }
 
-// errandOf returns what all boxes behind links hear of a group, with file. The caller holds c.mu,
-// unless the group is new.
-func (c *Controller) errandOf(g *group, f *groupfile.File) errand {
-	e := errand{name: g.Name, root: c.Box, epoch: g.epoch, claim: g.claim, visited: []string{c.Box}, file: below(f), switched: g.Past.Switched, problem: g.Problem}
+// errandOf returns what all boxes behind links hear of a group, with file. The caller has locked
+// the groups, unless the group is new.
+func (c *Controller) errandOf(g *groups.Group, f *groupfile.File) errand {
+	e := errand{name: g.Name, root: c.Box, epoch: g.Epoch, claim: g.Claim, visited: []string{c.Box}, file: below(f), switched: g.Past.Switched, problem: g.Problem}
 	for i := range f.Receivers {
 		if id := f.Receivers[i].ID(); g.Past.IsConfirmed(id) {
 			e.confirmed = append(e.confirmed, id)

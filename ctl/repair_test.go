@@ -29,7 +29,7 @@ func (w *world) repairs(t *testing.T, when string, want bool) {
 	if err != nil {
 		t.Fatalf("%s: %v", when, err)
 	}
-	published := w.sw.Table().Group(w.named("g1").ID)
+	published := w.sw.Table().Group(w.groups.Named("g1").ID)
 	if published == nil || published.Policy.Repair.String() != policy {
 		t.Fatalf("%s: published %+v", when, published)
 	}

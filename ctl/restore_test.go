@@ -39,7 +39,7 @@ func TestWhatIsKnownOfAGroupAfterAStop(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			published := w.sw.Table().Group(w.named("g1").ID)
+			published := w.sw.Table().Group(w.groups.Named("g1").ID)
 			if published.Restored != c.wantRestored || g.Restored != c.wantRestored {
 				t.Errorf("restored: published %v, shown %v, want %v", published.Restored, g.Restored, c.wantRestored)
 			}
@@ -173,7 +173,7 @@ func TestAKeptGroupThatFailedIsTriedAgain(t *testing.T) {
 		t.Errorf("%+v", g)
 	}
 	addresses.Refuse(errors.New("not yet"))
-	next.retryFailed()
+	next.groups.RetryFailed()
 	if g, _ := next.Group("g1"); g.Reason != "group g1: not yet; rocastd tries again every 5s" {
 		t.Errorf("%+v", g)
 	}
@@ -197,7 +197,7 @@ func TestAKeptGroupThatFailedNeedsNoChangeOfTheNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := openWorldWith(t, w.dir, addresses)
-	next.retryFailed()
+	next.groups.RetryFailed()
 	if n := next.logs.FilterMessage("could not remove the record of the last clean stop").Len(); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
@@ -268,7 +268,7 @@ func TestAGroupThatIsRestoredLaterKeepsItsState(t *testing.T) {
 	addresses := ctltest.NewAddresses()
 	addresses.Refuse(errors.New("not now"))
 	w = openWorldWith(t, w.dir, addresses)
-	w.retryFailed()
+	w.groups.RetryFailed()
 	if m := w.part(t, "10.77.0.4"); m.Part != "lost" {
 		t.Errorf("after the retry: %+v", m)
 	}
@@ -323,9 +323,9 @@ func TestOldNumbersAreRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	w = openWorld(t, w.dir)
-	f := w.named("g1").File
+	f := w.groups.Named("g1").File
 	if f == nil || f.Receivers[0].FirstPSN != 15 || f.DegradedBelow != 25 || f.Policy.SilentAfter != 200*time.Millisecond || f.Policy.Ack != 2 || f.DegradedAfter != 3*time.Second {
-		t.Fatalf("%+v, %s", f, w.named("g1").Problem)
+		t.Fatalf("%+v, %s", f, w.groups.Named("g1").Problem)
 	}
 }
 

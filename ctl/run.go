@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/frames"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/ctl/services"
 	"github.com/rocast/rocast/ctl/view"
@@ -17,15 +18,15 @@ import (
 
 // New returns a Controller without groups; Restore adds the stored ones.
 func New(parts Parts) *Controller {
-	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1), gone: map[string]grave{}, moved: map[*group]struct{}{}, failing: map[*group]struct{}{}, paces: map[*group]*pace{}}
-	of := bookParts{Switch: parts.Switch, NextHops: parts.NextHops, Addresses: parts.Addresses, Store: parts.Store, Log: parts.Log, Members: c.keepMembers}
-	c.book, c.shared = newBook(of, ports.New(parts.Switch.Ports())), newShared()
+	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1), gone: map[string]grave{}, moved: map[*groups.Group]struct{}{}, failing: map[*groups.Group]struct{}{}, paces: map[*groups.Group]*pace{}}
+	of := groups.Parts{Switch: parts.Switch, NextHops: parts.NextHops, Addresses: parts.Addresses, Store: parts.Store, Log: parts.Log, Members: c.keepMembers}
+	c.groups, c.shared = groups.NewSet(of, ports.New(parts.Switch.Ports())), newShared()
 	c.seenStrays.Store(new([]view.Stray))
-	c.Frames = frames.New(parts.Switch, c.carried, noGroup)
+	c.Frames = frames.New(parts.Switch, c.groups.Carried, groups.NoGroup)
 	c.Services = services.New(services.Options{
 		Control: serving{c}, Hops: parts.NextHops, Addresses: parts.Addresses, Log: parts.Log, Bounds: c.Bounds, Perftest: parts.Perftest, CM: parts.CM,
 	})
-	c.ports().LogChanges(c.Log, nil)
+	c.groups.Ports().LogChanges(c.Log, nil)
 	for _, n := range c.Neighbours {
 		c.NextHops.Track(n.Address)
 	}
@@ -56,34 +57,22 @@ func (c *Controller) Run(ctx context.Context) error {
 // Close records which groups never carried data.
 func (c *Controller) Close() error {
 	c.Services.Close() // first: connections and runs remove their groups
-	c.book.Lock()
-	defer c.book.Unlock()
+	c.groups.Lock()
+	defer c.groups.Unlock()
 	if err := c.Addresses.Close(); err != nil {
 		return err
 	}
 	c.closed = true
 	c.hear() // process the last notes
 	var idle, unclean []string
-	for name, g := range c.all() {
+	for name, g := range c.groups.All() {
 		switch {
 		case !g.Kept:
-		case c.isIdle(g):
+		case c.groups.IsIdle(g):
 			idle = append(idle, name)
-		case !c.keepAtStop(g):
+		case !c.groups.KeepAtStop(g):
 			unclean = append(unclean, name)
 		}
 	}
 	return c.Store.Stopped(idle, unclean)
-}
-
-// isIdle reports whether the group certainly never carried data.
-func (s *book) isIdle(g *group) bool {
-	switch {
-	case g.Restored || g.Past.Switched:
-		return false
-	case g.Published == nil:
-		return true
-	}
-	state, ok := s.Switch.GroupState(g.ID)
-	return ok && state.Sent == g.Published.Source.FirstPSN.Prev() && state.Traffic.Packets == 0
 }

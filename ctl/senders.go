@@ -29,7 +29,7 @@ type watched struct {
 }
 
 // lookAtSenders finds the members that do not get on because their frames are refused.
-func (c *Controller) lookAtSenders(now time.Time, g *group, state dataplane.GroupState) {
+func (c *Controller) lookAtSenders(now time.Time, g *groups.Group, state dataplane.GroupState) {
 	s := &c.paceOf(g).senders
 	if s.in != g.ID {
 		*s = senders{in: g.ID}
@@ -73,7 +73,7 @@ func (c *Controller) lookAtSenders(now time.Time, g *group, state dataplane.Grou
 // getsOn reports whether a sender has got on since the last look: data of the source was forwarded
 // behind the last frame that was refused, or a receiver has acknowledged something, or it lacks
 // nothing.
-func (s *senders) getsOn(g *group, who groups.Sender, w *watched, rose *dataplane.Refused, state dataplane.GroupState) bool {
+func (s *senders) getsOn(g *groups.Group, who groups.Sender, w *watched, rose *dataplane.Refused, state dataplane.GroupState) bool {
 	if !who.Answers {
 		isSource := who.ID == g.Source || g.Source == (groupfile.ID{}) && who.ID == g.File.Source.ID()
 		return isSource && state.Traffic.Sent > s.sent && (rose == nil || state.Traffic.Sent > rose.Sent)
@@ -90,7 +90,7 @@ func (s *senders) getsOn(g *group, who groups.Sender, w *watched, rose *dataplan
 }
 
 // caseOf describes the QP of a sender whose frames are refused.
-func (c *Controller) caseOf(g *group, who groups.Sender, frame dataplane.Refused, state dataplane.GroupState) *refused.Case {
+func (c *Controller) caseOf(g *groups.Group, who groups.Sender, frame dataplane.Refused, state dataplane.GroupState) *refused.Case {
 	about := &refused.Case{Group: g.Name, MTU: g.File.PathMTU, Port: cmp.Or(c.portName(frame.Port), "PORT"), Lacks: lacks(g, state), Frame: frame}
 	if l := g.Leg(who.ID); l != nil {
 		about.PeerIP, about.PeerQPN, about.PSN = l.Src, l.Member.RemoteQPN, l.Member.FirstPSN
@@ -105,7 +105,7 @@ func (c *Controller) caseOf(g *group, who groups.Sender, frame dataplane.Refused
 
 // lacks names a receiver that has not acknowledged everything of the source, and says how many more
 // there are; "": there is none. Those that do not answer come first.
-func lacks(g *group, state dataplane.GroupState) string {
+func lacks(g *groups.Group, state dataplane.GroupState) string {
 	var silent, l view.Blamed
 	for i := range state.Paths {
 		p, path := &state.Paths[i], &g.Published.Paths[i]
@@ -127,7 +127,7 @@ func lacks(g *group, state dataplane.GroupState) string {
 }
 
 func (c *Controller) portName(id mft.PortID) string {
-	for name, p := range c.ports() {
+	for name, p := range c.groups.Ports() {
 		if p.ID == id {
 			return name
 		}

@@ -27,7 +27,7 @@ func (r *runner) later() api.GroupSummary {
 
 // refuse makes the data path refuse one more frame of data.
 func (r *runner) refuse(reason dataplane.Reason, from string, count, sent uint64) {
-	r.sw.Refused(r.named("g1").ID, dataplane.Refused{Count: count, Reason: reason, Sent: sent, From: addr(from), To: addr("10.77.0.100"), QPN: 1})
+	r.sw.Refused(r.groups.Named("g1").ID, dataplane.Refused{Count: count, Reason: reason, Sent: sent, From: addr(from), To: addr("10.77.0.100"), QPN: 1})
 }
 
 // A source of which every packet is refused has a group that is not ready, although nothing ever
@@ -40,7 +40,7 @@ func TestASourceWhosePacketsAreRefused(t *testing.T) {
 		dataplane.WrongQPN:         "10.77.0.1: its frames are for QPN 9, and the peer of its QP is QPN 1; connect its QP to that one",
 	} {
 		r := newRunner(t, "")
-		g := r.named("g1")
+		g := r.groups.Named("g1")
 		if s := r.look(); s.State != api.Ready {
 			t.Fatalf("before: %+v", s)
 		}
@@ -71,7 +71,7 @@ func TestASourceWhosePacketsAreRefused(t *testing.T) {
 			t.Errorf("%v, once its packets are forwarded: %+v", reason, s)
 		}
 		r.expectEvents(t, "degraded g1: "+want, "restored g1: no member is in trouble any more")
-		if e := r.events.After(api.Place{}, "g1").Events; e[len(e)-2].GoesOn {
+		if e := r.groups.Events.After(api.Place{}, "g1").Events; e[len(e)-2].GoesOn {
 			t.Error("the event says that the group goes on")
 		}
 		if traffic, _ := r.GroupTraffic("g1"); traffic.Groups[0].Source != nil {
@@ -108,7 +108,7 @@ func TestRefusedFramesOfASourceThatGetsOn(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	// A new group begins anew.
-	g := r.named("g1")
+	g := r.groups.Named("g1")
 	g.ID, r.paceOf(g).senders.watches = g.ID+1, nil
 	if s := r.look(); s.State != api.Degraded {
 		t.Errorf("what was known is of the group before: %+v", s)
@@ -142,7 +142,7 @@ func TestDataOfOneOfTheQPsOfAHost(t *testing.T) {
 	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
 	r.create(t, g1+strings.Replace(receiver4b, "10.77.0.4", "10.77.0.3", 1))
 	r.sw.Traffic("g1", dataplane.Traffic{Sent: 100})
-	r.sw.Refused(r.named("g1").ID, dataplane.Refused{Count: 1, Reason: dataplane.NotSource, Sent: 100, From: addr("10.77.0.3"), To: addr("10.77.0.100"), QPN: 2})
+	r.sw.Refused(r.groups.Named("g1").ID, dataplane.Refused{Count: 1, Reason: dataplane.NotSource, Sent: 100, From: addr("10.77.0.3"), To: addr("10.77.0.100"), QPN: 2})
 	r.look()
 	r.later()
 	if m := r.group(t).Members; m[2].Reason != "" || !strings.HasPrefix(m[3].Reason, "it sends data") {
@@ -159,7 +159,7 @@ func TestAMemberThatWaitsForItsTurn(t *testing.T) {
 	if s := r.look(); s.State != api.Ready {
 		t.Errorf("%+v", s)
 	}
-	r.note(dataplane.Note{Group: r.named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSource, PSN: 2000})
+	r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSource, PSN: 2000})
 	r.sw.Traffic("g1", dataplane.Traffic{Sent: 1})
 	r.look()
 	r.refuse(dataplane.SourceBlocked, "10.77.0.1", 2, 1)
@@ -178,7 +178,7 @@ func TestAMemberThatWaitsForItsTurn(t *testing.T) {
 	const every, id = "every receiver has what the source before it sent; ", "10.77.0.3"
 	r.sw.Carry("g1", 1001)
 	said(every + "10.77.0.1: it has acknowledged everything up to PSN 999, and the source has sent 1001; and 1 more")
-	r.sw.Part(r.named("g1").ID, id, feedback.PartUnknown)
+	r.sw.Part(r.groups.Named("g1").ID, id, feedback.PartUnknown)
 	said(every + "10.77.0.3: it has not answered since rocastd began; and 1 more")
 	r.sw.Repair(id, feedback.PathSnapshot{Part: feedback.PartUnknown, Told: true, Acked: 900}, 0)
 	r.sw.Repair("10.77.0.1", feedback.PathSnapshot{Acked: 1001}, 0)
@@ -217,7 +217,7 @@ func TestAReceiverWhoseAnswersAreRefused(t *testing.T) {
 	} {
 		r := newRunner(t, "degraded-after: 0\n")
 		r.sw.Carry("g1", 2000)
-		r.sw.Merge(r.named("g1").ID, 1500)
+		r.sw.Merge(r.groups.Named("g1").ID, 1500)
 		r.sw.Traffic("g1", dataplane.Traffic{Sent: 1000})
 		for i := range roce.PSN(8) {
 			psn, acknowledged := c.acked(i)

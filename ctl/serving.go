@@ -36,7 +36,7 @@ func (s serving) SetUp(ctx context.Context, file *groupfile.File) (unreached []s
 func (s serving) Remove(name string) error { return s.c.remove(name, nil) }
 
 func (s serving) Counters(name string) (api.Counters, bool) {
-	v := s.c.seen(name)
+	v := s.c.groups.Seen(name)
 	if v == nil { // a run's group that cannot be published is not kept
 		return nil, false
 	}
@@ -45,9 +45,9 @@ func (s serving) Counters(name string) (api.Counters, bool) {
 }
 
 func (s serving) Unfit(host netip.Addr, pathMTU int) (why string) {
-	s.c.book.Lock()
-	defer s.c.book.Unlock()
-	way := s.c.plan(&groupfile.File{PathMTU: pathMTU, IP: host, Source: groupfile.Member{IP: host}}).Source
+	s.c.groups.Lock()
+	defer s.c.groups.Unlock()
+	way := s.c.groups.Plan(&groupfile.File{PathMTU: pathMTU, IP: host, Source: groupfile.Member{IP: host}}).Source
 	if way.Unfit {
 		return way.Reason
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/desired"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/view"
 	"github.com/rocast/rocast/mft"
 )
@@ -190,7 +191,7 @@ func (c *Controller) followDesired(ctx context.Context) error {
 	tasks.Go(func() error {
 		work := errgroup.Group{}
 		work.SetLimit(atOnce)
-		again := time.NewTicker(retryEvery)
+		again := time.NewTicker(groups.RetryEvery)
 		defer again.Stop()
 		for {
 			all := false
@@ -228,9 +229,9 @@ func (c *Controller) addUnsettled(names map[string]bool) {
 			names[name] = true
 		}
 	}
-	c.book.Lock()
-	defer c.book.Unlock()
-	for name, g := range c.all() {
+	c.groups.Lock()
+	defer c.groups.Unlock()
+	for name, g := range c.groups.All() {
 		if g.Kept && g.Branch == nil {
 			names[name] = true
 		}
@@ -254,15 +255,15 @@ func (c *Controller) followMembers(ctx context.Context, name string) {
 func (c *Controller) putMembers(ctx context.Context, name string) error {
 	c.shared.putting.Lock()
 	defer c.shared.putting.Unlock()
-	c.book.Lock()
-	g := c.named(name)
+	c.groups.Lock()
+	g := c.groups.Named(name)
 	if g == nil || g.Branch != nil {
-		c.book.Unlock()
+		c.groups.Unlock()
 		return nil // it was removed meanwhile
 	}
-	all := g.everywhere()
+	all := g.Everywhere()
 	text, err := all.TextFor(g.Wanted)
-	c.book.Unlock()
+	c.groups.Unlock()
 	if err == nil {
 		err = c.Desired.PutMembers(ctx, name, text)
 	}
@@ -278,15 +279,15 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	if !t.concerned {
 		return
 	}
-	unlock, _, err := c.names.lock(ctx, name, "")
+	unlock, _, err := c.groups.Names.Lock(ctx, name, "")
 	if err != nil {
 		return
 	}
 	defer unlock()
 	e, _ := c.Desired.Entry(name)
-	c.book.Lock()
-	g := c.named(name)
-	c.book.Unlock()
+	c.groups.Lock()
+	g := c.groups.Named(name)
+	c.groups.Unlock()
 	switch {
 	case t.away && e.Wanted() && hasTurns(e, c.Box):
 		c.standStill(g, true)
@@ -345,8 +346,8 @@ func (c *Controller) lookAtDesired() {
 		return
 	}
 	why := c.Desired.Away()
-	c.book.Lock()
-	defer c.book.Unlock()
+	c.groups.Lock()
+	defer c.groups.Unlock()
 	if was := c.storeAway; was == (why != nil) {
 		return
 	}
@@ -355,11 +356,11 @@ func (c *Controller) lookAtDesired() {
 	if why != nil {
 		e = api.Event{Kind: api.StoreAway, Cause: view.StoreAwayText(why)}
 	}
-	c.tell(e)
+	c.groups.Tell(e)
 }
 
 // yield ends a group and its claim, so that another box can carry it.
-func (c *Controller) yield(ctx context.Context, name string, g *group, why string) {
+func (c *Controller) yield(ctx context.Context, name string, g *groups.Group, why string) {
 	c.Log.Info(why, zap.String("group", name))
 	c.letGo(g)
 	if err := c.Desired.Yield(ctx, name); err != nil {
@@ -379,7 +380,7 @@ type task struct {
 // group's source is attached to this box.
 func (c *Controller) claim(ctx context.Context, name string, again bool) task {
 	e, _ := c.Desired.Entry(name)
-	v := c.seen(name)
+	v := c.groups.Seen(name)
 	part := v != nil && v.Branch != nil // of a group of another root, which sees to it
 	ends := task{concerned: v != nil && !part}
 	elsewhere := e.Root != "" && e.Root != c.Box
@@ -442,13 +443,13 @@ func settled(e desired.Entry, isHere bool) bool {
 }
 
 // letGo ends a group that is not wanted any more, or that another box has claimed.
-func (c *Controller) letGo(g *group) {
+func (c *Controller) letGo(g *groups.Group) {
 	if g == nil {
 		return
 	}
-	c.book.Lock()
-	err := c.forget(g)
-	c.book.Unlock()
+	c.groups.Lock()
+	err := c.groups.Forget(g)
+	c.groups.Unlock()
 	if err != nil {
 		c.Log.Error("could not remove a group that is not desired any more; rocastd tries again", zap.String("group", g.Name), zap.Error(err))
 		return
@@ -474,7 +475,7 @@ func (c *Controller) sourceIsBehind(source *groupfile.Member) bool {
 
 // become sets up a group that this box has claimed, or changes it. begun reports whether it may
 // have carried data before, so that its QPs have advanced.
-func (c *Controller) become(ctx context.Context, g *group, file *groupfile.File, e desired.Entry, begun bool) error {
+func (c *Controller) become(ctx context.Context, g *groups.Group, file *groupfile.File, e desired.Entry, begun bool) error {
 	settling := ctx
 	if file.Addressing == mft.BySwitchIP && begun { // data may be on its way: a host that is down must not delay the others
 		var cancel func()
@@ -483,13 +484,13 @@ func (c *Controller) become(ctx context.Context, g *group, file *groupfile.File,
 	}
 	defer c.settle(settling, file.Members())()
 	if g != nil {
-		c.book.Lock()
-		g.claim = e.Claim
-		c.book.Unlock()
+		c.groups.Lock()
+		g.Claim = e.Claim
+		c.groups.Unlock()
 	}
 	if g == nil {
-		g = newGroup(file, true)
-		g.claim = e.Claim
+		g = groups.New(file, true)
+		g.Claim = e.Claim
 		if g.Restored = begun; begun {
 			past, err := chronicle.Read(e.Members, file, false)
 			if err == nil && past.Switched {
@@ -511,15 +512,15 @@ func (c *Controller) become(ctx context.Context, g *group, file *groupfile.File,
 
 // catchUp makes a running group that of a desired file. This box may have missed versions in
 // between, of which each was one change.
-func (c *Controller) catchUp(ctx context.Context, g *group, file *groupfile.File, text []byte) error {
+func (c *Controller) catchUp(ctx context.Context, g *groups.Group, file *groupfile.File, text []byte) error {
 	steps := []*groupfile.File{file}
 	if g.Wanted != nil {
 		steps = file.Steps(g.Wanted)
 	}
 	for _, step := range steps {
-		c.book.Lock()
+		c.groups.Lock()
 		err := c.mayBecome(g, g.Name, step)
-		c.book.Unlock()
+		c.groups.Unlock()
 		if err != nil {
 			return err
 		}
@@ -538,15 +539,15 @@ func (c *Controller) catchUp(ctx context.Context, g *group, file *groupfile.File
 func (c *Controller) report(ctx context.Context, name string, revision int64, refused error) {
 	r := report{Revision: revision}
 	if refused != nil {
-		r.Refused = apiError(refused).Error()
+		r.Refused = groups.APIError(refused).Error()
 	}
-	c.book.Lock()
-	if g := c.named(name); g != nil {
+	c.groups.Lock()
+	if g := c.groups.Named(name); g != nil {
 		r.Group = view.Summary(&g.Version)
 	} else {
 		r.Group = api.GroupSummary{Name: name, State: api.Failed, Reason: r.Refused}
 	}
-	c.book.Unlock()
+	c.groups.Unlock()
 	text, err := json.Marshal(r)
 	if e, _ := c.Desired.Entry(name); err == nil && e.Report != string(text) {
 		err = c.Desired.Report(ctx, name, string(text))
@@ -559,12 +560,12 @@ func (c *Controller) report(ctx context.Context, name string, revision int64, re
 // createShared adds a group to the desired ones, and waits until a box has set it up. If none does,
 // the group is removed again.
 func (c *Controller) createShared(ctx context.Context, file *groupfile.File, text []byte) (api.Group, error) {
-	if c.seen(file.Name) != nil {
-		return api.Group{}, nameTaken(file)
+	if c.groups.Seen(file.Name) != nil {
+		return api.Group{}, groups.NameTaken(file)
 	}
 	revision, err := c.Desired.Create(ctx, file.Name, text)
 	if errors.Is(err, desired.ErrExists) {
-		return api.Group{}, nameTaken(file)
+		return api.Group{}, groups.NameTaken(file)
 	}
 	if err != nil {
 		return api.Group{}, unavailable(err)
@@ -585,18 +586,18 @@ func (c *Controller) updateShared(ctx context.Context, file *groupfile.File, tex
 		return api.Group{}, c.notShared(file.Name)
 	}
 	if from != nil && from.revision != e.Revision {
-		return api.Group{}, changedMeanwhile(file.Name)
+		return api.Group{}, groups.ChangedMeanwhile(file.Name)
 	}
 	was, err := c.parseStored(ctx, e.Text)
 	if err == nil {
 		err = errors.Join(file.CheckUpdate(was), file.CheckOneChange(was))
 	}
 	if err != nil {
-		return api.Group{}, apiError(err)
+		return api.Group{}, groups.APIError(err)
 	}
 	revision, err := c.Desired.Update(ctx, file.Name, text, e.Revision)
 	if errors.Is(err, desired.ErrChanged) {
-		return api.Group{}, changedMeanwhile(file.Name)
+		return api.Group{}, groups.ChangedMeanwhile(file.Name)
 	}
 	if err != nil {
 		return api.Group{}, unavailable(err)
@@ -615,7 +616,7 @@ func (c *Controller) removeShared(ctx context.Context, name string, from *basis)
 	}
 	switch err := c.Desired.Remove(ctx, name, revision); {
 	case errors.Is(err, desired.ErrChanged):
-		return changedMeanwhile(name)
+		return groups.ChangedMeanwhile(name)
 	case errors.Is(err, desired.ErrMissing):
 		return c.notShared(name)
 	case err != nil:
@@ -637,9 +638,9 @@ func (c *Controller) removeShared(ctx context.Context, name string, from *basis)
 
 // notShared refuses to change a group that is not among the desired ones.
 func (c *Controller) notShared(name string) error {
-	switch g := c.seen(name); {
+	switch g := c.groups.Seen(name); {
 	case g == nil:
-		return noGroup(name)
+		return groups.NoGroup(name)
 	case g.Branch != nil:
 		return belongsTo(g)
 	case !g.Kept:
@@ -658,7 +659,7 @@ func (c *Controller) awaitReport(ctx context.Context, file *groupfile.File, revi
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackWithin) // the request may have ended
 	defer cancel()
-	return api.Group{}, apiError(errors.Join(err, takeBack(ctx)))
+	return api.Group{}, groups.APIError(errors.Join(err, takeBack(ctx)))
 }
 
 // reported returns a version of a group as the box says that has set it up, or why no box has.
@@ -689,7 +690,7 @@ func (c *Controller) reported(ctx context.Context, file *groupfile.File, revisio
 			}
 		case <-waiting.Done():
 			if ctx.Err() != nil {
-				return api.Group{}, givenUp(ctx)
+				return api.Group{}, groups.GivenUp(ctx)
 			}
 			return api.Group{}, api.Errorf(api.Unavailable, "box %s has not set up group %s within %v; see its log", e.Root, file.Name, reportWithin)
 		}
@@ -698,7 +699,7 @@ func (c *Controller) reported(ctx context.Context, file *groupfile.File, revisio
 
 // sharedGroup describes a group: in full if it is here, else as its root reports it.
 func (c *Controller) sharedGroup(name string, r *report) api.Group {
-	if v := c.seen(name); v != nil {
+	if v := c.groups.Seen(name); v != nil {
 		return c.view(v)
 	}
 	return api.Group{GroupSummary: r.Group}
@@ -710,7 +711,7 @@ func (c *Controller) elsewhere() (list []api.GroupSummary) {
 		return nil
 	}
 	for _, name := range c.Desired.Names() {
-		if c.seen(name) != nil {
+		if c.groups.Seen(name) != nil {
 			continue
 		}
 		if s, ok := c.summaryElsewhere(name); ok {
@@ -747,19 +748,3 @@ func switchedElsewhere(e desired.Entry) string {
 }
 
 func unavailable(err error) error { return api.Errorf(api.Unavailable, "%v", err) }
-
-// everywhere returns the chronicle that a box needs which takes the whole group over: with the
-// receivers behind other boxes, which this box's own chronicle does not have. Such a box cannot
-// take over a group whose source has switched: what it hears of the turns may be late.
-func (g *group) everywhere() chronicle.Chronicle {
-	all := g.Past.Next(g.File, g.File)
-	all.Switched, all.Turn = all.Switched || g.switches, nil
-	for _, l := range g.Links {
-		for _, id := range l.Members {
-			if p := g.PlaceOf(id); p != g.Origin() {
-				p.Enter(&all, id)
-			}
-		}
-	}
-	return all
-}

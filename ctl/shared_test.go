@@ -63,15 +63,17 @@ func (b *box) shareFor(cluster *etcd.Cluster, lease time.Duration) (stop func(po
 func (b *box) eventually(what string, holds func() bool) {
 	b.f.t.Helper()
 	testlab.Eventually(b.f.t, 20*time.Second, b.name+": "+what, func() bool {
-		b.book.Lock()
-		defer b.book.Unlock()
+		b.groups.Lock()
+		defer b.groups.Unlock()
 		return holds()
 	}, func() string { return fmt.Sprint(b.logs.All()) })
 }
 
-func (b *box) has(name string) func() bool { return func() bool { return b.named(name) != nil } }
+func (b *box) has(name string) func() bool { return func() bool { return b.groups.Named(name) != nil } }
 
-func (b *box) lacks(name string) func() bool { return func() bool { return b.named(name) == nil } }
+func (b *box) lacks(name string) func() bool {
+	return func() bool { return b.groups.Named(name) == nil }
+}
 
 // The group of an RDMA-CM connection is not among the desired ones. It can be removed all the same,
 // and regions can come to it.
@@ -296,7 +298,7 @@ func TestABoxThatWasAwayCatchesUpWithSeveralChanges(t *testing.T) {
 	b1.restart(true, false)
 	b1.share(cluster)
 	b1.eventually("g1 has its memory and receivers", func() bool {
-		g := b1.named("g1")
+		g := b1.groups.Named("g1")
 		return g != nil && g.Wanted != nil && len(g.Wanted.Receivers) == 2 && len(g.Wanted.Memory) == 2
 	})
 	if got, want := b1.memory(), "0x10000+4096/0x77: 10.1.0.2=0xc000/0x7 10.1.0.3=0xd000/0x7; 0x20000+100/0x88: 10.1.0.2=0x10000c000/0x8 10.1.0.3=0x10000d000/0x8"; got != want {
@@ -357,9 +359,9 @@ func TestABoxTakesOverWithAReceiverThatMayHaveJoined(t *testing.T) {
 	}
 	b2.share(cluster)
 	b2.eventually("it has the group", b2.has("g1"))
-	b2.book.Lock()
-	defer b2.book.Unlock()
-	g := b2.named("g1")
+	b2.groups.Lock()
+	defer b2.groups.Unlock()
+	g := b2.groups.Named("g1")
 	if a, b := g.Past.Standing(idOf("10.1.0.2")), g.Past.Standing(idOf("10.1.0.3")); a != "" || b != chronicle.Lost {
 		t.Errorf("%q, %q", a, b)
 	}
@@ -391,29 +393,29 @@ func TestABoxBelowReplacesTheRoot(t *testing.T) {
 	b2.share(cluster)
 	b2.eventually("it knows of the root", func() bool { e, _ := b2.Desired.Entry("g1"); return e.Root == "b1" })
 	stop(false)
-	b2.eventually("it is the root", func() bool { g := b2.named("g1"); return g != nil && g.Branch == nil && g.Problem == "" })
+	b2.eventually("it is the root", func() bool { g := b2.groups.Named("g1"); return g != nil && g.Branch == nil && g.Problem == "" })
 	for b, want := range map[*box]string{b2: "b2: 10.2.0.1 b3", b3: "b3: 10.3.0.1"} {
 		if got := f.shape(); !strings.Contains(got, want) {
 			t.Errorf("%s: the tree is %s", b.name, got)
 		}
 	}
-	if g := b3.named("g1"); g.Branch.Root != "b2" || !b3.published("g1").Restored {
+	if g := b3.groups.Named("g1"); g.Branch.Root != "b2" || !b3.published("g1").Restored {
 		t.Errorf("b3: %+v", g.Branch)
 	}
-	old := b1.named("g1") // which does not know yet
-	b1.edit("g1", func(g *group) {
+	old := b1.groups.Named("g1") // which does not know yet
+	b1.edit("g1", func(g *groups.Group) {
 		for _, l := range g.Links {
 			l.Version, l.Asked = groups.NextVersion(l.Version, time.Now()), time.Time{}
 		}
 	})
 	b1.tend(ctx, old)
-	if g := b3.named("g1"); g.Branch.Root != "b2" {
+	if g := b3.groups.Named("g1"); g.Branch.Root != "b2" {
 		t.Errorf("b3 follows the old root: %+v", g.Branch)
 	}
 	b1.restart(false, false)
 	b1.share(cluster)
-	b1.eventually("it lets go", func() bool { g := b1.named("g1"); return g == nil || g.Branch != nil })
-	if g := b3.named("g1"); g == nil || g.Branch.Root != "b2" {
+	b1.eventually("it lets go", func() bool { g := b1.groups.Named("g1"); return g == nil || g.Branch != nil })
+	if g := b3.groups.Named("g1"); g == nil || g.Branch.Root != "b2" {
 		t.Errorf("b3 has lost its part: %+v", g)
 	}
 }
@@ -492,7 +494,7 @@ func TestNamesInEtcdAreChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.eventually("it carries the one that can be", b.has("g1"))
-	if names := b.seenNames(); !slices.Equal(names, []string{"g1"}) || !slices.Equal(b.Desired.Names(), []string{"g1", "g2"}) {
+	if names := b.groups.SeenNames(); !slices.Equal(names, []string{"g1"}) || !slices.Equal(b.Desired.Names(), []string{"g1", "g2"}) {
 		t.Errorf("%q, %q", names, b.Desired.Names())
 	}
 	_, err = b.parseDesired(t.Context(), "g2", desired.Entry{Text: []byte(text)})

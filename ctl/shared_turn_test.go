@@ -33,16 +33,16 @@ func (b *box) switches() (members string) {
 func (b *box) asksForATurn() {
 	turn := turnOfB
 	turn.Source.IP = addr("10.1.0.2")
-	b.book.Lock()
-	id := b.named("g1").ID
-	b.book.Unlock()
+	b.groups.Lock()
+	id := b.groups.Named("g1").ID
+	b.groups.Unlock()
 	b.sw.Wait(id, turn)
 	b.newsOf("g1", feedback.NoteWaits, "10.1.0.2", 1, 2000)
 }
 
 // hasTurn reports whether the box carries g1 with the turn that switches began.
 func (b *box) hasTurn() bool {
-	g := b.named("g1")
+	g := b.groups.Named("g1")
 	return g != nil && g.Published != nil && g.Past.Turn != nil
 }
 
@@ -161,7 +161,7 @@ func TestNoTurnBeginsWithoutTheClaim(t *testing.T) {
 	}
 	b1.sw.OnTurn = func(granted bool) { t.Errorf("a turn is granted: %v", granted) }
 	yielded.Store(true)
-	unlock, _, err := b1.names.lock(t.Context(), "g1", "") // so that the box keeps the group
+	unlock, _, err := b1.groups.Names.Lock(t.Context(), "g1", "") // so that the box keeps the group
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestTheAddressOfASwitchedGroupGoesAndComesBack(t *testing.T) {
 	b1.addresses.Give(virtualIP, false)
 	const why = "the box does not have its address 10.1.0.200, and no other box can carry it, because its source has switched; give the " +
 		"address back to this box, or remove the group and create it again with fresh QPs and PSNs"
-	b1.eventually("it says that the address is away", func() bool { g := b1.named("g1"); return g != nil && g.Away == why })
+	b1.eventually("it says that the address is away", func() bool { g := b1.groups.Named("g1"); return g != nil && g.Away == why })
 	if s := b1.says(t); s.State != api.Degraded || s.Reason != why {
 		t.Errorf("b1 says %+v", s)
 	}
@@ -208,7 +208,7 @@ func TestTheAddressOfASwitchedGroupGoesAndComesBack(t *testing.T) {
 	}
 	b2.addresses.Give(virtualIP, false)
 	b1.addresses.Give(virtualIP, true)
-	b1.eventually("it goes on", func() bool { g := b1.named("g1"); return g != nil && g.Away == "" && b1.hasTurn() })
+	b1.eventually("it goes on", func() bool { g := b1.groups.Named("g1"); return g != nil && g.Away == "" && b1.hasTurn() })
 	if g := b1.published("g1"); g.ID != id {
 		t.Error("the group has begun again")
 	}
@@ -242,7 +242,7 @@ func TestAGroupIsCreatedAgainAtAnotherBox(t *testing.T) {
 			t.Fatalf("b1 carries %+v: want the new group", was)
 		}
 		// b1 hears of the removal and of the new group at once.
-		unlock, _, err := b1.names.lock(t.Context(), "g1", "")
+		unlock, _, err := b1.groups.Names.Lock(t.Context(), "g1", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -315,7 +315,7 @@ func TestARootThatComesBackDoesNotGoOnWithWhatIsOld(t *testing.T) {
 	}
 	stop(false)
 	stop2 := b2.share(cluster)
-	b2.eventually("it carries the group", func() bool { return b2.root("g1") == "b2" && b2.named("g1") != nil })
+	b2.eventually("it carries the group", func() bool { return b2.root("g1") == "b2" && b2.groups.Named("g1") != nil })
 	b2.newsOf("g1", feedback.NoteEvicted, "10.1.0.3", 1, 1007)
 	b2.eventually("etcd knows who was evicted", func() bool { e, _ := b2.Desired.Entry("g1"); return strings.Contains(string(e.Members), "evicted") })
 	stop2(true)
@@ -324,9 +324,9 @@ func TestARootThatComesBackDoesNotGoOnWithWhatIsOld(t *testing.T) {
 		t.Fatalf("b1 restores %+v: the test shows nothing", g)
 	}
 	b1.share(cluster)
-	b1.eventually("it is the root", func() bool { return b1.root("g1") == "b1" && b1.named("g1") != nil })
+	b1.eventually("it is the root", func() bool { return b1.root("g1") == "b1" && b1.groups.Named("g1") != nil })
 	b1.eventually("it knows who was evicted", func() bool {
-		g := b1.named("g1")
+		g := b1.groups.Named("g1")
 		return g != nil && g.Published != nil && len(g.Published.Paths) == 1
 	})
 }

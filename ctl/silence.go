@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -54,7 +55,7 @@ func (s *silence) isDoubted(now time.Time) bool {
 // silentHosts returns the hosts whose MACs should be asked for: of receivers that owe an answer for
 // too long, and of the source if it sends again what it was told of. s is what the last look saw of
 // them.
-func silentHosts(g *group, s *silences, now time.Time, state dataplane.GroupState) (hosts []netip.Addr) {
+func silentHosts(g *groups.Group, s *silences, now time.Time, state dataplane.GroupState) (hosts []netip.Addr) {
 	was := *s
 	if was.in != g.ID || was.source != g.Source {
 		was.of, was.sender = nil, silence{} // in another PSN space nobody is where it was
@@ -98,7 +99,7 @@ func (s *silence) ignoresAnswers(now time.Time, state dataplane.GroupState) bool
 }
 
 // sourceIP is the address of the host that sends.
-func sourceIP(g *group) netip.Addr {
+func sourceIP(g *groups.Group) netip.Addr {
 	if g.Source.IP.IsValid() {
 		return g.Source.IP
 	}

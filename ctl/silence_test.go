@@ -60,7 +60,7 @@ func TestWhoAnswersIsNotAskedFor(t *testing.T) {
 		"it is behind":    func(h *hush) { h.two.Part = feedback.PartBehind },
 		"it is joining":   func(h *hush) { h.two.Part = feedback.PartJoining },
 		"another source":  func(h *hush) { h.happens(feedback.NoteSource, "10.77.0.3", 1, 9) },
-		"another group":   func(h *hush) { h.paceOf(h.named("g1")).silences.in++ },
+		"another group":   func(h *hush) { h.paceOf(h.groups.Named("g1")).silences.in++ },
 	} {
 		h := newHush(t)
 		h.expect(t, 0, "")
@@ -72,7 +72,7 @@ func TestWhoAnswersIsNotAskedFor(t *testing.T) {
 	}
 	r := newRunner(t, "")
 	r.sw.Repair(silentHost, feedback.PathSnapshot{Part: feedback.PartActive, Acked: 500}, 0)
-	g := r.named("g1")
+	g := r.groups.Named("g1")
 	state, _ := r.sw.GroupState(g.ID)
 	for i, started := range []bool{false, false, true, true} { // where the source is after a restart is not known
 		state.Started = started
@@ -94,7 +94,7 @@ func TestTheMACOfASourceThatHearsNothingIsAskedFor(t *testing.T) {
 	h.two.Acked = h.sent
 	all := func(at time.Duration, want string) {
 		t.Helper()
-		h.sw.Merge(h.named("g1").ID, h.sent)
+		h.sw.Merge(h.groups.Named("g1").ID, h.sent)
 		h.expect(t, at, want)
 	}
 	all(0, "")
@@ -120,7 +120,7 @@ func TestTheMACOfASourceThatHearsNothingIsAskedFor(t *testing.T) {
 
 	h.sw.Count("resent")
 	h.two.Acked-- // it has to send again what a receiver lacks
-	h.sw.Merge(h.named("g1").ID, h.two.Acked)
+	h.sw.Merge(h.groups.Named("g1").ID, h.two.Acked)
 	h.expect(t, 60*doubtAfter, "")
 	h.two.Acked++
 	all(60*doubtAfter+1, "")

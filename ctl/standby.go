@@ -32,11 +32,11 @@ func (c *Controller) addressesChanged(changes []address.Change) {
 	}
 	for _, a := range changes {
 		if a.Gone {
-			c.markAddressGone(func(g *group) bool { return g.Wanted.IP == a.IP })
+			c.markAddressGone(func(g *groups.Group) bool { return g.Wanted.IP == a.IP })
 		}
 	}
 	if changes == nil {
-		c.markAddressGone(func(*group) bool { return true })
+		c.markAddressGone(func(*groups.Group) bool { return true })
 	}
 	s := &c.shared
 	s.mu.Lock()
@@ -50,12 +50,12 @@ func (c *Controller) addressesChanged(changes []address.Change) {
 
 // markAddressGone notes which groups begin again as after a restart, even if their address has come
 // back by the time that they are looked at.
-func (c *Controller) markAddressGone(isConcerned func(*group) bool) {
-	c.book.Lock()
-	defer c.book.Unlock()
-	for _, g := range c.all() {
+func (c *Controller) markAddressGone(isConcerned func(*groups.Group) bool) {
+	c.groups.Lock()
+	defer c.groups.Unlock()
+	for _, g := range c.groups.All() {
 		if g.Wanted != nil && g.Wanted.Addressing == mft.BySwitchIP && g.Kept && g.Branch == nil && isConcerned(g) {
-			g.addressGone = true
+			g.AddressGone = true
 		}
 	}
 }
@@ -63,22 +63,22 @@ func (c *Controller) markAddressGone(isConcerned func(*group) bool) {
 // addressState reports whether etcd does not know yet that this box carries a group, and whether
 // the group's address was gone meanwhile.
 func (c *Controller) addressState(name string) (untold, gone bool) {
-	c.book.Lock()
-	defer c.book.Unlock()
-	g := c.named(name)
-	return g != nil && g.untold, g != nil && g.addressGone
+	c.groups.Lock()
+	defer c.groups.Unlock()
+	g := c.groups.Named(name)
+	return g != nil && g.Untold, g != nil && g.AddressGone
 }
 
 // standStill notes that a group of this box has its address on another box or nowhere, and that no
 // other box can carry it; or that the address is here again.
-func (c *Controller) standStill(g *group, away bool) {
+func (c *Controller) standStill(g *groups.Group, away bool) {
 	if g == nil {
 		return
 	}
-	c.book.Lock()
-	defer c.book.Unlock()
+	c.groups.Lock()
+	defer c.groups.Unlock()
 	was := g.Away
-	g.addressGone, g.Away = g.addressGone && away, ""
+	g.AddressGone, g.Away = g.AddressGone && away, ""
 	if away {
 		g.Away = fmt.Sprintf("the box does not have its address %v, and no other box can carry it, because its source has switched; "+
 			"give the address back to this box, or remove the group and create it again with fresh QPs and PSNs", g.Wanted.IP)
@@ -86,9 +86,9 @@ func (c *Controller) standStill(g *group, away bool) {
 	if g.Away == was {
 		return
 	}
-	c.changed(g)
+	c.groups.Changed(g)
 	if away {
-		c.tell(api.Event{Kind: api.GroupDegraded, Group: g.Name, Cause: g.Away})
+		c.groups.Tell(api.Event{Kind: api.GroupDegraded, Group: g.Name, Cause: g.Away})
 	} else {
 		c.restored(g, "the box has its address again")
 	}
@@ -123,7 +123,7 @@ func (c *Controller) away(f *groupfile.File) (bool, error) {
 // refuseStandbyTree refuses members behind other boxes for a group that goes with its address: a
 // box that gets the address would have to be asked for them within the time that the take-over may
 // take.
-func (c *Controller) refuseStandbyTree(g *group, links []*groups.Link) error {
+func (c *Controller) refuseStandbyTree(g *groups.Group, links []*groups.Link) error {
 	f := g.Wanted
 	if len(links) == 0 || c.Desired == nil || !g.Kept || g.Branch != nil || f.Addressing != mft.BySwitchIP {
 		return nil
@@ -135,13 +135,13 @@ func (c *Controller) refuseStandbyTree(g *group, links []*groups.Link) error {
 // tellLater reports whether this box has only just taken a group over. Then etcd is told when the
 // other groups that go with the address have been taken over too: it may need seconds to answer.
 func (c *Controller) tellLater(name string) bool {
-	c.book.Lock()
-	g := c.named(name)
-	just := g != nil && !g.untold
+	c.groups.Lock()
+	g := c.groups.Named(name)
+	just := g != nil && !g.Untold
 	if just {
-		g.untold = true
+		g.Untold = true
 	}
-	c.book.Unlock()
+	c.groups.Unlock()
 	if just {
 		c.shared.mu.Lock()
 		defer c.shared.mu.Unlock()
@@ -155,14 +155,14 @@ func (c *Controller) tellLater(name string) bool {
 // address. While etcd does not answer, the group runs on.
 func (c *Controller) tellTakenOver(ctx context.Context, name string) (told bool) {
 	taken, err := c.Desired.TakeOver(ctx, name)
-	c.book.Lock()
-	defer c.book.Unlock()
-	if g := c.named(name); g != nil {
-		if err != nil && !g.untoldInLog {
+	c.groups.Lock()
+	defer c.groups.Unlock()
+	if g := c.groups.Named(name); g != nil {
+		if err != nil && !g.UntoldInLog {
 			c.Log.Warn("this box carries a group whose address it has, and could not tell the other boxes; rocastd tries again",
 				zap.String("group", name), zap.Error(err))
 		}
-		g.untold, g.untoldInLog = err != nil, err != nil
+		g.Untold, g.UntoldInLog = err != nil, err != nil
 	}
 	if taken {
 		c.keepMembers(name) // what happened before etcd knew

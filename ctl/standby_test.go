@@ -10,6 +10,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/desired"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab/etcd"
 )
@@ -34,10 +35,10 @@ func TestAGroupThatFollowsItsAddressPassesNoBox(t *testing.T) {
 	b1.Desired = (*desired.Desired)(nil)
 	const want = "line 3: addressing is switch-ip, so with store: etcd the group goes with its address from box to box, and some members are behind " +
 		"other boxes; use addressing: group-ip"
-	if err := b1.branchOff(newGroup(file, true)); err == nil || err.Error() != want {
+	if err := b1.branchOff(groups.New(file, true)); err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
-	if err := b1.branchOff(newGroup(file, false)); err != nil { // that of a connection by RDMA-CM
+	if err := b1.branchOff(groups.New(file, false)); err != nil { // that of a connection by RDMA-CM
 		t.Error(err)
 	}
 	b1.Desired = nil
@@ -86,7 +87,7 @@ func TestABoxTakesOverWithTheAddress(t *testing.T) {
 	b2.eventually("it knows of the group", func() bool { return b2.root("g1") == "b1" })
 	b1.newsOf("g1", feedback.NoteEvicted, "10.1.0.3", 1, 1007)
 	b2.eventually("it knows who was evicted", func() bool { e, _ := b2.Desired.Entry("g1"); return strings.Contains(string(e.Members), "evicted") })
-	if b2.named("g1") != nil {
+	if b2.groups.Named("g1") != nil {
 		t.Error("b2 carries the group without its address")
 	}
 	stop(false)
@@ -158,7 +159,7 @@ func TestTheAddressIsAwayShortly(t *testing.T) {
 	if _, err := b1.Create(t.Context(), []byte(followingFile("10.1.0.2"))); err != nil {
 		t.Fatal(err)
 	}
-	unlock, _, err := b1.names.lock(t.Context(), "g1", "")
+	unlock, _, err := b1.groups.Names.Lock(t.Context(), "g1", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,11 +205,11 @@ func TestNoTakeOverWaitsForEtcd(t *testing.T) {
 	b2.eventually("it knows of the groups", func() bool { return b2.root(fmt.Sprint("g", last)) == "b1" })
 	stop(false)
 	b2.addresses.Give(virtualIP, true)
-	b2.eventually("it has all groups", func() bool { return len(b2.seenNames()) == last })
+	b2.eventually("it has all groups", func() bool { return len(b2.groups.SeenNames()) == last })
 	close(answers)
 	b2.eventually("etcd knows", func() bool {
-		for name, g := range b2.all() {
-			if b2.root(name) != "b2" || g.untold {
+		for name, g := range b2.groups.All() {
+			if b2.root(name) != "b2" || g.Untold {
 				return false
 			}
 		}
@@ -246,14 +247,14 @@ func TestABoxTakesOverWithoutEtcd(t *testing.T) {
 	stop(false)
 	b2.addresses.Give(virtualIP, true)
 	b2.eventually("it has the group", b2.has("g1"))
-	b2.eventually("etcd does not know", func() bool { return b2.named("g1").untold })
+	b2.eventually("etcd does not know", func() bool { return b2.groups.Named("g1").Untold })
 	const inVain = "this box carries a group whose address it has, and could not tell the other boxes; rocastd tries again"
 	b2.eventually("it has tried more than once", func() bool { return tries.Load() > 1 })
 	if n := b2.logs.FilterMessage(inVain).Len(); n != 1 {
 		t.Errorf("it was logged %d times", n)
 	}
 	cluster.Restart(t, 0)
-	b2.eventually("etcd knows", func() bool { return b2.root("g1") == "b2" && !b2.named("g1").untold })
+	b2.eventually("etcd knows", func() bool { return b2.root("g1") == "b2" && !b2.groups.Named("g1").Untold })
 	if len(b2.logs.FilterMessage("group removed").All()) > 0 {
 		t.Error("the group was interrupted")
 	}

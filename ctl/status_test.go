@@ -35,7 +35,7 @@ func TestAHealthyBoxHasNoProblem(t *testing.T) {
 // there: the box is not healthy, but ready.
 func TestAnUnhealthyBoxMayBeReady(t *testing.T) {
 	r := newRunner(t, "")
-	r.note(dataplane.Note{Group: r.named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteSilent})
+	r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteSilent})
 	r.sw.SetPort(2, dataplane.PortDown, 3)
 	r.refreshPorts()
 	s := r.Status()
@@ -72,7 +72,7 @@ func TestAStuckWorkerIsToldWithoutTheLock(t *testing.T) {
 	w := newWorld(t)
 	release, done := make(chan struct{}), make(chan struct{})
 	w.Switch = stuckSwitch{w.sw, release}
-	w.book.Lock()
+	w.groups.Lock()
 	go func() { defer close(done); w.Beat() }()
 	now := time.Now()
 	underWay := func() bool { return w.pulse.alive(now.Add(time.Hour)) != nil }
@@ -81,7 +81,7 @@ func TestAStuckWorkerIsToldWithoutTheLock(t *testing.T) {
 	if len(s.Problems) != 1 || s.Problems[0].Of != "worker" || !s.Problems[0].Blocks || s.Ready || s.Healthy || s.Ports != nil || s.Groups != nil {
 		t.Errorf("%+v", s)
 	}
-	w.book.Unlock()
+	w.groups.Unlock()
 	if err := w.Alive(); err != nil {
 		t.Errorf("%v, although the batch is a moment old", err)
 	}

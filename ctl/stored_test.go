@@ -37,8 +37,8 @@ func TestAnUpdateThatCannotBeStoredChangesNothing(t *testing.T) {
 		if _, err := w.Update(t.Context(), "g1", []byte(g1+receiver4)); err == nil {
 			t.Errorf("%s cannot be written, and the group is updated", file)
 		}
-		if w.path("10.77.0.4", 1) != nil || len(w.named("g1").File.Receivers) != 2 {
-			t.Errorf("%s cannot be written: %+v", file, w.named("g1").File)
+		if w.path("10.77.0.4", 1) != nil || len(w.groups.Named("g1").File.Receivers) != 2 {
+			t.Errorf("%s cannot be written: %+v", file, w.groups.Named("g1").File)
 		}
 		if err := os.RemoveAll(inTheWay); err != nil {
 			t.Fatal(err)
@@ -154,7 +154,7 @@ func TestAnUpdateKeepsTheMemberThatSends(t *testing.T) {
 func TestEveryReceiverIsLookedAt(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1+receiver4)
-	w.sw.Part(w.named("g1").ID, "10.77.0.2", feedback.PartBehind)
+	w.sw.Part(w.groups.Named("g1").ID, "10.77.0.2", feedback.PartBehind)
 	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
 	for ip, want := range map[string]string{"10.77.0.2": "behind", "10.77.0.3": "evicted", "10.77.0.4": ""} {
 		if m := w.part(t, ip); (m.State == "left-out") != (want != "") || want != "" && m.Part != want {
@@ -180,14 +180,14 @@ func TestANoteIsOfItsGroup(t *testing.T) {
 	w.create(t, g1)
 	w.create(t, anotherGroup("g2", 2))
 	w.create(t, anotherGroup("g3", 3))
-	gone := w.named("g3").ID
+	gone := w.groups.Named("g3").ID
 	if err := w.Remove("g3"); err != nil {
 		t.Fatal(err)
 	}
 	var want []string
 	for range 10 { // groups are looked at in another order each time
 		for _, name := range []string{"g1", "g2"} {
-			w.note(dataplane.Note{Group: w.named(name).ID, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
+			w.note(dataplane.Note{Group: w.groups.Named(name).ID, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
 			want = append(want, name)
 		}
 	}
@@ -237,7 +237,7 @@ func TestAStartLogsItsPorts(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
 	w = w.restart(t, true)
-	w.retryFailed()
+	w.groups.RetryFailed()
 	var messages []string
 	for _, line := range w.logs.All() {
 		messages = append(messages, line.Message)

@@ -42,9 +42,9 @@ type strayOf struct {
 
 // lookAtStrays looks at the frames that were refused and that no group counts.
 func (c *Controller) lookAtStrays(now time.Time) {
-	list, verdicts := c.Switch.Astray(), c.Switch.Verdicts() // asks the workers, so c.mu is not held
-	c.book.Lock()
-	defer c.book.Unlock()
+	list, verdicts := c.Switch.Astray(), c.Switch.Verdicts() // asks the workers, so the groups are not locked
+	c.groups.Lock()
+	defer c.groups.Unlock()
 	s := &c.strays
 	if s.kinds == nil {
 		s.counts, s.kinds = map[strayKind]uint64{}, map[string]*strayOf{}
@@ -72,7 +72,7 @@ func (c *Controller) lookAtStrays(now time.Time) {
 		is := k.Trouble(now, k.row.Whose == refused.Box)
 		if is && !k.told {
 			c.Log.Warn("frames are refused", zap.String("counter", name), zap.String("reason", k.says))
-			c.tell(api.Event{Kind: api.FramesRefused, Cause: fmt.Sprintf("%s: %s", name, k.says)})
+			c.groups.Tell(api.Event{Kind: api.FramesRefused, Cause: fmt.Sprintf("%s: %s", name, k.says)})
 		}
 		k.told = is
 	}
@@ -93,7 +93,7 @@ func (c *Controller) isMembers(f *dataplane.Refused) bool {
 		return false
 	}
 	found := false
-	for _, g := range c.all() {
+	for _, g := range c.groups.All() {
 		if g.Published == nil || g.File.IP != f.To {
 			continue
 		}

@@ -6,14 +6,14 @@ import (
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
-	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/dataplane"
-	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
 
 // Switch is the part of the data path that ctl uses: a dataplane/afxdp.Switch, or its test double.
 type Switch interface {
+	groups.Switch
 	// Engage loads the kernel engine, if it is wanted. The workers carry everything until then.
 	Engage()
 	Ports() []dataplane.PortInfo
@@ -25,16 +25,8 @@ type Switch interface {
 	AddPorts(names []string, bounds []dataplane.Egress) error
 	// RemovePorts closes ports, which no group uses any more.
 	RemovePorts(names []string)
-	// Retains returns why the data path cannot retain for repair what the policy asks for; nil: it
-	// can, or the policy asks for nothing.
-	Retains(p feedback.Policy, pathMTU int) error
-	Add(*mft.Group) (mft.GroupID, error)
-	Replace(mft.GroupID, *mft.Group) error
-	Remove(mft.GroupID) error
-	GroupState(mft.GroupID) (dataplane.GroupState, bool)
 	NextTurn(mft.GroupID) (mft.Turn, bool)
 	BeginTurn(id mft.GroupID, granted bool)
-	RunningTurn(mft.GroupID) (mft.Turn, bool)
 	Counters() []dataplane.Counter
 	// Verdicts returns the counters of the classifier, which are among Counters. It asks no worker.
 	Verdicts() []dataplane.Counter
@@ -51,9 +43,7 @@ type Switch interface {
 
 // NextHops is the part of a nexthop.Tracker that ctl uses.
 type NextHops interface {
-	Track(netip.Addr) nexthop.Hop
-	Untrack(netip.Addr)
-	Hop(netip.Addr) nexthop.Hop
+	groups.NextHops
 	Settle(context.Context, []netip.Addr)
 	// Doubt makes the kernel ask again for the MAC of an address whose host is silent.
 	Doubt(netip.Addr)
@@ -67,13 +57,11 @@ type NextHops interface {
 
 // Addresses is the part of an address.Owner that ctl uses.
 type Addresses interface {
-	Hold(address.Place) error
-	Release(address.Place) error
+	groups.Addresses
 	Announce(netip.Addr) error
 	Local(netip.Addr) (bool, error)
 	Subnets(ifIndex int) ([]netip.Prefix, error)
 	Claimed(ctx context.Context, places []address.Place, boxes ...[6]byte) (claim address.Claim, found bool)
-	Sweep() error
 	Run(ctx context.Context, restored func(address.Place, string), changed func([]address.Change), rival address.Rival) error
 	Close() error
 }

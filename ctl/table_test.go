@@ -246,9 +246,9 @@ func TestNobodyWaitsForATableThatIsWrittenAnew(t *testing.T) {
 	if err := os.Truncate(filepath.Join(groups, "g1.regions"), long); err != nil {
 		t.Fatal(err)
 	}
-	b1.book.Lock()
-	b1.named("g1").tableEnd = long
-	b1.book.Unlock()
+	b1.groups.Lock()
+	b1.groups.Named("g1").TableEnd = long
+	b1.groups.Unlock()
 	pipe := filepath.Join(groups, ".g1.regions.new")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/internal/testlab"
 )
 
@@ -99,11 +100,11 @@ func TestABoxWithoutItsStateRefusesAGroupWhoseSourceHasSwitched(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.3.0.1"))
 	b1, b2 := f.box("b1"), f.box("b2")
-	b1.edit("g1", func(g *group) { g.Past.Switched = true })
+	b1.edit("g1", func(g *groups.Group) { g.Past.Switched = true })
 	b2.restart(false, true)
 	b1.due("g1")
 	f.tendAll(time.Now())
-	if b2.named("g1") != nil {
+	if b2.groups.Named("g1") != nil {
 		t.Error("b2 carries the group")
 	}
 	if state, reason := b1.state(); state != api.Degraded || !strings.Contains(reason, errSwitchedBelow.Error()) {

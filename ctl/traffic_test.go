@@ -80,7 +80,7 @@ func TestTrafficNamesTheTrouble(t *testing.T) {
 		feedback.NoteSilent: api.TroubleStalled, feedback.NoteRepairing: "",
 	} {
 		r := newRunner(t, "")
-		r.note(dataplane.Note{Group: r.named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: what, PSN: 1501})
+		r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: what, PSN: 1501})
 		if got := word(r.world); got != want {
 			t.Errorf("%v: %q, want %q", what, got, want)
 		}
@@ -114,7 +114,7 @@ func TestLag(t *testing.T) {
 		}
 	}
 	r.sw.Repair("10.77.0.2", feedback.PathSnapshot{Part: feedback.PartActive, Acked: 1000}, 0)
-	r.edit("g1", func(g *group) { g.Source = g.File.Receivers[0].ID() })
+	r.edit("g1", func(g *groups.Group) { g.Source = g.File.Receivers[0].ID() })
 	if got := r.Traffic().Groups[0].Receivers[0]; got.Lag != 0 {
 		t.Errorf("the source is behind itself: %+v", got)
 	}
@@ -132,13 +132,13 @@ func TestTrafficOfManyGroups(t *testing.T) {
 		w.create(t, anotherGroup(fmt.Sprintf("a%03d", i), 2+i))
 	}
 	w.create(t, g1)
-	w.edit("g1", func(g *group) { g.TreeProblem = "a box is missing" })
+	w.edit("g1", func(g *groups.Group) { g.TreeProblem = "a box is missing" })
 	got := w.Traffic()
 	if len(got.Groups) != api.MaxTraffic || got.More != 4 || got.Groups[0].Name != "g1" || got.Groups[1].Name != "a000" ||
 		got.Groups[api.MaxTraffic-1].Name != "a254" || time.Since(got.At) > time.Minute {
 		t.Errorf("%d groups and %d more, from %s to %s", len(got.Groups), got.More, got.Groups[0].Name, got.Groups[len(got.Groups)-1].Name)
 	}
-	if _, err := w.GroupTraffic("g2"); err == nil || err.Error() != noGroup("g2").Error() {
+	if _, err := w.GroupTraffic("g2"); err == nil || err.Error() != groups.NoGroup("g2").Error() {
 		t.Error(err)
 	}
 }
@@ -163,8 +163,8 @@ func TestEventsOfAGroupAreCounted(t *testing.T) {
 	if err := w.Remove("g1"); err != nil {
 		t.Fatal(err)
 	}
-	w.events.Add(api.Event{Kind: api.MemberStalled, Group: "g1"}) // late
-	if counts := w.events.Counts("g1"); counts != nil {
+	w.groups.Events.Add(api.Event{Kind: api.MemberStalled, Group: "g1"}) // late
+	if counts := w.groups.Events.Counts("g1"); counts != nil {
 		t.Errorf("events of a removed group: %v", counts)
 	}
 	w.create(t, g1)

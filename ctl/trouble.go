@@ -54,7 +54,7 @@ func lasts(since *time.Time, is bool, now time.Time) time.Duration {
 
 // lookAtTrouble tells when a group begins and ceases to be degraded because of a member, unless it
 // is for a graver reason.
-func (c *Controller) lookAtTrouble(g *group) {
+func (c *Controller) lookAtTrouble(g *groups.Group) {
 	s := view.Summary(&g.Version)
 	is := view.IsTroubled(&g.Version, &s)
 	p := c.paceOf(g)
@@ -64,7 +64,7 @@ func (c *Controller) lookAtTrouble(g *group) {
 }
 
 // tellTrouble tells that a group is degraded because of a member, or that it no longer is.
-func (c *Controller) tellTrouble(g *group, s *api.GroupSummary, over string) {
+func (c *Controller) tellTrouble(g *groups.Group, s *api.GroupSummary, over string) {
 	p := c.paceOf(g)
 	p.troubled, p.goesOn = view.IsTroubled(&g.Version, s), s.GoesOn
 	e := api.Event{Kind: api.GroupRestored, Group: g.Name, Cause: over, Goodput: g.Found.Goodput}
@@ -76,5 +76,5 @@ func (c *Controller) tellTrouble(g *group, s *api.GroupSummary, over string) {
 		e.Kind, e.Cause = api.GroupDegraded, s.Reason
 		c.Log.Warn("a group is degraded", fields...)
 	}
-	c.tell(e)
+	c.groups.Tell(e)
 }

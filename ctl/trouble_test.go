@@ -34,7 +34,7 @@ func TestAGroupNamesAReceiverInTrouble(t *testing.T) {
 	} {
 		r := newRunner(t, "")
 		tell := func(ip string) api.GroupSummary {
-			r.note(dataplane.Note{Group: r.named("g1").ID, Receiver: addr(ip), RemoteQPN: 1, What: c.what, PSN: 1501, Syndrome: c.syndrome})
+			r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr(ip), RemoteQPN: 1, What: c.what, PSN: 1501, Syndrome: c.syndrome})
 			return r.Groups().Groups[0]
 		}
 		check := func(g api.GroupSummary, want string) {
@@ -51,7 +51,7 @@ func TestAGroupNamesAReceiverInTrouble(t *testing.T) {
 		check(tell("10.77.0.2"), "10.77.0.2: "+c.want+"; and 1 more")
 		check(r.group(t).GroupSummary, "10.77.0.2: "+c.want+"; and 1 more")
 
-		r.edit("g1", func(g *group) { g.TreeProblem = "a box is missing" }) // that comes first
+		r.edit("g1", func(g *groups.Group) { g.TreeProblem = "a box is missing" }) // that comes first
 		if g := r.group(t); g.State != api.Degraded || g.Reason != "a box is missing" || g.GoesOn {
 			t.Errorf("%v: %+v", c.what, g.GroupSummary)
 		}
@@ -75,7 +75,7 @@ func TestAStallEnds(t *testing.T) {
 	for keys, want := range map[string]string{"": api.Degraded, "degraded-after: 0\n": api.Ready} {
 		r := newRunner(t, "ack: quorum 1\n"+keys)
 		r.second(t, 2000, 2000, 1500, 2000)
-		r.note(dataplane.Note{Group: r.named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSilent, PSN: 1501})
+		r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSilent, PSN: 1501})
 		if g := r.second(t, 2000, 2000, 1500, 2000); g.State != want {
 			t.Errorf("%q: %+v", keys, g.GroupSummary)
 		}
@@ -89,7 +89,7 @@ func TestAStallEnds(t *testing.T) {
 func TestAReceiverThatLagsHasNotStalled(t *testing.T) {
 	r := newRunner(t, "ack: quorum 1\n")
 	r.second(t, 2000, 2000, 1500, 2000)
-	r.note(dataplane.Note{Group: r.named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteSilent, PSN: 2001})
+	r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteSilent, PSN: 2001})
 	if g := r.group(t); g.Reason != "10.77.0.3: it has stalled: it acknowledges nothing, and others are further" {
 		t.Errorf("%+v", g.GroupSummary)
 	}
@@ -98,7 +98,7 @@ func TestAReceiverThatLagsHasNotStalled(t *testing.T) {
 // A receiver that ended its QP in an earlier life of the group is not held against the next.
 func TestARefusalEndsWithTheGroup(t *testing.T) {
 	r := newRunner(t, "")
-	g := r.named("g1")
+	g := r.groups.Named("g1")
 	r.note(dataplane.Note{Group: g.ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501})
 	g.ID++
 	if why := view.Trouble(&g.Version); why != "" {
@@ -114,7 +114,7 @@ func TestARefusalEndsWithTheGroup(t *testing.T) {
 // A box behind is named, and not the end of its link.
 func TestABoxInTroubleIsNamed(t *testing.T) {
 	_, b1 := newFork(t)
-	g := b1.named("g1")
+	g := b1.groups.Named("g1")
 	end := g.Links[0].Member(g.Wanted)
 	g.Links[0].Later = []groups.Later{{ID: g.Links[0].Members[0], Out: true}} // says no more than the box's own trouble
 	b1.note(dataplane.Note{Group: g.ID, Receiver: end.IP, RemoteQPN: end.RemoteQPN, What: feedback.NoteEvicted, PSN: 7})
@@ -128,7 +128,7 @@ func TestAReceiverInTroubleBehindABoxIsNamed(t *testing.T) {
 	f := newTree(t)
 	f.create(strings.Replace(groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"), "mtu:", "silent-after: 1s\nevict: true\nmtu:", 1))
 	b3 := f.box("b3")
-	b3.note(dataplane.Note{Group: b3.named("g1").ID, Receiver: addr("10.3.0.1"), RemoteQPN: 1, What: feedback.NoteEvicted, PSN: 1007})
+	b3.note(dataplane.Note{Group: b3.groups.Named("g1").ID, Receiver: addr("10.3.0.1"), RemoteQPN: 1, What: feedback.NoteEvicted, PSN: 1007})
 	f.renewAll()
 	for _, c := range []struct{ box, want string }{
 		{"b1", "10.3.0.1: it takes no part any more; group show at box b2 says why"},
@@ -148,7 +148,7 @@ func TestAReceiverThatNeedsRepairForLongIsNamed(t *testing.T) {
 	look := func(two feedback.PathSnapshot) api.GroupSummary {
 		r.now = r.now.Add(time.Second)
 		r.sw.Carry("g1", 2000)
-		r.sw.Merge(r.named("g1").ID, 2000)
+		r.sw.Merge(r.groups.Named("g1").ID, 2000)
 		two.Part, two.Acked = feedback.PartActive, 2000
 		r.sw.Repair("10.77.0.2", two, 0)
 		r.sw.Repair("10.77.0.3", feedback.PathSnapshot{Part: feedback.PartActive, Acked: 2000}, 0)
@@ -170,7 +170,7 @@ func TestAReceiverThatNeedsRepairForLongIsNamed(t *testing.T) {
 	}
 	r.expectEvents(t, "degraded g1: "+slow, "restored g1: no member is in trouble any more")
 	for range 9 {
-		r.sw.Part(r.named("g1").ID, "10.77.0.2", feedback.PartGone) // what it needed does not matter any more
+		r.sw.Part(r.groups.Named("g1").ID, "10.77.0.2", feedback.PartGone) // what it needed does not matter any more
 		if s := look(direct); s.State != api.Ready {
 			t.Errorf("%+v", s)
 		}
@@ -210,7 +210,7 @@ func TestAHostThatDoesNotAnswerIsNamed(t *testing.T) {
 // agree.
 func TestEveryViewOfAGroupSaysTheSame(t *testing.T) {
 	r := newRunner(t, "")
-	r.note(dataplane.Note{Group: r.named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteEvicted, PSN: 7})
+	r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteEvicted, PSN: 7})
 	list, one, status := r.Groups().Groups[0], r.group(t).GroupSummary, r.Status()
 	if len(status.Problems) != 1 || status.Groups[api.Degraded] != 1 || status.Groups[api.Ready] != 0 {
 		t.Fatalf("%+v", status)
@@ -224,7 +224,7 @@ func TestEveryViewOfAGroupSaysTheSame(t *testing.T) {
 func TestACauseIsNamedFirst(t *testing.T) {
 	r := newRunner(t, "ack: quorum 1\n")
 	r.second(t, 2000, 2000, 1500, 2000)
-	g := r.named("g1")
+	g := r.groups.Named("g1")
 	for ip, what := range map[string]feedback.Note{"10.77.0.2": feedback.NoteSilent, "10.77.0.3": feedback.NoteEvicted} {
 		r.note(dataplane.Note{Group: g.ID, Receiver: addr(ip), RemoteQPN: 1, What: what, PSN: 1501})
 	}
@@ -236,7 +236,7 @@ func TestACauseIsNamedFirst(t *testing.T) {
 // What is known to keep a box behind from getting on is a cause too, and named as the box says it.
 func TestABoxBehindNamesTheCauseOfAStandstill(t *testing.T) {
 	_, b1 := newFork(t)
-	g := b1.named("g1")
+	g := b1.groups.Named("g1")
 	end := g.Links[0].Member(g.Wanted)
 	g.Links[0].Absent = []api.Absent{{Box: "b2", Member: "10.2.0.1", Reason: "eth1 has no carrier"}, {Box: "b2", Reason: "x"}}
 	if who, why := view.HeldUpBy(&g.Version); why != "" {

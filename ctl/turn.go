@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/store"
 	"github.com/rocast/rocast/feedback"
 )
@@ -16,11 +17,11 @@ import (
 // packets for old ones. If the turn cannot be stored, the source before goes on, and the next
 // packet of the member asks again. If it may be stored, no source goes on before it is, and control
 // tries again by itself: see settleTurn.
-func (c *Controller) takeTurn(g *group) {
+func (c *Controller) takeTurn(g *groups.Group) {
 	if c.closed || g.Published == nil {
 		return
 	}
-	if c.Desired != nil && g.Branch == nil && !g.marked {
+	if c.Desired != nil && g.Branch == nil && !g.Marked {
 		c.markSwitches(g)
 		return
 	}
@@ -28,24 +29,24 @@ func (c *Controller) takeTurn(g *group) {
 	if !ok {
 		return
 	}
-	c.observe(g) // a restart must not let who is out take part from where it was in an earlier turn
+	c.groups.Observe(g) // a restart must not let who is out take part from where it was in an earlier turn
 	before := g.Past.Share()
 	g.Past.Take(&turn)
-	if err := c.saveChronicle(g); err != nil {
+	if err := c.groups.SaveChronicle(g); err != nil {
 		g.Past = before
 		c.turnNotStored(g, err)
 		return
 	}
-	g.Source, g.unsure = groupfile.ID(turn.Source), false
-	c.changed(g)
+	g.Source, g.Unsure = groupfile.ID(turn.Source), false
+	c.groups.Changed(g)
 	c.Switch.BeginTurn(g.ID, true)
 }
 
-func (c *Controller) turnNotStored(g *group, err error) {
+func (c *Controller) turnNotStored(g *groups.Group, err error) {
 	switch {
-	case g.unsure: // and the log says so
+	case g.Unsure: // and the log says so
 	case errors.Is(err, store.ErrUnsynced):
-		g.unsure = true
+		g.Unsure = true
 		c.Log.Error("could not make sure that a crash keeps who is the source; nothing is forwarded until it is stored, and rocastd tries again every 250 ms",
 			zap.String("group", g.Name), zap.Error(err))
 	default:
@@ -57,15 +58,15 @@ func (c *Controller) turnNotStored(g *group, err error) {
 
 // settleTurn tries again where a turn may be stored that has not begun. If no member waits for it
 // any more, the turn before is stored again.
-func (c *Controller) settleTurn(g *group) {
-	if !g.unsure || c.closed {
+func (c *Controller) settleTurn(g *groups.Group) {
+	if !g.Unsure || c.closed {
 		return
 	}
-	if c.takeTurn(g); !g.unsure {
+	if c.takeTurn(g); !g.Unsure {
 		return
 	}
-	if _, waits := c.Switch.NextTurn(g.ID); !waits && c.saveChronicle(g) == nil {
-		g.unsure = false
+	if _, waits := c.Switch.NextTurn(g.ID); !waits && c.groups.SaveChronicle(g) == nil {
+		g.Unsure = false
 	}
 }
 
@@ -77,59 +78,50 @@ const renewAfter = 1 << 20
 // renewTurn stores the running turn again, if the source has come far since it was stored. No
 // packet waits for that. If it cannot be stored, what was stored before is still true, and the next
 // look tries again.
-func (c *Controller) renewTurn(g *group, s feedback.Snapshot) {
+func (c *Controller) renewTurn(g *groups.Group, s feedback.Snapshot) {
 	ahead := s.Merged.Sub(g.Past.From(g.File))
-	if near := ahead < renewAfter && ahead >= -feedback.Window; !s.Started || near || g.unsure || c.closed {
+	if near := ahead < renewAfter && ahead >= -feedback.Window; !s.Started || near || g.Unsure || c.closed {
 		return
 	}
 	before := g.Past.Turn
-	if !c.renewRecord(g) {
+	if !c.groups.RenewRecord(g) {
 		return
 	}
-	err := c.saveChronicle(g)
+	err := c.groups.SaveChronicle(g)
 	if err != nil {
 		g.Past.Renew(before)
 	}
-	if err != nil && !g.notRenewed {
+	if err != nil && !g.NotRenewed {
 		c.Log.Error("could not store how far a group has come; rocastd tries again every 250 ms. After a crash no other member may become the source",
 			zap.String("group", g.Name), zap.Error(err))
 	}
-	g.notRenewed = err != nil
-}
-
-// renewRecord takes the running turn into the chronicle, if it is known where all receivers are.
-func (s *book) renewRecord(g *group) bool {
-	turn, ok := s.Switch.RunningTurn(g.ID)
-	if ok && g.Kept {
-		g.Past.Renew(&turn)
-	}
-	return ok && g.Kept
+	g.NotRenewed = err != nil
 }
 
 // markSwitches says in etcd that the source of a group switches, before it does so for the first
 // time. Only the state directory of this box has the turns, so no other box may take the group over
 // from then on.
-func (c *Controller) markSwitches(g *group) {
-	g.switches = true
-	if g.marking {
+func (c *Controller) markSwitches(g *groups.Group) {
+	g.Switches = true
+	if g.Marking {
 		return
 	}
-	g.marking = true
+	g.Marking = true
 	name := g.Name
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), reportWithin)
 		defer cancel()
 		err := c.putMembers(ctx, name)
-		c.book.Lock()
-		defer c.book.Unlock()
-		g.marking = false
+		c.groups.Lock()
+		defer c.groups.Unlock()
+		g.Marking = false
 		if err != nil {
 			c.Log.Warn("another member waits to be the source until the other boxes can be told; rocastd tries again with its next packet",
 				zap.String("group", name), zap.Error(err))
 			return
 		}
-		g.marked = true
-		if c.named(name) == g {
+		g.Marked = true
+		if c.groups.Named(name) == g {
 			c.takeTurn(g)
 		}
 	}()

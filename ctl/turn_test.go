@@ -37,7 +37,7 @@ func (w *world) takes(t *testing.T, turn mft.Turn) (granted bool, stored string)
 		text, _ := os.ReadFile(filepath.Join(w.dir, "groups", "g1.state"))
 		told, granted, stored = told+1, yes, string(text)
 	}
-	w.sw.Wait(w.named("g1").ID, turn)
+	w.sw.Wait(w.groups.Named("g1").ID, turn)
 	w.news(feedback.NoteWaits, "10.77.0.2", 1, 2000)
 	if told > 1 {
 		t.Errorf("the data path was told %d times", told)
@@ -50,7 +50,7 @@ func TestATurnIsStoredBeforeItBegins(t *testing.T) {
 	for _, clean := range []bool{false, true} {
 		w := newWorld(t)
 		w.create(t, bothG1)
-		if g := w.sw.Table().Group(w.named("g1").ID); !g.KeepsTurns || g.Turn != nil {
+		if g := w.sw.Table().Group(w.groups.Named("g1").ID); !g.KeepsTurns || g.Turn != nil {
 			t.Errorf("published %+v", g)
 		}
 		if granted, stored := w.takes(t, turnOfB); !granted || !strings.Contains(stored, `"nextPSN": 1003`) {
@@ -60,7 +60,7 @@ func TestATurnIsStoredBeforeItBegins(t *testing.T) {
 			t.Errorf("the new source is shown as %+v", m)
 		}
 		w = w.restart(t, clean)
-		g := w.sw.Table().Group(w.named("g1").ID)
+		g := w.sw.Table().Group(w.groups.Named("g1").ID)
 		if diff := cmp.Diff(&turnOfB, g.Turn, cmp.Comparer(func(a, b mft.QP) bool { return a == b })); diff != "" || !g.Restored || !g.KeepsTurns {
 			t.Errorf("clean %v: %+v\n%s", clean, g, diff)
 		}
@@ -75,7 +75,7 @@ func TestATurnIsStoredBeforeItBegins(t *testing.T) {
 		back.Source, back.First = mft.QP{}, mft.Sender{NextPSN: 77, Messages: 4}
 		w.takes(t, back)
 		w = w.restart(t, clean)
-		if g := w.sw.Table().Group(w.named("g1").ID); g.Turn.Source != back.Source || g.Turn.First != back.First {
+		if g := w.sw.Table().Group(w.groups.Named("g1").ID); g.Turn.Source != back.Source || g.Turn.First != back.First {
 			t.Errorf("%+v", g.Turn)
 		}
 	}
@@ -88,7 +88,7 @@ func TestWhoIsOutIsStoredWithTheTurn(t *testing.T) {
 		for _, role := range []string{"", ", sendPSN: 3000, role: both"} {
 			w := newWorld(t)
 			w.create(t, strings.Replace(bothG1, "psn: 7}", "psn: 7"+role+"}", 1))
-			id := w.named("g1").ID
+			id := w.groups.Named("g1").ID
 			w.sw.Part(id, "10.77.0.1", feedback.PartGone) // because it is the source
 			w.sw.Part(id, "10.77.0.3", part)
 			granted, stored := w.takes(t, turnOfB)
@@ -129,7 +129,7 @@ func TestATurnThatCannotBeStoredDoesNotBegin(t *testing.T) {
 	}
 	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 2001) // the state is stored again
 	w = w.restart(t, false)
-	if g := w.sw.Table().Group(w.named("g1").ID); g.Turn == nil || g.Turn.Source != turnOfB.Source {
+	if g := w.sw.Table().Group(w.groups.Named("g1").ID); g.Turn == nil || g.Turn.Source != turnOfB.Source {
 		t.Errorf("%+v", g.Turn)
 	}
 }
@@ -150,7 +150,7 @@ func TestATurnThatMayBeStoredIsStoredAgain(t *testing.T) {
 			text, _ := os.ReadFile(filepath.Join(w.dir, "groups", "g1.state"))
 			told, granted, stored = told+1, yes, string(text)
 		}
-		id := w.named("g1").ID
+		id := w.groups.Named("g1").ID
 		w.sw.Wait(id, turnOfB)
 		w.news(feedback.NoteWaits, "10.77.0.2", 1, 2000)
 		look()
@@ -174,7 +174,7 @@ func TestATurnThatMayBeStoredIsStoredAgain(t *testing.T) {
 		look()
 		if m := w.part(t, "10.77.0.2"); gone {
 			w = w.restart(t, false)
-			if g := w.sw.Table().Group(w.named("g1").ID); g.Turn != nil || m.Part == api.PartSource {
+			if g := w.sw.Table().Group(w.groups.Named("g1").ID); g.Turn != nil || m.Part == api.PartSource {
 				t.Errorf("%+v is restored; it was shown as %+v", g.Turn, m)
 			}
 		} else if told != 1 || !granted || !strings.Contains(stored, `"nextPSN": 1003`) || m.Part != api.PartSource {
@@ -208,7 +208,7 @@ func TestAMemberJoinsInATurn(t *testing.T) {
 	w.update(t, without+"  - {ip: 10.77.0.3, qpn: 20, psn: 300}\n")
 	w.news(feedback.NoteJoined, "10.77.0.3", 1, 2010)
 	w = w.restart(t, false)
-	g := w.sw.Table().Group(w.named("g1").ID)
+	g := w.sw.Table().Group(w.groups.Named("g1").ID)
 	m := g.Turn.Member(mft.QP{IP: addr("10.77.0.3"), RemoteQPN: 1})
 	if m == nil || m.Expects != 290 { // it expected 300 with packet 2010, and the turn begins with 2000
 		t.Errorf("%+v", m)
@@ -217,7 +217,7 @@ func TestAMemberJoinsInATurn(t *testing.T) {
 	next.Members = append(next.Members[:2:2], mft.Standing{QP: m.QP, Expects: 400})
 	w.takes(t, next)
 	w = w.restart(t, false)
-	if m := w.sw.Table().Group(w.named("g1").ID).Turn.Member(m.QP); m == nil || m.Expects != 400 {
+	if m := w.sw.Table().Group(w.groups.Named("g1").ID).Turn.Member(m.QP); m == nil || m.Expects != 400 {
 		t.Errorf("%+v", m)
 	}
 }
@@ -231,13 +231,13 @@ func TestAMemberThatACrashTookOutJoinsInATurn(t *testing.T) {
 	w.takes(t, turnOfB)
 	without := strings.Replace(bothG1, "  - {ip: 10.77.0.3, qpn: 19, psn: 7}\n", "", 1)
 	crashed := t.TempDir()
-	w.book.Switch = replaceHook{w.sw, func() error { return os.CopyFS(crashed, os.DirFS(w.dir)) }}
+	w.groups.Switch = replaceHook{w.sw, func() error { return os.CopyFS(crashed, os.DirFS(w.dir)) }}
 	w.update(t, without)
 	w = openWorld(t, crashed)
 	w.update(t, without+"  - {ip: 10.77.0.3, qpn: 20, psn: 300}\n")
 	w.news(feedback.NoteJoined, "10.77.0.3", 1, 2010)
 	w = w.restart(t, false)
-	m := w.sw.Table().Group(w.named("g1").ID).Turn.Member(mft.QP{IP: addr("10.77.0.3"), RemoteQPN: 1})
+	m := w.sw.Table().Group(w.groups.Named("g1").ID).Turn.Member(mft.QP{IP: addr("10.77.0.3"), RemoteQPN: 1})
 	if m == nil || m.Expects != 290 || m.Ended { // it expected 300 with packet 2010, and the turn begins with 2000
 		t.Errorf("%+v", m)
 	}
@@ -248,20 +248,20 @@ func TestAMemberThatACrashTookOutJoinsInATurn(t *testing.T) {
 func TestALongTurnIsStoredAgain(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, bothG1)
-	id := w.named("g1").ID
+	id := w.groups.Named("g1").ID
 	stored := func() string {
 		text, _ := os.ReadFile(filepath.Join(w.dir, "groups", "g1.state"))
 		return string(text)
 	}
 	at := func(merged roce.PSN, next roce.PSN) {
 		turn := turnOfB
-		turn.Source = mft.QP(w.named("g1").File.Source.ID())
+		turn.Source = mft.QP(w.groups.Named("g1").File.Source.ID())
 		turn.Members = []mft.Standing{{QP: turn.Source, Sender: mft.Sender{NextPSN: next}}}
 		w.sw.Runs(id, turn)
 		w.sw.Merge(id, merged)
 		w.lookAtProgress("g1", time.Now())
 	}
-	first := w.named("g1").File.Source.FirstPSN
+	first := w.groups.Named("g1").File.Source.FirstPSN
 	for _, near := range []int32{-1, -(1 << 20), renewAfter - 1} {
 		if at(first.Add(near), 77); strings.Contains(stored(), `"turn"`) {
 			t.Errorf("stored with %d packets acknowledged: %s", near, stored())
@@ -294,14 +294,14 @@ func TestALongTurnIsStoredAgain(t *testing.T) {
 		if err := os.Rename(groups+"-away", groups); err != nil {
 			t.Fatal(err)
 		}
-		if from := w.named("g1").Past.From(w.named("g1").File); from != first.Add(3*renewAfter) && from != first.Add(5*renewAfter) || w.logs.FilterMessage(message).Len() != 1 {
+		if from := w.groups.Named("g1").Past.From(w.groups.Named("g1").File); from != first.Add(3*renewAfter) && from != first.Add(5*renewAfter) || w.logs.FilterMessage(message).Len() != 1 {
 			t.Errorf("from %d; %v", from, w.logs.All())
 		}
 		at(first.Add(5*renewAfter), first.Add(5*renewAfter))
 	}
 
 	w = w.restart(t, false)
-	if g := w.sw.Table().Group(w.named("g1").ID); g.Turn == nil || g.Turn.Sender().NextPSN != first.Add(5*renewAfter) || g.Turn.Source != mft.QP(w.named("g1").File.Source.ID()) {
+	if g := w.sw.Table().Group(w.groups.Named("g1").ID); g.Turn == nil || g.Turn.Sender().NextPSN != first.Add(5*renewAfter) || g.Turn.Source != mft.QP(w.groups.Named("g1").File.Source.ID()) {
 		t.Errorf("%+v", g.Turn)
 	}
 	if m := w.part(t, "10.77.0.2"); m.Part == api.PartSource {
@@ -315,7 +315,7 @@ func TestATurnIsNotStoredAgainWhileReceiversAreUnknown(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, bothG1)
 	w.takes(t, turnOfB)
-	g := w.named("g1")
+	g := w.groups.Named("g1")
 	w.sw.Merge(g.ID, turnOfB.Members[1].NextPSN.Add(renewAfter))
 	w.lookAtProgress("g1", time.Now())
 	if from := g.Past.From(g.File); from != 2000 {
@@ -339,10 +339,10 @@ func TestWhoJoinsInATurnIsStoredWithIt(t *testing.T) {
 	w.update(t, without+"  - {ip: 10.77.0.3, qpn: 20, psn: 300}\n")
 	now := turnOfB
 	now.Members = append(now.Members[:2:2], mft.Standing{QP: mft.QP{IP: addr("10.77.0.3"), RemoteQPN: 1}, Expects: 300, Messages: 5})
-	w.sw.Runs(w.named("g1").ID, now)
+	w.sw.Runs(w.groups.Named("g1").ID, now)
 	w.news(feedback.NoteJoined, "10.77.0.3", 1, 2010)
 	w = w.restart(t, false)
-	if m := w.sw.Table().Group(w.named("g1").ID).Turn.Member(now.Members[2].QP); m == nil || m.Messages != 5 || m.Expects != 300 {
+	if m := w.sw.Table().Group(w.groups.Named("g1").ID).Turn.Member(now.Members[2].QP); m == nil || m.Messages != 5 || m.Expects != 300 {
 		t.Errorf("%+v", m)
 	}
 }
@@ -357,7 +357,7 @@ func TestTheTurnsOfAConnectionsGroupAreNotStored(t *testing.T) {
 	if err := groupsOf(w.Controller).Create(t.Context(), file); err != nil {
 		t.Fatal(err)
 	}
-	if w.sw.Table().Group(w.named("g1").ID).KeepsTurns {
+	if w.sw.Table().Group(w.groups.Named("g1").ID).KeepsTurns {
 		t.Error("the data path waits for control")
 	}
 }
@@ -367,7 +367,7 @@ func TestNoTurnBeginsWhenTheDaemonEnds(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, bothG1)
 	w.sw.OnTurn = func(bool) { t.Error("a turn begins") }
-	w.sw.Wait(w.named("g1").ID, turnOfB)
+	w.sw.Wait(w.groups.Named("g1").ID, turnOfB)
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}

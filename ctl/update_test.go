@@ -56,7 +56,7 @@ func (w *world) news(what feedback.Note, ip string, remoteQPN roce.QPN, psn roce
 }
 
 func (w *world) newsOf(group string, what feedback.Note, ip string, remoteQPN roce.QPN, psn roce.PSN) {
-	w.note(dataplane.Note{Group: w.named(group).ID, What: what, Receiver: addr(ip), RemoteQPN: remoteQPN, PSN: psn})
+	w.note(dataplane.Note{Group: w.groups.Named(group).ID, What: what, Receiver: addr(ip), RemoteQPN: remoteQPN, PSN: psn})
 }
 
 // happens is news whose note is lost.
@@ -65,19 +65,19 @@ func (w *world) happens(what feedback.Note, ip string, remoteQPN roce.QPN, psn r
 }
 
 func (w *world) noteOf(what feedback.Note, ip string, remoteQPN roce.QPN, psn roce.PSN) dataplane.Note {
-	return dataplane.Note{Group: w.named("g1").ID, What: what, Receiver: addr(ip), RemoteQPN: remoteQPN, PSN: psn}
+	return dataplane.Note{Group: w.groups.Named("g1").ID, What: what, Receiver: addr(ip), RemoteQPN: remoteQPN, PSN: psn}
 }
 
 func (w *world) note(n dataplane.Note) {
-	w.book.Lock()
-	defer w.book.Unlock()
+	w.groups.Lock()
+	defer w.groups.Unlock()
 	w.sw.Happens(n)
 	w.hear(n)
 }
 
 // path returns the published path of g1's receiver, or nil.
 func (w *world) path(ip string, remoteQPN roce.QPN) *mft.Path {
-	g := w.sw.Table().Group(w.named("g1").ID)
+	g := w.sw.Table().Group(w.groups.Named("g1").ID)
 	if i := g.FindPath(addr(ip), remoteQPN); i >= 0 {
 		return &g.Paths[i]
 	}
@@ -104,9 +104,9 @@ func TestMembersComeAndGo(t *testing.T) {
 	w := newWorld(t)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(3, "eth3", 1500, 4)})
 	w.create(t, g1)
-	id := w.named("g1").ID
+	id := w.groups.Named("g1").ID
 	g := w.update(t, strings.Replace(g1, receiver3, receiver4, 1))
-	if w.named("g1").ID != id || g.State != api.Ready || g.Restored || len(g.Members) != 3 || g.Members[2].IP != "10.77.0.4" {
+	if w.groups.Named("g1").ID != id || g.State != api.Ready || g.Restored || len(g.Members) != 3 || g.Members[2].IP != "10.77.0.4" {
 		t.Errorf("%+v", g)
 	}
 	// No data has come yet. Even so the new receiver joins with the next message.
@@ -171,7 +171,7 @@ func (r replaceHook) Replace(id mft.GroupID, g *mft.Group) error {
 func TestAnUpdateWhoseLastWriteFailsIsMade(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	w.book.Switch = replaceHook{w.sw, func() error {
+	w.groups.Switch = replaceHook{w.sw, func() error {
 		return os.MkdirAll(filepath.Join(w.dir, "groups", ".g1.state.new", "in the way"), 0o700)
 	}}
 	w.update(t, g1+receiver4)
@@ -194,14 +194,14 @@ func TestWhoWasJoiningStillDoesAfterAFailure(t *testing.T) {
 	addresses := ctltest.NewAddresses()
 	addresses.Refuse(errCannot)
 	w = openWorldWith(t, w.dir, addresses)
-	w.book.Switch = replaceHook{w.sw, func() error { return errCannot }}
-	w.retryFailed()
+	w.groups.Switch = replaceHook{w.sw, func() error { return errCannot }}
+	w.groups.RetryFailed()
 	if g := w.group(t); g.State != api.Failed || len(w.sw.Replaced()) != 0 {
 		t.Errorf("%+v", g)
 	}
 	w.expect(t, "table [], addresses [], tracking 4, files [g1.state g1.yaml]")
-	w.book.Switch = w.sw
-	w.retryFailed()
+	w.groups.Switch = w.sw
+	w.groups.RetryFailed()
 	if m := w.part(t, "10.77.0.4"); m.Part != "joining" {
 		t.Errorf("%+v", m)
 	}
@@ -340,7 +340,7 @@ func TestAQuorumKnowsAfterACrashWhereAReceiverJoined(t *testing.T) {
 	joins := func(clean bool, want ...mft.Join) {
 		t.Helper()
 		w = w.restart(t, clean)
-		if got := w.sw.Table().Group(w.named("g1").ID).Joins; !slices.Equal(got, want) {
+		if got := w.sw.Table().Group(w.groups.Named("g1").ID).Joins; !slices.Equal(got, want) {
 			t.Errorf("joins %v, want %v", got, want)
 		}
 	}
@@ -379,14 +379,14 @@ func TestWhoHasJoinedHasEverythingOfTheNextTurn(t *testing.T) {
 	if err := os.Rename(groups+"-away", groups); err != nil {
 		t.Fatal(err)
 	}
-	if g := w.named("g1"); granted || g.Past.Turn != nil || len(g.Past.Open()) != 1 {
+	if g := w.groups.Named("g1"); granted || g.Past.Turn != nil || len(g.Past.Open()) != 1 {
 		t.Errorf("a turn that was not stored: granted %v, %+v", granted, g.Past)
 	}
 	if granted, _ := w.takes(t, next); !granted {
 		t.Error("not granted")
 	}
 	w = w.restart(t, false)
-	if g := w.sw.Table().Group(w.named("g1").ID); len(g.Joins) > 0 {
+	if g := w.sw.Table().Group(w.groups.Named("g1").ID); len(g.Joins) > 0 {
 		t.Errorf("%+v", g.Joins)
 	}
 }
@@ -432,7 +432,7 @@ func TestWhoIsEvictedStaysTheSameQPWhenANextHopMoves(t *testing.T) {
 	w.run(t)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": ctltest.Hop(3, "eth3", 1500, 2)})
 	if w.path("10.77.0.2", 1).Port != 2 || w.path("10.77.0.4", 1).FirstPSN != before {
-		t.Errorf("%+v", w.named("g1").Published.Paths)
+		t.Errorf("%+v", w.groups.Named("g1").Published.Paths)
 	}
 }
 
@@ -444,7 +444,7 @@ func TestANoteSpeaksForThoseWhoJoinedTogether(t *testing.T) {
 	w.update(t, g1+receiver4)
 	w.update(t, g1+receiver4+receiver4b)
 	w.news(feedback.NoteJoined, "10.77.0.4", 1, 1234)
-	g := w.named("g1")
+	g := w.groups.Named("g1")
 	if a, b := g.Past.Standing(groupfile.ID{IP: addr("10.77.0.4"), RemoteQPN: 1}), g.Past.Standing(groupfile.ID{IP: addr("10.77.0.4"), RemoteQPN: 2}); a != chronicle.Joined || b != chronicle.Joining {
 		t.Errorf("%s, %s", a, b)
 	}
@@ -536,20 +536,20 @@ func TestWhoIsOutStaysOutAfterACrash(t *testing.T) {
 func TestOneNoteIsEnoughToFindAllWhoAreOut(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1+receiver4)
-	id := w.named("g1").ID
+	id := w.groups.Named("g1").ID
 	w.sw.Part(id, "10.77.0.3", feedback.PartGone)
 	w.sw.Part(id, "10.77.0.4", feedback.PartGone)
 	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
 	w = w.restart(t, false)
 	if w.path("10.77.0.2", 1) == nil || w.path("10.77.0.3", 1) != nil || w.path("10.77.0.4", 1) != nil {
-		t.Errorf("published %+v", w.named("g1").Published.Paths)
+		t.Errorf("published %+v", w.groups.Named("g1").Published.Paths)
 	}
 }
 
 func TestNewsIsReadBeforeTheDaemonEnds(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	w.sw.Tell(dataplane.Note{Group: w.named("g1").ID, What: feedback.NoteEvicted, Receiver: addr("10.77.0.3"), RemoteQPN: 1})
+	w.sw.Tell(dataplane.Note{Group: w.groups.Named("g1").ID, What: feedback.NoteEvicted, Receiver: addr("10.77.0.3"), RemoteQPN: 1})
 	w.sw.Carry("g1", 1234)
 	if w = w.restart(t, true); w.path("10.77.0.3", 1) != nil {
 		t.Error("the last news is lost")
@@ -571,7 +571,7 @@ func TestAGroupWhoseSourceSwitchedComesBackAsFailed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "members lacks 10.77.0.2, which is the source now") {
 			t.Errorf("the source leaves: %v", err)
 		}
-		w.edit("g1", w.keepChronicle) // as an earlier release does then
+		w.edit("g1", w.groups.KeepChronicle) // as an earlier release does then
 		w = w.restart(t, clean)
 		want := "the source had switched before the daemon ended, and the offsets between the members' PSNs are lost; remove the group and create it again with fresh QPs and PSNs"
 		if g, _ := w.Group("g1"); g.State != api.Failed || g.Reason != want {
@@ -587,8 +587,8 @@ func TestAGroupWhoseSourceSwitchedComesBackAsFailed(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.create(t, bothG1)
-		if w = w.restart(t, true); w.named("g1").Problem != "" {
-			t.Errorf("created again: %s", w.named("g1").Problem)
+		if w = w.restart(t, true); w.groups.Named("g1").Problem != "" {
+			t.Errorf("created again: %s", w.groups.Named("g1").Problem)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package ctl
+package groups
 
 import (
 	"errors"
@@ -16,8 +16,8 @@ import (
 
 // begin plans a group, publishes it, and then adds its IP to the box: the kernel must not answer
 // ARP for the IP before the data path is ready. If begin returns an error, nothing has changed.
-func (s *book) begin(g *group) (err error) {
-	if err := s.refuseTaken(g.Wanted, g.File, g); err != nil {
+func (s *Set) begin(g *Group) (err error) {
+	if err := s.RefuseTaken(g.Wanted, g.File, g); err != nil {
 		return err
 	}
 	s.track(g)
@@ -26,14 +26,14 @@ func (s *book) begin(g *group) (err error) {
 			err = errors.Join(err, s.end(g))
 		}
 	}()
-	if err := s.publish(g, s.plan(g.File)); err != nil {
+	if err := s.publish(g, s.Plan(g.File)); err != nil {
 		return err
 	}
 	return s.own(g)
 }
 
 // end reverses begin. It also works after begin has failed part of the way.
-func (s *book) end(g *group) error {
+func (s *Set) end(g *Group) error {
 	var errs []error
 	if g.Published != nil {
 		errs = append(errs, s.Switch.Remove(g.ID))
@@ -51,11 +51,12 @@ func (s *book) end(g *group) error {
 	return errors.Join(errs...)
 }
 
-func (s *book) plan(f *groupfile.File) plan.Plan { return plan.Make(f, s.open, s.NextHops.Hop) }
+// Plan plans how frames reach the members of a file now.
+func (s *Set) Plan(f *groupfile.File) plan.Plan { return plan.Make(f, s.open, s.NextHops.Hop) }
 
 // build makes the version of a group for the data path. A group that has repair only because that
 // is the default has none where the data path has no memory for it.
-func (s *book) build(g *group, p *plan.Plan) (*mft.Group, error) {
+func (s *Set) build(g *Group, p *plan.Plan) (*mft.Group, error) {
 	next, err := p.Group(g.File, g.Table, &g.Past, g.Restored, g.Published)
 	if err == nil {
 		next.KeepsTurns = g.Kept
@@ -66,7 +67,7 @@ func (s *book) build(g *group, p *plan.Plan) (*mft.Group, error) {
 	return next, err
 }
 
-func (s *book) publish(g *group, p plan.Plan) error {
+func (s *Set) publish(g *Group, p plan.Plan) error {
 	next, err := s.build(g, &p)
 	if err != nil {
 		return err
@@ -88,10 +89,10 @@ func aboutFile(f *groupfile.File, err error) error {
 	return err
 }
 
-// replace publishes a group's new plan if the plan changes how frames are sent. The merging state
+// Replan publishes a group's new plan if the plan changes how frames are sent. The merging state
 // is kept.
-func (s *book) replace(g *group, p plan.Plan) error {
-	s.changed(g)
+func (s *Set) Replan(g *Group, p plan.Plan) error {
+	s.Changed(g)
 	if g.Plan.SameLegs(&p) {
 		g.Plan = p
 		return nil
@@ -109,7 +110,7 @@ func (s *book) replace(g *group, p plan.Plan) error {
 
 // own adds the group's IP to the interfaces where its plan needs it, and removes it from all
 // others.
-func (s *book) own(g *group) error {
+func (s *Set) own(g *Group) error {
 	wanted := g.Plan.Places(g.File)
 	var errs []error
 	for place := range wanted {
@@ -134,34 +135,35 @@ func (s *book) own(g *group) error {
 	return errors.Join(errs...)
 }
 
-// ownLogged calls own for a running group and logs an error: the group continues without its IP.
-func (s *book) ownLogged(g *group) {
+// HoldAddresses calls own for a running group and logs an error: the group continues without its
+// IP.
+func (s *Set) HoldAddresses(g *Group) {
 	if err := s.own(g); err != nil {
 		s.Log.Error("group's IP is not on every interface that needs it", zap.String("group", g.Name), zap.Error(err))
 	}
 }
 
 // track adds a group to the index and follows the next hops of its members.
-func (s *book) track(g *group) {
+func (s *Set) track(g *Group) {
 	s.add(g)
 	s.followHops(g)
 }
 
 // trackFailed follows the next hops of a failed group that will be retried. Its QPs stay free for
 // other groups.
-func (s *book) trackFailed(g *group) {
+func (s *Set) trackFailed(g *Group) {
 	s.addFailed(g)
 	s.followHops(g)
 }
 
-func (s *book) followHops(g *group) {
+func (s *Set) followHops(g *Group) {
 	for _, addr := range plan.Targets(g.AllMembers()) {
 		s.NextHops.Track(addr)
 	}
 }
 
 // untrack reverses track and trackFailed.
-func (s *book) untrack(g *group) {
+func (s *Set) untrack(g *Group) {
 	if g.File == nil || !s.remove(g) {
 		return
 	}

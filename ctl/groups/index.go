@@ -1,4 +1,4 @@
-package ctl
+package groups
 
 import (
 	"iter"
@@ -16,30 +16,30 @@ import (
 // index finds groups by their members, and by the keys of their frames. A QP has one peer, so it
 // belongs to at most one group, and a frame does too.
 type index struct {
-	byQP  map[netip.Addr]map[roce.QPN]*group
-	byKey map[mft.Key]*group
+	byQP  map[netip.Addr]map[roce.QPN]*Group
+	byKey map[mft.Key]*Group
 	// coming are groups that are being stored: their QPs and keys are taken, and nothing else is
 	// set up.
-	coming map[*group]struct{}
+	coming map[*Group]struct{}
 	// failed are the stored groups that will be retried. Another group may use the same QPs and
 	// keys; that may be the reason why the group failed.
-	failed map[*group]struct{}
-	// trees are the groups with links or an upper box, and linked is the number of groups that have a
-	// link to a neighbour.
-	trees  map[*group]struct{}
+	failed map[*Group]struct{}
+	// trees are the groups with links or an upper box, and linked is the number of groups that have
+	// a link to a neighbour.
+	trees  map[*Group]struct{}
 	linked map[string]int
 }
 
 func newIndex() index {
-	return index{byQP: map[netip.Addr]map[roce.QPN]*group{}, byKey: map[mft.Key]*group{}, coming: map[*group]struct{}{}, failed: map[*group]struct{}{}, trees: map[*group]struct{}{}, linked: map[string]int{}}
+	return index{byQP: map[netip.Addr]map[roce.QPN]*Group{}, byKey: map[mft.Key]*Group{}, coming: map[*Group]struct{}{}, failed: map[*Group]struct{}{}, trees: map[*Group]struct{}{}, linked: map[string]int{}}
 }
 
-// refuseTaken refuses a file with a QP or a key that belongs to a group other than except. With own
+// RefuseTaken refuses a file with a QP or a key that belongs to a group other than except. With own
 // the keys are those of this box's part of the group, a link in place of members; nil: of the file.
 //
 // It decides before anything is stored or taken out of the data path: a restart begins stored
 // groups in the order of their names, and the one that runs must not lose.
-func (x *index) refuseTaken(f, own *groupfile.File, except *group) error {
+func (x *index) RefuseTaken(f, own *groupfile.File, except *Group) error {
 	for _, m := range f.Members() {
 		if g := x.byQP[m.IP][m.QPN]; g != nil && g != except {
 			return yamldoc.Errorf(m.Line, "QP %d of %v is already in group %s, and a queue pair has only one peer; "+
@@ -59,15 +59,15 @@ func (x *index) refuseTaken(f, own *groupfile.File, except *group) error {
 	return nil
 }
 
-func (x *index) add(g *group) {
+func (x *index) add(g *Group) {
 	x.addTree(g)
 	x.take(g)
 }
 
 // reserve lets no other group have the QPs and keys of a group that is about to begin, until
 // release.
-func (x *index) reserve(g *group) error {
-	if err := x.refuseTaken(g.Wanted, g.File, nil); err != nil {
+func (x *index) reserve(g *Group) error {
+	if err := x.RefuseTaken(g.Wanted, g.File, nil); err != nil {
 		return err
 	}
 	x.coming[g] = struct{}{}
@@ -75,30 +75,30 @@ func (x *index) reserve(g *group) error {
 	return nil
 }
 
-func (x *index) release(g *group) {
+func (x *index) release(g *Group) {
 	delete(x.coming, g)
 	x.giveBack(g)
 }
 
 // take gives a group its QPs and keys.
-func (x *index) take(g *group) {
+func (x *index) take(g *Group) {
 	for _, k := range plan.Keys(g.File) {
 		x.byKey[k] = g
 	}
 	for _, m := range g.AllMembers() {
 		if x.byQP[m.IP] == nil {
-			x.byQP[m.IP] = map[roce.QPN]*group{}
+			x.byQP[m.IP] = map[roce.QPN]*Group{}
 		}
 		x.byQP[m.IP][m.QPN] = g
 	}
 }
 
-func (x *index) addFailed(g *group) {
+func (x *index) addFailed(g *Group) {
 	x.addTree(g)
 	x.failed[g] = struct{}{}
 }
 
-func (x *index) addTree(g *group) {
+func (x *index) addTree(g *Group) {
 	if g.Branch != nil || len(g.Links) > 0 {
 		x.trees[g] = struct{}{}
 	}
@@ -107,7 +107,7 @@ func (x *index) addTree(g *group) {
 	}
 }
 
-func (x *index) removeTree(g *group) {
+func (x *index) removeTree(g *Group) {
 	delete(x.trees, g)
 	for _, l := range g.Links {
 		if x.linked[l.Box]--; x.linked[l.Box] == 0 {
@@ -116,13 +116,13 @@ func (x *index) removeTree(g *group) {
 	}
 }
 
-func (x *index) hasFailed(g *group) bool {
+func (x *index) hasFailed(g *Group) bool {
 	_, has := x.failed[g]
 	return has
 }
 
 // remove reports whether the index contained the group.
-func (x *index) remove(g *group) (had bool) {
+func (x *index) remove(g *Group) (had bool) {
 	if x.hasFailed(g) {
 		x.removeTree(g)
 		delete(x.failed, g)
@@ -135,7 +135,7 @@ func (x *index) remove(g *group) (had bool) {
 }
 
 // giveBack is the reverse of take. It reports whether the group had QPs.
-func (x *index) giveBack(g *group) (had bool) {
+func (x *index) giveBack(g *Group) (had bool) {
 	for _, k := range plan.Keys(g.File) {
 		if x.byKey[k] == g {
 			delete(x.byKey, k)
@@ -153,9 +153,9 @@ func (x *index) giveBack(g *group) (had bool) {
 	return had
 }
 
-// reachedBy returns the groups that have a member at one of the addresses.
-func (x *index) reachedBy(addrs []netip.Addr) map[*group]struct{} {
-	found := map[*group]struct{}{}
+// ReachedBy returns the groups that have a member at one of the addresses.
+func (x *index) ReachedBy(addrs []netip.Addr) map[*Group]struct{} {
+	found := map[*Group]struct{}{}
 	for _, addr := range addrs {
 		for _, g := range x.byQP[addr] {
 			if _, coming := x.coming[g]; !coming {
@@ -171,11 +171,11 @@ func (x *index) reachedBy(addrs []netip.Addr) map[*group]struct{} {
 	return found
 }
 
-// inTrees returns the groups with links or an upper box.
-func (x *index) inTrees() iter.Seq[*group] { return maps.Keys(x.trees) }
+// InTrees returns the groups with links or an upper box.
+func (x *index) InTrees() iter.Seq[*Group] { return maps.Keys(x.trees) }
 
-// load returns the number of groups that have a link to a neighbour.
-func (x *index) load(box string) int { return x.linked[box] }
+// Load returns the number of groups that have a link to a neighbour.
+func (x *index) Load(box string) int { return x.linked[box] }
 
-// taken returns how many hosts have queue pairs in groups, and how many keys groups have.
-func (x *index) taken() (hosts, keys int) { return len(x.byQP), len(x.byKey) }
+// Taken returns how many hosts have queue pairs in groups, and how many keys groups have.
+func (x *index) Taken() (hosts, keys int) { return len(x.byQP), len(x.byKey) }

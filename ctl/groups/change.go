@@ -1,0 +1,152 @@
+package groups
+
+import (
+	"errors"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/chronicle"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/yamldoc"
+)
+
+// Regroup stores the next version of a group and then publishes it. came are receivers that do not
+// join, although they are new here.
+func (s *Set) Regroup(g, next *Group, text []byte, came map[groupfile.ID]Place) error {
+	if err := g.RefuseToLose(next.Wanted); err != nil { // it may have become the source meanwhile
+		return err
+	}
+	if err := s.RefuseTaken(next.Wanted, next.File, g); err != nil { // another group may have come meanwhile
+		return err
+	}
+	putBack, err := s.putBack(g)
+	if err != nil {
+		return err
+	}
+	next.Past, next.Plan = g.Past.Next(g.File, next.File), s.Plan(next.File)
+	if next.Table != nil {
+		next.Table = next.Table.Only(next.File.ReceiverIDs())
+	}
+	for id, at := range came {
+		if next.File.Receiver(id) >= 0 {
+			at.Enter(&next.Past, id)
+		}
+	}
+	if err := s.keepNext(g, next, text); err != nil {
+		return errors.Join(err, putBack())
+	}
+	built, err := s.build(next, &next.Plan)
+	if err == nil {
+		err = s.Switch.Replace(g.ID, built)
+	}
+	if err != nil {
+		return errors.Join(aboutFile(next.Wanted, err), putBack())
+	}
+	next.Published = built
+	before := len(g.Wanted.Members())
+	s.updateEvents(g, next.Wanted)
+	s.untrack(g)
+	*g = *next
+	s.track(g)
+	s.Changed(g)
+	s.show()
+	if err := errors.Join(s.SaveChronicle(g), s.SaveTree(g)); err != nil {
+		s.Log.Error("could not remove receivers that have left from the stored state; a restart ignores them, and rocastd tries again",
+			zap.String("group", g.Name), zap.Error(err))
+	}
+	s.Log.Info("group updated", zap.String("group", g.Name), zap.Int("members", len(g.Wanted.Members())), zap.Int("before", before),
+		zap.Int("waiting", g.Waiting()))
+	s.HoldAddresses(g)
+	return nil
+}
+
+// Republish publishes the next version of a group as after a restart of the daemon: the data path
+// forgets what the members have acknowledged, and learns it from their answers. The next version is
+// stored before it is published, with file if that is another one than now. amend, unless it is
+// nil, changes what the chronicle says of members.
+func (s *Set) Republish(g, next *Group, file *groupfile.File, amend func(*chronicle.Chronicle)) error {
+	if err := s.RefuseTaken(next.Wanted, next.File, g); err != nil {
+		return err
+	}
+	others := file != nil && file != g.Wanted
+	putBack, err := s.putBack(g)
+	if err != nil {
+		return err
+	}
+	s.Observe(g)                                       // the data path is about to forget its members
+	for stored := false; !stored; stored = !g.unkept { // storing takes a while
+		if err := g.anew(next, amend); err != nil {
+			return err
+		}
+		next.Restored = others || !s.IsIdle(g)
+		var text []byte // nil: it stays
+		if others {
+			text = file.Text()
+		}
+		if err := s.keepNext(g, next, text); err != nil {
+			return errors.Join(err, putBack())
+		}
+		g.unkept = false
+		s.Observe(g)
+	}
+	was := *g
+	next.Published = nil
+	// It keeps its addresses until the next version says which it needs, so nobody waits, and sees
+	// neither version, in between.
+	if err := s.Switch.Remove(g.ID); err != nil {
+		s.Log.Error("could not remove all of a group that is published again from the data path", zap.String("group", g.Name), zap.Error(err))
+	}
+	s.untrack(g)
+	*g = *next
+	s.Changed(g)
+	if err := s.begin(g); err != nil {
+		was.held = g.held
+		*g = was
+		g.Published, g.Restored = nil, next.Restored
+		err = errors.Join(err, putBack())
+		s.Changed(g)
+		if again := s.begin(g); again != nil {
+			s.Changed(g)
+			g.Problem = willBeRetried(again).Error()
+			s.trackFailed(g)
+		}
+		return err
+	}
+	if err := errors.Join(s.SaveTree(g), s.SaveChronicle(g)); err != nil {
+		s.Log.Error("could not remove links that have gone from the stored state; a restart ignores them", zap.String("group", g.Name), zap.Error(err))
+	}
+	return nil
+}
+
+// anew gives next the chronicle of the group as a restart would read it. amend, unless it is nil,
+// changes it first.
+func (g *Group) anew(next *Group, amend func(*chronicle.Chronicle)) error {
+	past := g.Past.Next(g.File, g.File) // a copy
+	if amend != nil {
+		amend(&past)
+	}
+	text, err := past.Text()
+	if err != nil {
+		return err
+	}
+	if next.Past, err = chronicle.Read(text, next.File, false); err != nil {
+		return err
+	}
+	if next.Past.Switched {
+		return errStays
+	}
+	return nil
+}
+
+// RefuseToLose refuses a file without the present source.
+func (g *Group) RefuseToLose(file *groupfile.File) error {
+	if g.Branch == nil && g.Wanted.Receiver(g.Source) >= 0 && file.Receiver(g.Source) < 0 {
+		return yamldoc.Errorf(file.Lines["members"],
+			"members lacks %v, which is the source now; let another member send first, or leave it in", g.Source.IP)
+	}
+	return nil
+}
+
+// errStays: the place of a member is that in the first source's PSNs (place.go).
+var errStays = errors.New("its source has switched, so its members stay where they are; restore the routes, or remove the group " +
+	"and create it again with fresh QPs and PSNs")

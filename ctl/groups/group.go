@@ -1,0 +1,87 @@
+package groups
+
+import (
+	"sync/atomic"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/chronicle"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/regions"
+)
+
+// Group is a desired group as changes have it. What readers see of it is a Version. It is guarded
+// by the lock of its Set.
+type Group struct {
+	Version // as it is now; readers have the one that was shown last
+	shown   *atomic.Pointer[Version]
+
+	Epoch       uint64 // see api.Branch
+	Claim       int64  // when this box claimed the group, if boxes share their groups; see api.Branch
+	Untold      bool   // this box has taken the group over with its address, and etcd does not know yet
+	UntoldInLog bool   // etcd was told in vain, and the log says so
+	AddressGone bool   // the box was without the group's address meanwhile: another one may have carried the group
+	Switches    bool   // another member is, or wants to be, the source: no other box may take the group over
+	Marked      bool   // etcd knows that
+	Marking     bool   // etcd is being told
+	Unsure      bool   // a turn may be stored that has not begun
+	unkept      bool   // the chronicle on the disk may not be that of the group
+	unkeptInLog bool   // it could not be stored, and the log says so
+	NotRenewed  bool   // the running turn could not be stored again, and the log says so
+	TableEnd    int64  // how many bytes of the table are stored
+	held        map[address.Place]bool
+}
+
+// New returns a group that a file describes. kept reports whether it is stored in the state
+// directory.
+func New(file *groupfile.File, kept bool) *Group {
+	g := &Group{Version: Version{Name: file.Name, Wanted: file, File: file, Kept: kept}, shown: new(atomic.Pointer[Version])}
+	if file.Source.Role == groupfile.Both {
+		g.Source = file.Source.ID()
+	}
+	if file.Table {
+		g.Table = new(regions.Table)
+	}
+	return g
+}
+
+// Seen returns the version that readers see, or nil before the group is one of its Set.
+func (g *Group) Seen() *Version { return g.shown.Load() }
+
+// show lets readers see the group as it is now.
+func (g *Group) show() { g.shown.Store(g.Share()) }
+
+// FieldsOf names a member's QP in a line of the log. g is nil if the group has been removed.
+func (g *Group) FieldsOf(id groupfile.ID) []zap.Field {
+	name := ""
+	if g != nil {
+		name = g.Name
+	}
+	fields := []zap.Field{zap.String("group", name), zap.Stringer("member", id.IP), zap.Uint32("remoteQPN", uint32(id.RemoteQPN))}
+	if g == nil {
+		return fields
+	}
+	for l := range g.Plan.Members() {
+		if l.Member.ID() == id {
+			fields = append(fields, zap.Uint32("qpn", uint32(l.Member.QPN)), zap.String("port", l.Hop.PortName))
+		}
+	}
+	return fields
+}
+
+// Everywhere returns the chronicle that a box needs which takes the whole group over: with the
+// receivers behind other boxes, which this box's own chronicle does not have. Such a box cannot
+// take over a group whose source has switched: what it hears of the turns may be late.
+func (g *Group) Everywhere() chronicle.Chronicle {
+	all := g.Past.Next(g.File, g.File)
+	all.Switched, all.Turn = all.Switched || g.Switches, nil
+	for _, l := range g.Links {
+		for _, id := range l.Members {
+			if p := g.PlaceOf(id); p != g.Origin() {
+				p.Enter(&all, id)
+			}
+		}
+	}
+	return all
+}

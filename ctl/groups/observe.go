@@ -1,0 +1,79 @@
+package groups
+
+import (
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/chronicle"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
+)
+
+// Observe enters what the data path shows of a group.
+func (s *Set) Observe(g *Group) {
+	if state, ok := s.Switch.GroupState(g.ID); ok {
+		s.Enter(g, &state)
+	}
+}
+
+// Enter enters into the chronicle what the data path shows of the group: which receivers have
+// joined, and since when, which are out, and who is the source. Nothing of that is taken from
+// notes: they may be dropped, and one that comes late may be about a member that has left and
+// joined again since.
+func (s *Set) Enter(g *Group, state *dataplane.GroupState) {
+	if source := groupfile.ID(state.Source); source != g.Source {
+		g.Past.Switched = g.Past.Switched || source.IP.IsValid()
+		g.Source = source
+		s.Changed(g)
+	}
+	changed := false
+	for i := range g.File.Receivers {
+		m := &g.File.Receivers[i]
+		id, at := m.ID(), g.Published.FindPath(m.IP, m.RemoteQPN)
+		// The path of the source itself is out of the group while the source sends.
+		if at < 0 || at >= len(state.Paths) || id == g.Source || g.Past.Ended(id) != nil {
+			continue
+		}
+		switch p := &state.Paths[at]; {
+		case p.Part == feedback.PartBehind:
+			s.out(g, id, api.MemberBehind, chronicle.Behind, p.Acked.Next())
+		case p.Part == feedback.PartGone:
+			s.out(g, id, api.MemberEvicted, chronicle.Evicted, p.Acked.Next())
+		case p.Part != feedback.PartJoining && g.Past.Joined(id, state.Since[at]):
+			s.RenewRecord(g) // which knows how many messages came before; else the record knows the PSN
+			since := g.Past.Since(id)
+			s.PacketEvent(api.MemberJoined, g, id, since, "it takes part since the source's packet %d", since)
+		default:
+			continue
+		}
+		changed = true
+	}
+	for _, id := range g.Past.Open() {
+		at := g.Published.FindPath(id.IP, id.RemoteQPN)
+		if at >= 0 && at < len(state.Paths) && state.Paths[at].Part == feedback.PartActive && !state.Paths[at].Fresh {
+			// A restart would not count it for the packets before it joined, because the source
+			// may wait for these; the quorum counts everything of it now.
+			g.Past.Settle(id)
+			changed = true
+		}
+	}
+	if changed {
+		g.unkept = true
+		s.Changed(g)
+	}
+}
+
+// out records that a receiver no longer takes part.
+func (s *Set) out(g *Group, id groupfile.ID, kind api.EventKind, standing chronicle.Standing, psn roce.PSN) {
+	g.Past.Out(id, standing, psn)
+	s.PacketEvent(kind, g, id, psn, "%s", g.Past.Ended(id).Mend())
+}
+
+// RenewRecord takes the running turn into the chronicle, if it is known where all receivers are.
+func (s *Set) RenewRecord(g *Group) bool {
+	turn, ok := s.Switch.RunningTurn(g.ID)
+	if ok && g.Kept {
+		g.Past.Renew(&turn)
+	}
+	return ok && g.Kept
+}
