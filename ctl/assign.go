@@ -11,7 +11,6 @@ import (
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/tree"
 	"github.com/rocast/rocast/ctl/yamldoc"
-	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -162,11 +161,9 @@ func (c *Controller) linksFor(f *groupfile.File, now []*groups.Link, visited []s
 		l.Members = append(l.Members, m.ID())
 	}
 	for _, l := range next {
-		// A receiver that joins lacks what the others have acknowledged: a quorum cannot count it.
-		if l.Weight == 0 || f.Policy.Ack == feedback.AckAll {
+		if l.Weight == 0 {
 			l.Weight = len(l.Members)
 		}
-		l.Weight = min(l.Weight, len(l.Members))
 	}
 	return next, nil
 }

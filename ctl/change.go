@@ -9,6 +9,8 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groups"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -181,10 +183,15 @@ func (c *Controller) prepare(g *groups.Group, file *groupfile.File, next *groups
 	if err := p.findMoves(g, file); err != nil {
 		return nil, err
 	}
+	state, _ := c.Switch.GroupState(g.ID)
 	for _, l := range p.links {
 		if err := c.prepareLink(g, p, l, now); err != nil {
 			return nil, err
 		}
+		l.Weight = p.weight(g, l, &state)
+	}
+	if err := refuseTooFew(file, p.links); err != nil {
+		return nil, err
 	}
 	for _, was := range g.Links {
 		if groups.LinkTo(p.links, was.Box) == nil {
@@ -317,7 +324,59 @@ func (p *preparation) relink(g *groups.Group, l *groups.Link) {
 	l.Local = newEnd(groups.AddrOf(l.Local.IP), roce.PSN(l.Local.PSN))
 	is := l.Member(g.Wanted)
 	p.renamed[was.ID()] = is.ID()
-	l.Remote, l.Weight = api.LinkEnd{IP: l.Remote.IP}, len(l.Members)
+	l.Remote = api.LinkEnd{IP: l.Remote.IP}
+}
+
+// weight returns how many receivers a quorum counts behind a link after the change: those that the
+// box there waits for, and that have all packets for which the source may still wait. Later it may
+// only fall, because the path stands for what these have acknowledged.
+func (p *preparation) weight(g *group, l *groups.Link, state *dataplane.GroupState) (n int) {
+	if g.Wanted.Policy.Ack == feedback.AckAll {
+		return len(l.Members)
+	}
+	was := groups.LinkTo(g.Links, l.Box)
+	for _, id := range l.Members {
+		at, comes := p.places[id]
+		switch {
+		case comes:
+		case was == nil: // it joins together with the link
+			at = g.Origin()
+		case !slices.Contains(was.Members, id): // it joins
+			at = groups.Place{}
+		case was.LaterOf(id) == nil: // it is there as long as the link
+			at = g.Origin()
+		default:
+			at = g.PlaceOf(id)
+		}
+		// What is acknowledged since a restart, or in a later turn, is not known in PSNs of the
+		// first source.
+		joined := at.Known && !g.Restored && !g.Past.Switched && !at.Since.After(state.Merged.Next())
+		if at == g.Origin() || joined {
+			n++
+		}
+	}
+	if was != nil && was.Local == l.Local {
+		n = min(n, was.Weight)
+	}
+	return n
+}
+
+// refuseTooFew refuses a change after which a quorum counts too few receivers, or none behind a
+// link: the box there acknowledges what none of its receivers has got.
+func refuseTooFew(file *groupfile.File, links []*groups.Link) error {
+	quorum, counted := int(file.Policy.Ack), len(file.Receivers)
+	for _, l := range links {
+		if l.Weight == 0 {
+			return api.Errorf(api.BadRequest, "the quorum counts none of the receivers that would be left behind box %s: they joined later and may lack "+
+				"packets that it waits for; update the group without the members behind that box, and then with them", l.Box)
+		}
+		counted -= len(l.Members) - l.Weight
+	}
+	if counted < quorum {
+		return api.Errorf(api.BadRequest, "the quorum would count %d receivers and needs %d: who joins behind another box does not count at once; "+
+			"update the group with the new members first, and without the old ones when they have joined", counted, quorum)
+	}
+	return nil
 }
 
 // withMembers returns a file with the receivers of both.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groups"
+	"github.com/rocast/rocast/feedback"
 )
 
 // lookAtLeasesEvery is the period for looking which leases are due.
@@ -193,6 +194,7 @@ func (c *Controller) noteRenewal(g *groups.Group, next *groups.Link) {
 		}
 	}
 	if !otherEnd {
+		c.weighLess(g, at)
 		return
 	}
 	// The box could not take its former end again. To the data path its new end is another QP: like
@@ -202,5 +204,31 @@ func (c *Controller) noteRenewal(g *groups.Group, next *groups.Link) {
 	if err := c.groups.Republish(g, &again, nil, nil); err != nil {
 		at.Remote = before // so that the next renewal tries again
 		c.Log.Error("could not publish a link's new end; the next renewal tries again", append(fields, zap.Error(err))...)
+	}
+}
+
+// weighLess lets a quorum count fewer receivers behind a link, if some of them are out.
+func (c *Controller) weighLess(g *group, l *groups.Link) {
+	left := len(l.Members)
+	for i := range l.Later {
+		if l.Later[i].Out {
+			left--
+		}
+	}
+	if g.Wanted.Policy.Ack == feedback.AckAll || l.Weight <= max(left, 1) || g.Published == nil {
+		return
+	}
+	was := l.Weight
+	l.Weight = max(left, 1)
+	g.SetLinks(g.Links)
+	if err := c.replace(g, c.plan(g.File)); err != nil {
+		l.Weight = was
+		g.SetLinks(g.Links)
+		c.Log.Error("could not publish that a quorum counts fewer receivers behind a neighbour; rocastd tries again",
+			zap.String("group", g.Name), zap.String("neighbour", l.Box), zap.Error(err))
+		return
+	}
+	if err := c.saveTree(g); err != nil {
+		c.Log.Error("could not store how many receivers a quorum counts behind a neighbour", zap.String("group", g.Name), zap.Error(err))
 	}
 }

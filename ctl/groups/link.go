@@ -19,7 +19,7 @@ type Link struct {
 	Members []groupfile.ID `json:"members"` // those behind the neighbour
 	// Later are the members that joined while the group was running, or came from another box.
 	Later   []Later     `json:"later,omitempty"`
-	Weight  int         `json:"weight"` // the receivers that a quorum counts, never more than when the link was made
+	Weight  int         `json:"weight"` // the receivers that a quorum counts; it never grows
 	Local   api.LinkEnd `json:"local"`
 	Remote  api.LinkEnd `json:"remote"`
 	Version uint64      `json:"version"`
