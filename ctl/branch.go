@@ -126,7 +126,7 @@ func (c *Controller) branchFor(upper, name string, b *api.Branch) (*groups.Group
 	defer c.groups.Unlock()
 	g := c.groups.Named(name)
 	if g == nil {
-		if gone := c.gone[name]; gone.upper == upper && b.Version <= gone.version {
+		if gone := c.gone[name]; gone.upper == upper && b.Version <= gone.version && time.Now().Before(gone.until) {
 			return nil, stale(name, b.Version, gone.version)
 		}
 		return nil, nil

@@ -1,7 +1,9 @@
 package ctl
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/rocast/rocast/ctl/api"
 )
@@ -81,4 +83,46 @@ func TestMembersThatJoinAgainBeginAtTheirBoxes(t *testing.T) {
 	if s := b1.groups.Named("g1").Past.Standing(b1.groups.Named("g1").File.Receivers[1].ID()); s != "joining" {
 		t.Errorf("to b1, b2 is %q", s)
 	}
+}
+
+// Boxes that do not reach each other for longer than a lease lose an idle branch. When they do
+// again, the box above renews what it asked for before, and the branch stands again.
+func TestABranchThatHasEndedIsRenewed(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.4.0.1"))
+	f.box("b1").update(t, groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
+	const want = "b1: 10.1.0.2 b2 | b2: 10.2.0.1 b3 | b3: 10.3.0.1"
+	b1, b2 := f.box("b1"), f.box("b2")
+	f.cuts(func(from, to, _ string) (bool, bool) { return from != "b1" || to != "b2", true })
+	b2.edit("g1", func(g *group) { g.Branch.Expires = time.Now().Add(-time.Millisecond) })
+	b2.tend(t.Context(), b2.groups["g1"])
+	// A request from before the update comes late, and is still refused.
+	if err := f.sent[0](); err == nil || !strings.Contains(err.Error(), "is older than version") {
+		t.Errorf("%v", err)
+	}
+	if f.shape() != "b1: 10.1.0.2 b2" {
+		t.Fatal(f.shape())
+	}
+	f.cuts(nil)
+	f.renewAll()
+	f.check(want)
+	if state, reason := b1.state(); state != api.Ready {
+		t.Errorf("%s: %s", state, reason)
+	}
+}
+
+// A box remembers for a lease that a branch was withdrawn. Then no request from before is on its
+// way any more, and a lower version is that of a box whose clock was set back.
+func TestAWithdrawalIsForgotten(t *testing.T) {
+	f := newTree(t)
+	b2 := f.box("b2")
+	b2.mu.Lock()
+	b2.bury("g1", grave{upper: "b1", version: 1 << 60, until: time.Now().Add(time.Hour)})
+	b2.mu.Unlock()
+	f.refused(groupFile("10.1.0.2", "10.2.0.1"), "is older than version")
+	b2.mu.Lock()
+	b2.bury("g1", grave{upper: "b1", version: 1 << 60, until: time.Now()})
+	b2.mu.Unlock()
+	f.create(groupFile("10.1.0.2", "10.2.0.1"))
+	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1")
 }

@@ -101,7 +101,8 @@ func (c *Controller) tend(ctx context.Context, g *groups.Group) {
 	case expired:
 		c.Log.Warn("the lease of a branch was not renewed; the branch ends", zap.String("group", g.Name),
 			zap.String("upper", g.Branch.Upper), zap.String("root", g.Branch.Root))
-		if err := c.dropBranch(g, g.Branch.Version); err != nil {
+		// The box above may live: it renews this version when it reaches this box again.
+		if err := c.dropBranch(g, g.Branch.Version-1); err != nil {
 			c.Log.Error("could not end a branch", zap.String("group", g.Name), zap.Error(err))
 		}
 	case failing:
@@ -194,7 +195,7 @@ func (c *Controller) noteRenewal(g *groups.Group, next *groups.Link) {
 		}
 	}
 	if !otherEnd {
-		c.weighLess(g, at)
+		g.weighLess(c, at)
 		return
 	}
 	// The box could not take its former end again. To the data path its new end is another QP: like
@@ -208,7 +209,7 @@ func (c *Controller) noteRenewal(g *groups.Group, next *groups.Link) {
 }
 
 // weighLess lets a quorum count fewer receivers behind a link, if some of them are out.
-func (c *Controller) weighLess(g *group, l *groups.Link) {
+func (g *group) weighLess(c *Controller, l *groups.Link) {
 	left := len(l.Members)
 	for i := range l.Later {
 		if l.Later[i].Out {
