@@ -127,8 +127,8 @@ func TestAnySubtreeMaySendWhereAMemberMay(t *testing.T) {
 	// A box does without any path but the one to the box above.
 	for _, b := range f.boxes {
 		for _, p := range b.published("g1").Paths {
-			if above := p.Dst == linkIP(b.n-1) || b.n == 4 && p.Dst == linkIP(2); p.Needed != above {
-				t.Errorf("%s needs %v: %v", b.name, p.Dst, p.Needed)
+			if above := p.Dst == linkIP(b.n-1) || b.n == 4 && p.Dst == linkIP(2); (p.Box == mft.BoxAbove) != above {
+				t.Errorf("%s needs %v: %v", b.name, p.Dst, p.Box)
 			}
 		}
 	}

@@ -177,6 +177,8 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 		return BadICRC
 	}
 	switch {
+	case isQuestion(v) && st.isRequest(sender, &ev):
+		return st.requestedBy(now, c, leg, sender, &ev, out)
 	case isQuestion(v):
 		return c.question(now, st, leg, sender, out)
 	case sender != st.active:
@@ -249,6 +251,9 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 	v, head := &f.View, f.Head()
 	st.markAnswer(v, head)
 	aeth := v.AETH(head)
+	if st.takesYield(path, v.PSN(head), aeth.Syndrome) {
+		return Reason(feedback.Absorbed)
+	}
 	ev := feedback.Event{
 		Kind: feedback.Response, Path: path, Syndrome: aeth.Syndrome,
 		PSN: v.PSN(head).Add(-st.offsets[path].deltaPSN), MSN: aeth.MSN.Add(st.offsets[path].deltaMSN), MigReq: v.MigReq(head),

@@ -55,8 +55,8 @@ const (
 	// SourceWaits: data of a member that becomes the source as soon as that is stored; it is kept
 	// until then.
 	SourceWaits
-	// SourceAsks: a question of the box that is the source, which asks what has been acknowledged
-	// here.
+	// SourceAsks: a question of another box: the source asks what has been acknowledged here, or a
+	// member's box requests the turn (yield.go).
 	SourceAsks
 	// NotReceiver: feedback from a host that is not a receiver of the group.
 	NotReceiver

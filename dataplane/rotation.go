@@ -20,6 +20,13 @@ const tickGroups = 128
 
 func (r *rotation) add(st *state) { r.groups = append(r.groups, st) }
 
+// addOnce adds a group unless it is there.
+func (r *rotation) addOnce(st *state) {
+	if !slices.Contains(r.groups, st) {
+		r.add(st)
+	}
+}
+
 // remove takes a group out if it is there. The groups behind it are visited in the same round.
 func (r *rotation) remove(st *state) {
 	i := slices.Index(r.groups, st)

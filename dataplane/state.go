@@ -32,6 +32,7 @@ type state struct {
 	edits         mft.Edits // for packets of the active source
 	flight        flight    // counted in Core.flights
 	claimant      claimant
+	yield         yield
 }
 
 const (
@@ -108,7 +109,7 @@ func newState(g *mft.Group) *state {
 	st.merge = feedback.New(feedback.Config{
 		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: begins.NextPSN, Restored: g.Restored, Joined: joined(g), Weights: weights(g),
 	})
-	if i := slices.IndexFunc(g.Paths, func(p mft.Path) bool { return p.Needed }); i >= 0 {
+	if i := slices.IndexFunc(g.Paths, func(p mft.Path) bool { return p.Box == mft.BoxAbove }); i >= 0 {
 		st.merge.Need(i)
 	}
 	if g.Policy.Repair != feedback.RepairOff {
@@ -188,7 +189,7 @@ func (st *state) adopt(g *mft.Group) bool {
 		turns = nil // no other member may send
 	}
 	st.offsets, st.tallies, st.turns, st.active = offsets, tallies, turns, active
-	st.claimant = claimant{} // its next packet tells control again
+	st.claimant, st.yield = claimant{}, yield{} // the member's next packet tells control again
 	if st.held != nil {
 		st.held.recent.rearrange(from)
 	}

@@ -24,6 +24,7 @@ import (
 type claimant struct {
 	stands bool
 	held   bool // control stores the turn
+	box    bool // the member is another box, which has requested the turn and waits for the answer
 	told   bool // there was a note since the last packet of a member that is not the source
 	path   int
 	since  feedback.Tick // when its first packet came
@@ -36,7 +37,8 @@ type claimant struct {
 const keptLife = feedback.Tick(time.Second)
 
 // switchSource handles the packet ev of a member that is not the source, and may make it the source
-// (rule 12). The result is 0, or the reason why the packet does not do so.
+// (rule 12). f is nil if another box requests the turn whose first packet ev would be. The result
+// is 0, or the reason why the packet does not do so.
 func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, leg *mft.Leg, next int, ev *feedback.Event, out *Outputs) Reason {
 	to := st.senderState(next)
 	if behind := ev.PSN.Sub(to.NextPSN); behind < 0 && behind > -feedback.Window && to.HadTurn {
@@ -51,14 +53,14 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, leg *mft.Leg
 	}
 	claim := st.claim(next)
 	switch may := !to.Ended && st.merge.MaySwitch(now, claim); {
-	case !to.Ended && st.keepsBehind(f, next, ev.PSN):
+	case !to.Ended && f != nil && st.keepsBehind(f, next, ev.PSN):
 		return SourceWaits
 	case may && ev.PSN != to.NextPSN && !st.awaits(next):
 		return SourceOutOfStep
 	case to.Ended || ev.PSN != to.NextPSN:
 		return SourceBlocked
 	case !may && st.merge.MayAsk():
-		r := c.keep(now, st, f, next)
+		r := c.keep(now, st, f, next, ev.PSN)
 		c.sendQuestions(now, st, claim, out)
 		return r
 	case !may:
@@ -66,8 +68,8 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, leg *mft.Leg
 		c.acts = st.merge.Claim(now, c.acts[:0])
 		c.perform(st, nil, out)
 		return SourceBlocked
-	case st.group.KeepsTurns:
-		return c.keep(now, st, f, next)
+	case st.group.KeepsTurns || !st.yields(now, claim):
+		return c.keep(now, st, f, next, ev.PSN)
 	}
 	c.disarm(now, st, out)
 	if !st.merge.MaySwitch(now, claim) { // the engine has carried something until then
@@ -87,8 +89,9 @@ func (st *state) claim(next int) feedback.SourceSwitch {
 	return feedback.SourceSwitch{PSN: to.NextPSN, Messages: to.Messages, OldPath: max(st.active, onlySends), NewPath: next}
 }
 
-// keep lets the member of path next wait with f, the first packet of its turn.
-func (c *Core) keep(now feedback.Tick, st *state, f *Frame, next int) Reason {
+// keep lets the member of path next wait with f, the first packet of its turn, or without: see
+// switchSource.
+func (c *Core) keep(now feedback.Tick, st *state, f *Frame, next int, psn roce.PSN) Reason {
 	w := &st.claimant
 	if w.stands && (w.held || now-w.since <= keptLife) {
 		w.told = false // the note may be lost, and the member that waits may be dead
@@ -99,8 +102,11 @@ func (c *Core) keep(now feedback.Tick, st *state, f *Frame, next int) Reason {
 		kept = c.newKept()
 	}
 	kept.drop()
-	*w = claimant{stands: true, path: next, since: now, kept: kept, next: f.Original.PSN.Next()}
-	kept.put(f)
+	*w = claimant{stands: true, path: next, since: now, kept: kept, next: psn, box: f == nil}
+	if f != nil {
+		kept.put(f)
+		w.next = psn.Next()
+	}
 	return SourceWaits
 }
 
@@ -109,19 +115,23 @@ func (c *Core) keep(now feedback.Tick, st *state, f *Frame, next int) Reason {
 func (c *Core) sendQuestions(now feedback.Tick, st *state, claim feedback.SourceSwitch, out *Outputs) {
 	c.acts = st.merge.Ask(now, claim, c.acts[:0])
 	c.perform(st, nil, out)
-	if st.claimant.stands && !slices.Contains(c.questioned.groups, st) {
-		c.questioned.add(st)
+	if st.claimant.stands {
+		c.questioned.addOnce(st)
 	}
 }
 
-// questionAgain asks once more, until that is needless or nobody has waited for a while.
+// questionAgain asks once more, until that is needless or nobody has waited for a while: the
+// receivers, or the source for the turn.
 func (c *Core) questionAgain(now feedback.Tick, st *state, out *Outputs) {
-	w := &st.claimant
-	if !w.stands || !st.merge.MayAsk() || now-w.since > keptLife {
+	w, y := &st.claimant, &st.yield
+	questions, requests := st.merge.MayAsk(), y.requested && !y.given
+	if !w.stands || !questions && !requests || now-w.since > keptLife {
 		c.questioned.remove(st)
 		return
 	}
-	c.sendQuestions(now, st, st.claim(w.path), out)
+	if questions {
+		c.sendQuestions(now, st, st.claim(w.path), out)
+	}
 	c.conclude(now, st, out)
 }
 
@@ -147,7 +157,12 @@ func (c *Core) newKept() *handoff {
 // advance comes after every event of a group in which a member waits for its turn.
 func (c *Core) advance(now feedback.Tick, st *state, out *Outputs) {
 	w := &st.claimant
-	if w.told || !st.merge.MaySwitch(now, st.claim(w.path)) {
+	claim := st.claim(w.path)
+	if w.told || w.held || !st.merge.MaySwitch(now, claim) {
+		return
+	}
+	if !st.yields(now, claim) {
+		st.request(now, c, out)
 		return
 	}
 	w.told = true
@@ -183,7 +198,8 @@ func (c *Core) NextTurn(now feedback.Tick, id mft.GroupID, out *Outputs) (t mft.
 		return t, false
 	}
 	c.disarm(now, st, out)
-	if !st.claimant.held && !st.merge.MaySwitch(now, st.claim(st.claimant.path)) {
+	claim := st.claim(st.claimant.path)
+	if !st.claimant.held && !(st.merge.MaySwitch(now, claim) && st.yields(now, claim)) {
 		return t, false
 	}
 	st.claimant.held = true
@@ -199,8 +215,11 @@ func (c *Core) BeginTurn(id mft.GroupID, granted bool, out *Outputs) (begun bool
 	if st == nil || !st.claimant.held {
 		return false
 	}
-	if granted {
-		c.beginTurn(st, st.claimant.path, out)
+	if w := st.claimant; granted {
+		c.beginTurn(st, w.path, out)
+		if w.box {
+			st.yieldTo(&st.group.Paths[w.path].Leg, st.senderState(w.path).NextPSN, out)
+		}
 		c.endWait(st)
 		return true
 	}
@@ -219,7 +238,7 @@ func (c *Core) beginTurn(st *state, next int, out *Outputs) {
 		c.repair.retained.releaseAll(st.held) // of another PSN space
 	}
 	st.takesTurn(next)
-	st.active = next
+	st.active, st.yield = next, yield{}
 	st.edits = st.group.Edits(next)
 	leg := st.group.Leg(next)
 	out.Notes = append(out.Notes, Note{

@@ -113,6 +113,13 @@ func (g *Group) mayLeaveBehind(s SourceSwitch) bool {
 	return left >= g.policy.Ack.least()
 }
 
+// SparesOld reports whether the next source can do without the old one, which has not answered for
+// so long, as a receiver.
+func (s SourceSwitch) SparesOld(g *Group, silent Tick) bool {
+	s.OldPath = -1
+	return silent >= g.policy.settleWithin() && g.mayLeaveBehind(s)
+}
+
 // SwitchSource performs a source switch. From here on everything is in the new source's PSN space,
 // and every path stands right below its first packet. A path that lacks something of the old
 // source, or that has not answered since a restart, is behind: the PSN that its QP expects is not

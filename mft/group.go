@@ -177,10 +177,23 @@ type Path struct {
 	// Rank numbers the paths of the group that share Port, from 0. Copies of one frame that leave
 	// by one port have different ranks.
 	Rank    uint16
-	Sends   bool    // role both: the member may become the source
-	Needed  bool    // the box above: it never leaves (feedback.Group.Need)
+	Sends   bool // role both: the member may become the source
+	Box     Box
 	Regions Regions // where Group.Memory is at the receiver
 }
+
+// Box tells whether a path leads to another box of the group's tree.
+type Box uint8
+
+const (
+	// NoBox: the path leads to a host.
+	NoBox Box = iota
+	// BoxBelow: the path leads to a box that carries the group for this one.
+	BoxBelow
+	// BoxAbove: this box carries the group for the other one, whose path never leaves
+	// (feedback.Group.Need).
+	BoxAbove
+)
 
 // QP names the queue pair of the path's member.
 func (p *Path) QP() QP { return QP{p.Dst, p.RemoteQPN} }

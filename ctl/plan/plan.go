@@ -225,8 +225,7 @@ func (p *Plan) Group(f *groupfile.File, table *regions.Table, past *chronicle.Ch
 		}
 		path := mft.Path{
 			Leg: l.Leg, RemoteQPN: m.RemoteQPN, FirstPSN: past.FirstPSN(f.Source, *m),
-			Sends: m.Role == groupfile.Both, SendPSN: m.SendPSN,
-			Needed: m.RemoteIP.IsValid() && m.ID() == f.Source.ID(),
+			Sends: m.Role == groupfile.Both, SendPSN: m.SendPSN, Box: boxOf(f, m),
 		}
 		if table != nil {
 			path.Regions = table.At(m.ID())
@@ -238,6 +237,18 @@ func (p *Plan) Group(f *groupfile.File, table *regions.Table, past *chronicle.Ch
 		g.Paths = append(g.Paths, path)
 	}
 	return g, nil
+}
+
+// boxOf returns which box a member of file f is, if any: the first source of a branch is the box
+// above.
+func boxOf(f *groupfile.File, m *groupfile.Member) mft.Box {
+	switch {
+	case !m.RemoteIP.IsValid():
+		return mft.NoBox
+	case m.ID() == f.Source.ID():
+		return mft.BoxAbove
+	}
+	return mft.BoxBelow
 }
 
 // places returns where a receiver keeps each range of the group's memory. The place of a range does

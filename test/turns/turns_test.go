@@ -111,15 +111,22 @@ func (l *lab) lost(from *member, data []byte) (n int) {
 	return n
 }
 
+// number is what an environment variable says.
+func number(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	testlab.Must(t, err)
+	return n
+}
+
 // a writes 10 times and b 5 times; the box is killed as soon as b's writes have completed, and a
 // writes once more. The same queue pairs go through all crashes.
 func TestNothingIsLostWhenTheBoxIsKilledBehindATurn(t *testing.T) {
-	crashes := 3
-	if text := os.Getenv("ROCAST_CRASHES"); text != "" {
-		var err error
-		crashes, err = strconv.Atoi(text)
-		testlab.Must(t, err)
-	}
+	crashes := number(t, "ROCAST_CRASHES", 3)
 	for _, engine := range []string{"auto", "afxdp"} {
 		t.Run(engine, func(t *testing.T) {
 			l := newLab(t, "engine: "+engine+"\n")

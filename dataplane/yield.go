@@ -1,0 +1,122 @@
+package dataplane
+
+import (
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// In a tree each box has a source of its own: a member, or the box behind which the source is. Two
+// members at different boxes may want to be the source at the same time. If each box let its own
+// member begin, neither would take what the other one sends, and none of it could be acknowledged.
+// So a box whose source is another box requests the turn of that one before another member's turn
+// begins:
+//
+//	this box                                the box that is its source
+//	a member waits, and may switch
+//	request for the turn ─────────────────▶ it counts as the first packet of a turn: the box requests
+//	                                        it further, if its own source is a box, and stores it
+//	the turn is stored, and begins ◀─────── the box yields
+//
+// The request is a question (docs/wire.md#responder) with a PSN that no packet can have now, and
+// the box yields by the ACK of that PSN. Either may be lost: the request is repeated. A box that
+// ends without knowing whether the other one has yielded requests the turn again.
+
+// requestAhead is how far the PSN of a request is ahead of the next packet: outside the window, and
+// not among the PSNs of earlier packets.
+const requestAhead = 2 * feedback.Window
+
+// yield is what is known about the source, if it is another box, since another member waits for its
+// turn.
+type yield struct {
+	given     bool          // the box has yielded
+	requested bool          // the turn was requested of it
+	since     feedback.Tick // the first time
+	at        feedback.Tick // the last time
+}
+
+// yields reports whether the source is no other box, or one that has yielded, or one that the
+// policy can do without. The last needs that the box has had as long as a receiver has to catch up.
+func (st *state) yields(now feedback.Tick, claim feedback.SourceSwitch) bool {
+	y := &st.yield
+	switch {
+	case y.given || st.active < 0 || st.group.Paths[st.active].Box == mft.NoBox:
+		return true
+	case st.merge.Ended() || st.group.Policy.Switch == feedback.SwitchForce:
+		return true
+	}
+	if st.group.Paths[st.active].Box == mft.BoxAbove { // which is waited for whatever the policy says
+		return false
+	}
+	return y.requested && claim.SparesOld(st.merge, now-y.since)
+}
+
+// request requests the turn of the source, which is another box, unless it did so just now.
+func (st *state) request(now feedback.Tick, c *Core, out *Outputs) {
+	y := &st.yield
+	if y.requested && now-y.at < feedback.AskPeriod {
+		return
+	}
+	c.disarm(now, st, out)
+	if !y.requested {
+		y.requested, y.since = true, now
+	}
+	y.at = now
+	out.Replies = append(out.Replies, st.question(&feedback.Action{
+		Path: st.active, PSN: st.turns[st.active].awayPSN.Add(requestAhead - st.offsets[st.active].deltaPSN),
+	}))
+	c.questioned.addOnce(st)
+}
+
+// takesYield takes the answer of the source to a request for the turn, if v is one.
+func (st *state) takesYield(path int, psn roce.PSN, s roce.Syndrome) bool {
+	if path != st.active || !st.claimant.stands || !st.yield.requested || !s.IsACK() || psn != st.turns[path].awayPSN.Add(requestAhead) {
+		return false
+	}
+	st.yield.given = true
+	return true
+}
+
+// requestedBy handles a request for the turn, by the box of path sender.
+func (st *state) requestedBy(now feedback.Tick, c *Core, leg *mft.Leg, sender int, ev *feedback.Event, out *Outputs) Reason {
+	first := *ev
+	first.PSN = ev.PSN.Add(-requestAhead)
+	if sender != st.active {
+		if c.switchSource(now, st, nil, leg, sender, &first, out) == 0 {
+			st.yieldTo(leg, first.PSN, out)
+		}
+		return SourceAsks
+	}
+	// Both boxes take the other one for the source: this one has yielded, and the other one has not
+	// heard that.
+	w, y := &st.claimant, &st.yield
+	waits := w.stands && (w.held || now-w.since <= keptLife)
+	switch {
+	case st.merge.MayAsk():
+		return c.question(now, st, leg, sender, out)
+	case waits && (y.given || y.requested && leg.Src.Less(leg.Dst)): // of two requests that cross, one counts
+		return SourceAsks
+	case first.PSN != st.merge.NextPSN():
+		return SourceAsks
+	}
+	if w.kept != nil {
+		w.kept.drop()
+		c.spare = w.kept
+	}
+	*w, *y = claimant{}, yield{}
+	st.yieldTo(leg, first.PSN, out)
+	return SourceAsks
+}
+
+// yieldTo tells a box that its turn has begun here, with packet first.
+func (st *state) yieldTo(leg *mft.Leg, first roce.PSN, out *Outputs) {
+	out.Replies = append(out.Replies, st.reply(leg, first.Add(requestAhead), roce.AETH{Syndrome: st.noGrant()}, false))
+}
+
+// isRequest reports whether question ev of path sender is a request for the turn.
+func (st *state) isRequest(sender int, ev *feedback.Event) bool {
+	if sender != st.active {
+		return ev.PSN == st.senderState(sender).NextPSN.Add(requestAhead)
+	}
+	return ev.PSN.Sub(st.merge.NextPSN()) > feedback.Window
+}
