@@ -79,7 +79,7 @@ func (b *goBack) answered(now Tick, pos roce.PSN) bool {
 func (g *Group) doubted() bool {
 	s := &g.source
 	switch {
-	case !s.known || !s.unsure || g.refusal.syndrome != 0 || g.end.sent:
+	case !s.known || !s.unsure || g.refusal.syndrome != 0 && g.floor.known || g.end.sent:
 		return false
 	case s.told || !g.floor.known:
 		return true
@@ -115,9 +115,10 @@ func (g *Group) Ask(now Tick, s SourceSwitch, acts []Action) []Action {
 		g.restart(*a)
 		g.raise(next) // what was retained is not sent again
 		a.at = now - AskPeriod
-	case now-a.from >= onItsWay+g.policy.settleWithin() && g.sparesSilent(s):
+	case now-a.from >= onItsWay+g.policy.settleWithin() && (g.sparesSilent(s) || g.forces()):
+		best := furthest(g.paths).acked
 		for i := range g.paths {
-			if p := &g.paths[i]; p.part == PartUnknown && !p.told {
+			if p := &g.paths[i]; p.part == PartUnknown && (!p.told || p.acked != best) {
 				acts = g.fallBehind(i, acts)
 			}
 		}
@@ -252,6 +253,25 @@ func (g *Group) sparesSilent(s SourceSwitch) bool {
 		receives = receives || p.told && i != s.NewPath
 	}
 	return receives
+}
+
+// forces reports whether the next source waits for nobody who lacks something: with source-switch:
+// force, if enough receivers stand at the furthest place.
+func (g *Group) forces() bool {
+	best := furthest(g.paths)
+	if g.policy.Switch != SwitchForce || best == nil {
+		return false
+	}
+	have := 0
+	for i := range g.paths {
+		switch p := &g.paths[i]; {
+		case p.knows() && p.acked == best.acked && !p.fresh:
+			have += g.weight(i)
+		case i == g.needed:
+			return false
+		}
+	}
+	return have >= g.policy.Ack.least()
 }
 
 // settleAt makes the group what it is behind the last packet that the receivers have, if enough of
