@@ -59,7 +59,9 @@ func (g *Group) Answered(now Tick, paths []Answered, told Place, acts []Action) 
 			by := at.PSN.Sub(p.acked)
 			p.msn = at.MSN
 			g.stands(now, p, at.PSN)
-			g.moved(now, at.Path, by)
+			if g.policy.repairs() {
+				g.moved(now, at.Path, by)
+			}
 		}
 	}
 	g.recount()

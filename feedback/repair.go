@@ -187,9 +187,10 @@ func (rp *repair) sentAgain(i int) bool {
 // direct notes that a packet of the source is copied to path i, if that is so: a path under repair
 // gets it from its cursor, and a path that has not answered its repair yet was sent it.
 func (rp *repair) direct(now Tick, i int, ev *Event) bool {
-	if !rp.policy.repairs() {
-		return true
-	}
+	return !rp.policy.repairs() || rp.copied(now, i, ev)
+}
+
+func (rp *repair) copied(now Tick, i int, ev *Event) bool {
 	l, psn := &rp.legs[i], ev.PSN
 	if l.state != legDirect || l.served && !psn.After(l.resent) {
 		rp.hurry(now, i, psn)
@@ -372,9 +373,6 @@ func (rp *repair) resend(now Tick, i int, ackReq bool, acts []Action) []Action {
 // what lies behind: it has answered a probe, or repair had given up what the path waited for before
 // the path was sent all that the group has forwarded.
 func (rp *repair) moved(now Tick, i int, by int32) (resumes bool) {
-	if !rp.policy.repairs() {
-		return false
-	}
 	l, acked := &rp.legs[i], rp.paths[i].acked
 	if l.sampling && !acked.Before(l.sample) {
 		l.sampling = false
@@ -401,9 +399,6 @@ func (rp *repair) moved(now Tick, i int, by int32) (resumes bool) {
 
 // clock takes an ACK that has moved path i: its repair goes on.
 func (rp *repair) clock(now Tick, i int, resumes bool, acts []Action) []Action {
-	if !rp.policy.repairs() {
-		return acts
-	}
 	l, acked := &rp.legs[i], rp.paths[i].acked
 	switch l.state {
 	case legDirect:

@@ -38,7 +38,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	var resumes bool
 	if d > 0 {
 		g.advance(now, ev.Path, acked)
-		resumes = g.moved(now, ev.Path, d)
+		resumes = g.policy.repairs() && g.moved(now, ev.Path, d)
 		outcome = Absorbed
 	}
 	if learned {
@@ -49,7 +49,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	}
 	if !ev.Syndrome.IsACK() {
 		outcome, acts = g.negative(now, ev, p, acts)
-	} else if d > 0 {
+	} else if d > 0 && g.policy.repairs() {
 		before := len(acts)
 		if acts = g.clock(now, ev.Path, resumes, acts); len(acts) > before {
 			outcome = Repaired
