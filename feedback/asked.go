@@ -35,10 +35,6 @@ const (
 	// than packetLife, because a restart takes its time too, and a fraction of the time after which
 	// a queue pair gives up.
 	onItsWay = 50 * millisecond
-	// AskPeriod is how often the caller asks, because questions and answers may be lost. It is
-	// longer than most round trips, so a source that sends nothing again for so long had heard the
-	// question before it sent what came.
-	AskPeriod = 10 * millisecond
 	// sourceCalls is how often the source is asked, because each question may cost it a retry.
 	sourceCalls = 2
 )
@@ -62,16 +58,6 @@ func (g *Group) MayAsk() bool {
 // someoneUnknown reports whether a path has not told what it has since a restart.
 func someoneUnknown(paths []path) bool {
 	return slices.ContainsFunc(paths, func(p path) bool { return p.part == PartUnknown })
-}
-
-// answering reports whether the source, whose place is pos, has come to the packet for which it was
-// asked, and may have sent it before it heard that.
-func (b *goBack) answering(pos roce.PSN) bool { return b.awaited && b.asked && !pos.Before(b.psn) }
-
-// answered reports whether the source is answering and was asked so long ago that it had heard that
-// before it sent what came.
-func (b *goBack) answered(now Tick, pos roce.PSN) bool {
-	return b.answering(pos) && now-b.askedAt >= AskPeriod
 }
 
 // doubted reports whether it is in doubt what the source has sent, since a restart. It is not while

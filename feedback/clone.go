@@ -126,12 +126,3 @@ func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 	}
 	return b
 }
-
-func flags(bits ...bool) (b byte) {
-	for i, bit := range bits {
-		if bit {
-			b |= 1 << i
-		}
-	}
-	return b
-}

@@ -117,6 +117,3 @@ func (rp *repair) forgo(psn roce.PSN) {
 		}
 	}
 }
-
-// RepairTally returns the counts so far.
-func (rp *repair) RepairTally() RepairTally { return rp.tally }

@@ -143,3 +143,24 @@ func (st *stream) messagesAt(upTo roce.PSN) roce.MSN {
 
 // countsAgain reports whether messages are counted behind what the source was sent an ACK for.
 func (st *stream) countsAgain() bool { return st.again.known && st.again.psn.After(st.merged.highest) }
+
+// lackedBy reports whether a path that gets data lacks something of the source, for all that is
+// known.
+func (s *source) lackedBy(p path) bool {
+	return p.part == PartUnknown || p.part == PartActive && p.acked != s.sent
+}
+
+// AskPeriod is how often the caller asks, because questions and answers may be lost. It is
+// longer than most round trips, so a source that sends nothing again for so long had heard the
+// question before it sent what came.
+const AskPeriod = 10 * millisecond
+
+// answering reports whether the source, whose place is pos, has come to the packet for which it was
+// asked, and may have sent it before it heard that.
+func (b *goBack) answering(pos roce.PSN) bool { return b.awaited && b.asked && !pos.Before(b.psn) }
+
+// answered reports whether the source is answering and was asked so long ago that it had heard that
+// before it sent what came.
+func (b *goBack) answered(now Tick, pos roce.PSN) bool {
+	return b.answering(pos) && now-b.askedAt >= AskPeriod
+}

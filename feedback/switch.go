@@ -88,12 +88,6 @@ func (g *Group) Claim(now Tick, acts []Action) []Action {
 	return g.askLacking(now, acts)
 }
 
-// lackedBy reports whether a path that gets data lacks something of the source, for all that is
-// known.
-func (s *source) lackedBy(p path) bool {
-	return p.part == PartUnknown || p.part == PartActive && p.acked != s.sent
-}
-
 // mayLeaveBehind reports whether the next source can do without the paths that lack something.
 func (g *Group) mayLeaveBehind(s SourceSwitch) bool {
 	if g.policy.Ack == AckAll && !g.policy.Evict || g.lacksNeeded() {
