@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groups"
 )
 
 // loseWithdrawals lets no withdrawal arrive at a box while do runs.
@@ -94,8 +95,8 @@ func TestABranchThatHasEndedIsRenewed(t *testing.T) {
 	const want = "b1: 10.1.0.2 b2 | b2: 10.2.0.1 b3 | b3: 10.3.0.1"
 	b1, b2 := f.box("b1"), f.box("b2")
 	f.cuts(func(from, to, _ string) (bool, bool) { return from != "b1" || to != "b2", true })
-	b2.edit("g1", func(g *group) { g.Branch.Expires = time.Now().Add(-time.Millisecond) })
-	b2.tend(t.Context(), b2.groups["g1"])
+	b2.edit("g1", func(g *groups.Group) { g.Branch.Expires = time.Now().Add(-time.Millisecond) })
+	b2.tend(t.Context(), b2.groups.Named("g1"))
 	// A request from before the update comes late, and is still refused.
 	if err := f.sent[0](); err == nil || !strings.Contains(err.Error(), "is older than version") {
 		t.Errorf("%v", err)
@@ -116,13 +117,13 @@ func TestABranchThatHasEndedIsRenewed(t *testing.T) {
 func TestAWithdrawalIsForgotten(t *testing.T) {
 	f := newTree(t)
 	b2 := f.box("b2")
-	b2.mu.Lock()
+	b2.groups.Lock()
 	b2.bury("g1", grave{upper: "b1", version: 1 << 60, until: time.Now().Add(time.Hour)})
-	b2.mu.Unlock()
+	b2.groups.Unlock()
 	f.refused(groupFile("10.1.0.2", "10.2.0.1"), "is older than version")
-	b2.mu.Lock()
+	b2.groups.Lock()
 	b2.bury("g1", grave{upper: "b1", version: 1 << 60, until: time.Now()})
-	b2.mu.Unlock()
+	b2.groups.Unlock()
 	f.create(groupFile("10.1.0.2", "10.2.0.1"))
 	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1")
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -18,7 +19,7 @@ func quorumFile(receivers ...string) string {
 func (f *fabric) counts(want int) {
 	f.t.Helper()
 	b1 := f.box("b1")
-	l := b1.groups["g1"].Links[0]
+	l := b1.groups.Named("g1").Links[0]
 	g := b1.published("g1")
 	if got := g.Weight(g.FindPath(addr(l.Remote.IP), mftQPN(l.Local.QPN))); got != want || l.Weight != want {
 		f.t.Errorf("the quorum counts %d, and %d are kept, want %d", got, l.Weight, want)
@@ -36,7 +37,7 @@ func TestAQuorumDoesNotCountWhoIsJoiningBehindALink(t *testing.T) {
 	f.counts(1)
 	b3.joins("10.3.0.3", 1010)
 	f.renewAll()
-	b1.sw.Merge(b1.groups["g1"].ID, 1500)
+	b1.sw.Merge(b1.groups.Named("g1").ID, 1500)
 	b1.update(t, quorumFile("10.1.0.2", "10.1.0.3", "10.3.0.1", "10.3.0.3"))
 	f.counts(1) // who stood for one cannot stand for two
 	b1.restart(false, false)
@@ -53,7 +54,7 @@ func TestAQuorumCountsWhoHasJoinedBehindALink(t *testing.T) {
 		f.counts(2)
 		b3.joins("10.3.0.3", 1010)
 		f.renewAll()
-		b1.sw.Merge(b1.groups["g1"].ID, merged)
+		b1.sw.Merge(b1.groups.Named("g1").ID, merged)
 		b1.update(t, quorumFile("10.1.0.2", "10.3.0.1", "10.3.0.3"))
 		if f.counts(want); want == 2 {
 			b1.update(t, quorumFile("10.1.0.2", "10.3.0.3", "10.3.0.4"))
@@ -66,7 +67,7 @@ func TestAQuorumCountsWhoHasJoinedBehindALink(t *testing.T) {
 func TestAQuorumDoesNotGuessWhatWasAcknowledged(t *testing.T) {
 	for name, happens := range map[string]func(b1 *box){
 		"a restart": func(b1 *box) { b1.restart(false, false) },
-		"a switch":  func(b1 *box) { b1.edit("g1", func(g *group) { g.Past.Switched = true }) },
+		"a switch":  func(b1 *box) { b1.edit("g1", func(g *groups.Group) { g.Past.Switched = true }) },
 	} {
 		f := newTree(t)
 		b1, b3 := f.box("b1"), f.box("b3")
@@ -76,7 +77,7 @@ func TestAQuorumDoesNotGuessWhatWasAcknowledged(t *testing.T) {
 		b3.joins("10.3.0.3", 1010)
 		f.renewAll()
 		happens(b1)
-		b1.sw.Merge(b1.groups["g1"].ID, 1500)
+		b1.sw.Merge(b1.groups.Named("g1").ID, 1500)
 		b1.update(t, quorumFile("10.1.0.2", "10.3.0.1", "10.3.0.3"))
 		t.Log(name)
 		f.counts(1)
@@ -109,7 +110,7 @@ func TestAQuorumStopsCountingWhoIsOutBehindALink(t *testing.T) {
 	f := newTree(t)
 	b1, b3 := f.box("b1"), f.box("b3")
 	f.create(quorumFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
-	b3.edit("g1", func(g *group) { g.Past.Out(idOf("10.3.0.2"), chronicle.Lost, 1010) })
+	b3.edit("g1", func(g *groups.Group) { g.Past.Out(idOf("10.3.0.2"), chronicle.Lost, 1010) })
 	for range 2 {
 		f.renewAll()
 		f.counts(1)

@@ -330,7 +330,7 @@ func (p *preparation) relink(g *groups.Group, l *groups.Link) {
 // weight returns how many receivers a quorum counts behind a link after the change: those that the
 // box there waits for, and that have all packets for which the source may still wait. Later it may
 // only fall, because the path stands for what these have acknowledged.
-func (p *preparation) weight(g *group, l *groups.Link, state *dataplane.GroupState) (n int) {
+func (p *preparation) weight(g *groups.Group, l *groups.Link, state *dataplane.GroupState) (n int) {
 	if g.Wanted.Policy.Ack == feedback.AckAll {
 		return len(l.Members)
 	}

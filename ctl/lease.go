@@ -195,7 +195,7 @@ func (c *Controller) noteRenewal(g *groups.Group, next *groups.Link) {
 		}
 	}
 	if !otherEnd {
-		g.weighLess(c, at)
+		weighLess(c, g, at)
 		return
 	}
 	// The box could not take its former end again. To the data path its new end is another QP: like
@@ -209,7 +209,7 @@ func (c *Controller) noteRenewal(g *groups.Group, next *groups.Link) {
 }
 
 // weighLess lets a quorum count fewer receivers behind a link, if some of them are out.
-func (g *group) weighLess(c *Controller, l *groups.Link) {
+func weighLess(c *Controller, g *groups.Group, l *groups.Link) {
 	left := len(l.Members)
 	for i := range l.Later {
 		if l.Later[i].Out {
@@ -222,14 +222,14 @@ func (g *group) weighLess(c *Controller, l *groups.Link) {
 	was := l.Weight
 	l.Weight = max(left, 1)
 	g.SetLinks(g.Links)
-	if err := c.replace(g, c.plan(g.File)); err != nil {
+	if err := c.groups.Replan(g, c.groups.Plan(g.File)); err != nil {
 		l.Weight = was
 		g.SetLinks(g.Links)
 		c.Log.Error("could not publish that a quorum counts fewer receivers behind a neighbour; rocastd tries again",
 			zap.String("group", g.Name), zap.String("neighbour", l.Box), zap.Error(err))
 		return
 	}
-	if err := c.saveTree(g); err != nil {
+	if err := c.groups.SaveTree(g); err != nil {
 		c.Log.Error("could not store how many receivers a quorum counts behind a neighbour", zap.String("group", g.Name), zap.Error(err))
 	}
 }
