@@ -39,7 +39,11 @@ func TestControlGoesOnAfterAnEvent(t *testing.T) {
 			w.sw.Tell(dataplane.Note{Group: w.groups.Named("g1").ID, Receiver: netip.MustParseAddr(ip), What: feedback.NoteFatal, PSN: 1007})
 			synctest.Wait()
 			w.groups.Lock() // which waits for ever if the change has not ended
+			there := w.groups.Named("g1") != nil
 			w.groups.Unlock()
+			if !there {
+				t.Fatal("the group has gone")
+			}
 		}
 		if n := w.logs.FilterMessage("member event").Len(); n != 2 {
 			t.Errorf("%d events are logged", n)

@@ -167,13 +167,3 @@ func (s *Set) SetPorts(set ports.Set) {
 	s.open = set
 	s.shownPorts.Store(&set)
 }
-
-// groupByID returns nil if the group has been removed.
-func (s *Set) groupByID(id mft.GroupID) *Group {
-	for _, g := range s.groups {
-		if g.Published != nil && g.ID == id {
-			return g
-		}
-	}
-	return nil
-}
