@@ -58,7 +58,7 @@ func (c *Controller) PutBranch(ctx context.Context, upper, name string, b api.Br
 	}
 	c.groups.Lock()
 	defer c.groups.Unlock()
-	c.confirmedAbove(g, b.Confirmed)
+	c.watch.ConfirmedAbove(g, b.Confirmed)
 	c.hearAbove(g, b.Problem)
 	return c.branchAnswer(g), nil
 }
@@ -85,7 +85,7 @@ func (c *Controller) renew(upper, name string, b *api.Branch) (answer api.Branch
 	c.groups.Changed(g)
 	g.Branch.Lease = time.Duration(b.Lease) * time.Second
 	g.Branch.Expires = time.Now().Add(g.Branch.Lease)
-	c.confirmedAbove(g, b.Confirmed)
+	c.watch.ConfirmedAbove(g, b.Confirmed)
 	c.hearAbove(g, b.Problem)
 	return c.branchAnswer(g), true
 }

@@ -325,7 +325,7 @@ func TestASwitchDuringAChangeStays(t *testing.T) {
 			t.Errorf("stays %v: %v", stays, err)
 		}
 		b1.sw.Part(g.ID, "10.1.0.2", feedback.PartGone) // as of each member while it sends
-		b1.lookAtProgress("g1", time.Now())
+		b1.watch.Look("g1", time.Now())
 		b1.groups.Lock()
 		b1.groups.Observe(g)
 		b1.groups.Unlock()

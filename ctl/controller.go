@@ -15,7 +15,7 @@ import (
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/services"
 	"github.com/rocast/rocast/ctl/store"
-	"github.com/rocast/rocast/ctl/view"
+	"github.com/rocast/rocast/ctl/watch"
 )
 
 // Parts are the components a Controller works with. The Controller closes Addresses; the caller
@@ -54,6 +54,7 @@ type Controller struct {
 	*frames.Frames
 	// Services are those at group IPs.
 	Services *services.Services
+	watch    *watch.Watch
 	shared   shared
 	started  time.Time
 	pulse    pulse
@@ -65,15 +66,10 @@ type Controller struct {
 	// BadGroupIPs says which of groupIPs of hosts: no group can have, and why. nil: all can.
 	badGroupIPs atomic.Pointer[map[string]string]
 
-	seenStrays atomic.Pointer[[]view.Stray] // as readers see them
-
 	// What follows is guarded by the lock of groups.
 
-	strays    strays
-	paces     map[*groups.Group]*pace
 	storeAway bool                       // an event has said that etcd does not answer
 	gone      map[string]grave           // by the group's name
-	closed    bool                       // the data path has ended
 	failing   map[*groups.Group]struct{} // groups that have failed, and a neighbour does not know yet
 	moved     map[*groups.Group]struct{} // groups with a member that may be behind another neighbour than before
 }

@@ -210,14 +210,14 @@ func TestASourceWithAnotherPSNIsShownAsSuch(t *testing.T) {
 		}
 		id := w.groups.Named("g1").ID
 		w.sw.Refused(id, dataplane.Refused{Count: 1, Reason: dataplane.Reason(feedback.OutsideWindow), From: addr("10.77.0.1"), QPN: 1})
-		w.lookAtProgress("g1", time.Unix(1, 0))
-		w.lookAtProgress("g1", time.Unix(2, 0))
+		w.watch.Look("g1", time.Unix(1, 0))
+		w.watch.Look("g1", time.Unix(2, 0))
 		want := "its packets have PSNs far from what the group has sent: its first PSN is not 1000, as the group file says; create its QP and the group again"
 		if g, _ := w.Group("g1"); g.Members[0].Reason != want || g.Members[1].Reason != "" || g.Members[len(g.Members)-1].Reason != "" {
 			t.Errorf("%+v", g.Members)
 		}
 		w.sw.Traffic("g1", dataplane.Traffic{Sent: 3}) // that was a late or forged frame
-		w.lookAtProgress("g1", time.Unix(3, 0))
+		w.watch.Look("g1", time.Unix(3, 0))
 		if g, _ := w.Group("g1"); g.Members[0].Reason != "" {
 			t.Errorf("the source is heard: %+v", g.Members[0])
 		}

@@ -18,13 +18,10 @@
 //	switch.go        the interfaces to the data path, the next hops and the addresses
 //	controller.go    what a Controller has; run.go, its start, run and end
 //	refuse.go        the checks of a new group or member
-//	create.go        create and remove a group; update.go; restore.go; confirm.go, a receiver is ready
+//	create.go        create and remove a group; update.go; restore.go
 //	regions.go       memory of a running group; table.go, where the memory is a table
 //	follow.go        links and next hops that change; change_ports.go, ports that the config changes
-//	news.go          the data path's notes about members; turn.go, another member becomes the source
-//	progress.go      whether groups get on; senders.go and strays.go, frames that are refused;
-//	                 trouble.go, when a group is degraded because of a member; silence.go, whose MAC
-//	                 may have changed; events.go, what is told of ports and addresses
+//	events.go        what the kernel says of addresses, and of ports
 //	read.go          what the API reads; pulse.go, whether the forwarding threads work
 //	serving.go       what the services at group IPs (ctl/services) know of control
 //	hosting.go       what groups that hosts make (ctl/hosts) know of control
@@ -42,6 +39,7 @@
 //
 // Each of the packages below can be read alone: groups (the groups of this box: what readers see of
 // each, one change at a time, what is stored and published), view (what the API shows of them),
+// watch (what is seen of groups that run: whether they get on, who is out, who is the source),
 // plan, tree, neighbour, chronicle, ports, groupfile (the files users write), nexthop (how hosts
 // are reached), address (the groups' IPs on the box), store (the state directory), api (the
 // messages on the socket), server (the socket), metrics, config, desired (groups that several boxes
@@ -55,12 +53,12 @@
 // the run of the daemon in which that was; the answer may wait. What a restart needs is in the
 // chronicle of each group, not in the ring.
 //
-// Control samples each group's merged PSN (progress.go). A group is degraded if packets were
-// outstanding at both ends of each sample window for degraded-after, and fewer than degraded-below
-// of the best remembered rate got on. The best rate is forgotten with a half-life of about a
-// minute of work. A group that could not be created at all its boxes is degraded too, and one with
-// a member in trouble (trouble.go); the latter goes on (goesOn), so no program leaves it because
-// of that. Summary of ctl/view alone says in which state a group is.
+// Control samples each group's merged PSN (ctl/watch/progress.go). A group is degraded if packets
+// were outstanding at both ends of each sample window for degraded-after, and fewer than
+// degraded-below of the best remembered rate got on. The best rate is forgotten with a half-life of
+// about a minute of work. A group that could not be created at all its boxes is degraded too, and
+// one with a member in trouble (ctl/view/trouble.go); the latter goes on (goesOn), so no program
+// leaves it because of that. Summary of ctl/view alone says in which state a group is.
 //
 // The package never touches a frame, and never writes an R_Key to a log.
 //

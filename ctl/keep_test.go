@@ -40,7 +40,7 @@ func TestAReceiverDoesNotJoinAgain(t *testing.T) {
 		want string
 	}{
 		{"the note is dropped, and a look sees it before the crash", func(t *testing.T, w *world) *world {
-			w.lookAtProgress("g1", time.Now())
+			w.watch.Look("g1", time.Now())
 			return w.restart(t, false)
 		}, joined},
 		{"the note is dropped before a clean stop", func(t *testing.T, w *world) *world { return w.restart(t, true) }, joined},
@@ -134,7 +134,7 @@ func TestANoteOfAQueuePairThatHasLeft(t *testing.T) {
 		w.sw.Tell(w.noteOf(what, "10.77.0.4", 1, 2000))
 		w.update(t, g1)
 		w.update(t, g1+receiver4)
-		w.edit("g1", func(*groups.Group) { w.hear() })
+		w.edit("g1", func(*groups.Group) { w.watch.Hear() })
 		if m := w.part(t, "10.77.0.4"); m.Part != "joining" {
 			t.Errorf("%v: %+v", what, m)
 		}
@@ -151,10 +151,10 @@ func TestWhoIsOutIsStoredInTheEnd(t *testing.T) {
 		again := w.noState(t)
 		w.happens(what, "10.77.0.3", 1, 1007)
 		for range 3 {
-			w.lookAtProgress("g1", time.Now())
+			w.watch.Look("g1", time.Now())
 		}
 		again()
-		w.lookAtProgress("g1", time.Now())
+		w.watch.Look("g1", time.Now())
 		if n := w.logs.FilterMessageSnippet("could not store the state of members").Len(); n != 1 {
 			t.Errorf("logged %d times", n)
 		}

@@ -24,7 +24,7 @@ func (c *Controller) rethink(ctx context.Context, g *groups.Group) {
 	defer c.groups.Unlock()
 	if err == nil {
 		if was != "" {
-			c.restored(g, "its members are where their routes lead again")
+			c.watch.Restored(g, "its members are where their routes lead again")
 		}
 		return
 	}

@@ -34,7 +34,7 @@ func TestControlGoesOnAfterAnEvent(t *testing.T) {
 		w.create(t, g1)
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- w.followNotes(ctx) }()
+		go func() { done <- w.watch.FollowNotes(ctx) }()
 		for _, ip := range []string{"10.77.0.2", "10.77.0.3"} {
 			w.sw.Tell(dataplane.Note{Group: w.groups.Named("g1").ID, Receiver: netip.MustParseAddr(ip), What: feedback.NoteFatal, PSN: 1007})
 			synctest.Wait()

@@ -40,7 +40,7 @@ func (r *runner) second(t *testing.T, sent, merged, two, three roce.PSN) api.Gro
 	for ip, psn := range map[string]roce.PSN{"10.77.0.2": two, "10.77.0.3": three} {
 		r.sw.Repair(ip, feedback.PathSnapshot{Part: feedback.PartActive, Acked: psn}, 0)
 	}
-	r.lookAtProgress("g1", r.now)
+	r.watch.Look("g1", r.now)
 	return r.group(t)
 }
 
@@ -50,6 +50,17 @@ func newRunner(t *testing.T, keys string) *runner {
 	r.create(t, strings.Replace(g1, "mtu:", "repair: local\n"+keys+"mtu:", 1))
 	r.happened()
 	return r
+}
+
+// again publishes group g1 as another one of the data path.
+func (w *world) again(t *testing.T) {
+	t.Helper()
+	w.edit("g1", func(g *groups.Group) {
+		next := *g
+		if err := w.groups.Republish(g, &next, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 func TestADegradedGroupIsTold(t *testing.T) {
@@ -175,7 +186,7 @@ func TestAGroupThatIsNotWatched(t *testing.T) {
 		r.second(t, 2000, 1500, 1500, 1700)
 	}
 	r.expectEvents(t)
-	r.lookAtProgress("g2", r.now) // it was removed meanwhile
+	r.watch.Look("g2", r.now) // it was removed meanwhile
 }
 
 func TestAGroupThatHasNotBegunIsNotDegraded(t *testing.T) {
@@ -183,7 +194,7 @@ func TestAGroupThatHasNotBegunIsNotDegraded(t *testing.T) {
 	w.create(t, g1)
 	w.happened()
 	for i := range 9 {
-		w.lookAtProgress("g1", time.Unix(int64(i), 0))
+		w.watch.Look("g1", time.Unix(int64(i), 0))
 	}
 	w.expectEvents(t)
 }
@@ -201,7 +212,7 @@ func TestAFailedRegistrationIsTold(t *testing.T) {
 func TestEveryGroupIsLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		const last = lookAtMost + 44
+		const last = 300 // and 256 are looked at in one period
 		for i := range last {
 			w.create(t, anotherGroup(fmt.Sprint("g", i), i+2))
 		}
@@ -212,7 +223,7 @@ func TestEveryGroupIsLookedAt(t *testing.T) {
 		w.happened()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- w.followProgress(ctx) }()
+		go func() { done <- w.watch.FollowProgress(ctx) }()
 		<-time.After(2 * time.Second)
 		w.expectEvents(t)
 		<-time.After(2 * time.Second)
@@ -247,7 +258,7 @@ func (r *runner) paths(t *testing.T, sent, merged roce.PSN, paths map[string]fee
 	for ip, p := range paths {
 		r.sw.Repair(ip, p, 0)
 	}
-	r.lookAtProgress("g1", r.now)
+	r.watch.Look("g1", r.now)
 	return r.group(t)
 }
 

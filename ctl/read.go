@@ -1,7 +1,9 @@
 package ctl
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
@@ -44,6 +46,25 @@ func (c *Controller) view(v *groups.Version) api.Group {
 		}
 	}
 	return view.Group(v, b, c.groups.SeenPorts())
+}
+
+// Confirm records that a member's program says that its QP is ready.
+func (c *Controller) Confirm(name string, request []byte) (api.Group, error) {
+	var ready api.Confirmation
+	decoder := json.NewDecoder(bytes.NewReader(request))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&ready); err != nil {
+		return api.Group{}, api.Errorf(api.BadRequest, "the confirmation cannot be read (%v); write ip, qpn and state", err)
+	}
+	if c.groups.Seen(name) == nil {
+		if s, ok := c.summaryElsewhere(name); ok {
+			return api.Group{}, api.Errorf(api.BadRequest, "group %s is carried by box %s; confirm there", name, s.Root)
+		}
+	}
+	if err := c.watch.Confirm(name, &ready); err != nil {
+		return api.Group{}, err
+	}
+	return c.Group(name)
 }
 
 // Regions lists the regions of a group's memory: count of them at most, from the from-th on.
@@ -115,7 +136,7 @@ func (c *Controller) BoundsMet() map[bounds.Bound]uint64 { return c.Bounds.Count
 func (c *Controller) Status() api.Status { return c.statusAt(time.Now()) }
 
 func (c *Controller) statusAt(now time.Time) api.Status {
-	b := view.Box{Started: c.started, Workers: c.Workers, Stuck: c.pulse.alive(now), Ports: c.groups.SeenPorts(), Groups: c.groups.AllSeen(), Strays: *c.seenStrays.Load()}
+	b := view.Box{Started: c.started, Workers: c.Workers, Stuck: c.pulse.alive(now), Ports: c.groups.SeenPorts(), Groups: c.groups.AllSeen(), Strays: c.watch.Strays()}
 	if c.Desired != nil {
 		b.StoreAway = c.Desired.Away()
 	}

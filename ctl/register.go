@@ -170,3 +170,9 @@ func hasKind(err error, kind api.Kind) bool {
 	e := (*api.Error)(nil)
 	return errors.As(err, &e) && e.Kind == kind
 }
+
+// registrationFailed tells that a group could not be created at all its boxes: a program that waits
+// for it has to take another way.
+func (c *Controller) registrationFailed(name string, err error) {
+	c.groups.Events.Add(api.Event{Kind: api.GroupDegraded, Group: name, Cause: fmt.Sprint("its registration failed: ", tellable(err))})
+}

@@ -288,7 +288,7 @@ func TestAGroupThatFailedIsTriedAgainEveryFiveSeconds(t *testing.T) {
 		w := openWorldWith(t, w.dir, addresses)
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- w.followNotes(ctx) }()
+		go func() { done <- w.watch.FollowNotes(ctx) }()
 		for _, want := range []string{api.Failed, api.Ready} { // after 4 and 8 seconds
 			time.Sleep(4 * time.Second)
 			synctest.Wait()

@@ -13,15 +13,18 @@ import (
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/ctl/services"
-	"github.com/rocast/rocast/ctl/view"
+	"github.com/rocast/rocast/ctl/watch"
 )
 
 // New returns a Controller without groups; Restore adds the stored ones.
 func New(parts Parts) *Controller {
-	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1), gone: map[string]grave{}, moved: map[*groups.Group]struct{}{}, failing: map[*groups.Group]struct{}{}, paces: map[*groups.Group]*pace{}}
+	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1), gone: map[string]grave{}, moved: map[*groups.Group]struct{}{}, failing: map[*groups.Group]struct{}{}}
 	of := groups.Parts{Switch: parts.Switch, NextHops: parts.NextHops, Addresses: parts.Addresses, Store: parts.Store, Log: parts.Log, Members: c.keepMembers}
 	c.groups, c.shared = groups.NewSet(of, ports.New(parts.Switch.Ports())), newShared()
-	c.seenStrays.Store(new([]view.Stray))
+	c.watch = watch.New(watch.Options{Groups: c.groups, Switch: parts.Switch, Log: parts.Log, Doubt: parts.NextHops.Doubt})
+	if parts.Desired != nil {
+		c.watch.Mark = c.markSwitches
+	}
 	c.Frames = frames.New(parts.Switch, c.groups.Carried, groups.NoGroup)
 	c.Services = services.New(services.Options{
 		Control: serving{c}, Hops: parts.NextHops, Addresses: parts.Addresses, Log: parts.Log, Bounds: c.Bounds, Perftest: parts.Perftest, CM: parts.CM,
@@ -45,11 +48,12 @@ func (c *Controller) Run(ctx context.Context) error {
 	})
 	tasks.Go(func() error { c.Switch.Engage(); return nil }) // not before: members of restored groups wait
 	tasks.Go(func() error { return c.followPorts(ctx) })
-	tasks.Go(func() error { return c.followNotes(ctx) })
+	tasks.Go(func() error { return c.watch.FollowNotes(ctx) })
 	tasks.Go(func() error { return c.Services.KeepUp(ctx) })
 	tasks.Go(func() error { return c.followLeases(ctx) })
 	tasks.Go(func() error { return c.followDesired(ctx) })
-	tasks.Go(func() error { return c.followProgress(ctx) })
+	tasks.Go(func() error { return c.followAway(ctx) })
+	tasks.Go(func() error { return c.watch.FollowProgress(ctx) })
 	return tasks.Wait()
 }
 
@@ -62,8 +66,7 @@ func (c *Controller) Close() error {
 	if err := c.Addresses.Close(); err != nil {
 		return err
 	}
-	c.closed = true
-	c.hear() // process the last notes
+	c.watch.End()
 	var idle, unclean []string
 	for name, g := range c.groups.All() {
 		switch {

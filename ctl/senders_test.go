@@ -14,8 +14,8 @@ import (
 
 // look lets the controller look at the group a quarter of a second later.
 func (r *runner) look() api.GroupSummary {
-	r.now = r.now.Add(lookAtProgressEvery)
-	r.lookAtProgress("g1", r.now)
+	r.now = r.now.Add(250 * time.Millisecond)
+	r.watch.Look("g1", r.now)
 	return r.Groups().Groups[0]
 }
 
@@ -107,13 +107,10 @@ func TestRefusedFramesOfASourceThatGetsOn(t *testing.T) {
 	if s := r.look(); s.State != api.Degraded || !strings.Contains(s.Reason, "no group carries") {
 		t.Errorf("%+v", s)
 	}
-	// A new group begins anew.
-	g := r.groups.Named("g1")
-	g.ID, r.paceOf(g).senders.watches = g.ID+1, nil
-	if s := r.look(); s.State != api.Degraded {
+	r.again(t)
+	if s := r.look(); s.State != api.Ready {
 		t.Errorf("what was known is of the group before: %+v", s)
 	}
-	g.ID--
 }
 
 // Data of a member that is not the source concerns that member alone: the group goes on.
@@ -275,7 +272,7 @@ func TestASourceThatSendsToNoGroup(t *testing.T) {
 	const want = "10.77.0.1: its packets are for QPN 2, and the peer of its QP is QPN 1; connect its QP to that one"
 	r := newRunner(t, "")
 	r.sw.GoesAstray(astray(dataplane.UnknownQPN, 1, "10.77.0.1"))
-	r.lookAtStrays(r.now)
+	r.watch.LookAtStrays(r.now)
 	r.look()
 	if s := r.later(); s.Reason != want || s.State != api.Degraded || s.GoesOn {
 		t.Errorf("%+v", s)
@@ -286,7 +283,7 @@ func TestASourceThatSendsToNoGroup(t *testing.T) {
 	r.sw.Traffic("g1", dataplane.Traffic{Sent: 1})
 	r.look()
 	r.sw.GoesAstray(astray(dataplane.UnknownQPN, 2, "10.77.0.1")) // another QP of the same host
-	r.lookAtStrays(r.now)
+	r.watch.LookAtStrays(r.now)
 	r.look()
 	if s := r.later(); s.State != api.Ready {
 		t.Errorf("%+v", s)
@@ -305,7 +302,7 @@ func TestStrangersMakeNobodyIll(t *testing.T) {
 		r.now = begin.Add(time.Duration(i) * time.Second)
 		r.sw.GoesAstray(astray(dataplane.NotMember, i+1, "10.77.0.9"), astray(dataplane.UnknownQPN, i+1, "10.77.0.9"))
 		r.sw.Classified("classifier-drop_own_source", i+1)
-		r.lookAtStrays(r.now)
+		r.watch.LookAtStrays(r.now)
 		if s := r.look(); s.State != api.Ready {
 			t.Errorf("%+v", s)
 		}
@@ -335,7 +332,7 @@ func TestABoxThatIsNotSetUpIsNotHealthy(t *testing.T) {
 	r := newRunner(t, "")
 	for i := range uint64(4) {
 		r.sw.Classified("classifier-pass_no_socket", i)
-		r.lookAtStrays(r.now)
+		r.watch.LookAtStrays(r.now)
 		s := r.statusAt(r.now)
 		if ill := i == 3; s.Healthy == ill || !s.Ready || ill && (s.Problems[0].Of != api.OfBox || s.Problems[0].Name != "classifier-pass_no_socket") {
 			t.Errorf("%d: %+v", i, s)

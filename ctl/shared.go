@@ -48,6 +48,8 @@ const (
 	reportWithin = 12 * time.Second
 	// takeBackWithin bounds the request that takes a change back.
 	takeBackWithin = 5 * time.Second
+	// lookAtDesiredEvery is the time between two looks whether etcd answers.
+	lookAtDesiredEvery = time.Second
 	// atOnce is how many groups are set up at the same time.
 	atOnce = 16
 )
@@ -149,6 +151,13 @@ func (s *shared) end(name string) {
 	if _, more := s.pending.names[name]; more {
 		s.rouse()
 	}
+}
+
+// markSwitches says in etcd that the source of a group switches.
+func (c *Controller) markSwitches(name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), reportWithin)
+	defer cancel()
+	return c.putMembers(ctx, name)
 }
 
 // keepMembers stores the state of a group's members in etcd. Another box that takes the group over
@@ -338,6 +347,20 @@ func (c *Controller) parseDesired(ctx context.Context, name string, e desired.En
 		return nil, fmt.Errorf("the key names group %s, and its file group %s; delete the key, and create the group with rocast group create", name, file.Name)
 	}
 	return file, err
+}
+
+// followAway looks whether etcd answers until ctx is done.
+func (c *Controller) followAway(ctx context.Context) error {
+	ticker := time.NewTicker(lookAtDesiredEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			c.lookAtDesired()
+		}
+	}
 }
 
 // lookAtDesired tells when etcd does not answer, and when it does again.

@@ -41,6 +41,7 @@ func (b *box) shareFor(cluster *etcd.Cluster, lease time.Duration) (stop func(po
 	if b.through != nil {
 		c.Desired = b.through(d)
 	}
+	c.watch.Mark = c.markSwitches
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- c.followDesired(ctx) }()

@@ -11,6 +11,12 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
+// What watch promises of a member that is silent.
+const (
+	doubtAfter = 500 * time.Millisecond
+	doubtPause = 8 * time.Second
+)
+
 // hush plays group g1, whose second receiver has everything, at moments after the first one.
 type hush struct {
 	*runner
@@ -30,7 +36,7 @@ func (h *hush) expect(t *testing.T, at time.Duration, want string) {
 	h.sw.Carry("g1", h.sent)
 	h.sw.Repair("10.77.0.2", h.two, 0)
 	h.sw.Repair("10.77.0.3", feedback.PathSnapshot{Part: feedback.PartActive, Acked: h.sent}, 0)
-	h.lookAtProgress("g1", h.start.Add(at))
+	h.watch.Look("g1", h.start.Add(at))
 	if got := strings.Trim(fmt.Sprint(h.hops.Doubted()), "[]"); got != want {
 		t.Errorf("after %v: asked for %q, want %q", at, got, want)
 	}
@@ -60,7 +66,7 @@ func TestWhoAnswersIsNotAskedFor(t *testing.T) {
 		"it is behind":    func(h *hush) { h.two.Part = feedback.PartBehind },
 		"it is joining":   func(h *hush) { h.two.Part = feedback.PartJoining },
 		"another source":  func(h *hush) { h.happens(feedback.NoteSource, "10.77.0.3", 1, 9) },
-		"another group":   func(h *hush) { h.paceOf(h.groups.Named("g1")).silences.in++ },
+		"another group":   func(h *hush) { h.again(t) },
 	} {
 		h := newHush(t)
 		h.expect(t, 0, "")
@@ -71,12 +77,14 @@ func TestWhoAnswersIsNotAskedFor(t *testing.T) {
 		}
 	}
 	r := newRunner(t, "")
+	r.world = r.restart(t, false)
 	r.sw.Repair(silentHost, feedback.PathSnapshot{Part: feedback.PartActive, Acked: 500}, 0)
-	g := r.groups.Named("g1")
-	state, _ := r.sw.GroupState(g.ID)
 	for i, started := range []bool{false, false, true, true} { // where the source is after a restart is not known
-		state.Started = started
-		if got := silentHosts(g, &r.paceOf(g).silences, r.now.Add(time.Duration(i)*time.Second), state); len(got) != 0 != (i == 3) {
+		if started {
+			r.sw.Carry("g1", 2000)
+		}
+		r.watch.Look("g1", r.now.Add(time.Duration(i)*time.Second))
+		if got := r.hops.Doubted(); len(got) != 0 != (i == 3) {
 			t.Errorf("second %d: %v", i, got)
 		}
 	}

@@ -90,7 +90,7 @@ func (c *Controller) standStill(g *groups.Group, away bool) {
 	if away {
 		c.groups.Tell(api.Event{Kind: api.GroupDegraded, Group: g.Name, Cause: g.Away})
 	} else {
-		c.restored(g, "the box has its address again")
+		c.watch.Restored(g, "the box has its address again")
 	}
 }
 

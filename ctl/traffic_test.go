@@ -106,7 +106,7 @@ func TestLag(t *testing.T) {
 	r := newRunner(t, "")
 	r.sw.Traffic("g1", dataplane.Traffic{Sent: 300})
 	r.sw.Carry("g1", 2000)
-	r.lookAtProgress("g1", time.Now()) // knows where the source was
+	r.watch.Look("g1", time.Now()) // knows where the source was
 	for part, want := range map[feedback.Part]uint64{feedback.PartActive: 300, feedback.PartJoining: 0, feedback.PartGone: 0, feedback.PartBehind: 0} {
 		r.sw.Repair("10.77.0.2", feedback.PathSnapshot{Part: part, Acked: 1000}, 0)
 		if got := r.Traffic().Groups[0].Receivers[0]; got.Lag != want || got.LagSeconds > 0 != (want > 0) {

@@ -152,7 +152,7 @@ func TestAReceiverThatNeedsRepairForLongIsNamed(t *testing.T) {
 		two.Part, two.Acked = feedback.PartActive, 2000
 		r.sw.Repair("10.77.0.2", two, 0)
 		r.sw.Repair("10.77.0.3", feedback.PathSnapshot{Part: feedback.PartActive, Acked: 2000}, 0)
-		r.lookAtProgress("g1", r.now)
+		r.watch.Look("g1", r.now)
 		return r.Groups().Groups[0]
 	}
 	repaired, direct, unmended := feedback.PathSnapshot{Repairing: true}, feedback.PathSnapshot{}, feedback.PathSnapshot{Repairing: true, Unmended: true}
@@ -190,7 +190,7 @@ func TestAHostThatDoesNotAnswerIsNamed(t *testing.T) {
 		}
 		w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": hop})
 		w.hopsChanged([]netip.Addr{addr("10.77.0.2")})
-		w.lookAtProgress("g1", time.Unix(1, 0))
+		w.watch.Look("g1", time.Unix(1, 0))
 		return w.Groups().Groups[0]
 	}
 	const want = "10.77.0.2: its host does not answer when the box asks for its MAC"

@@ -16,6 +16,9 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
+// renewAfter is after how many packets the running turn is stored again (ctl/watch/turn.go).
+const renewAfter = 1 << 20
+
 // turnOfB is the turn of 10.77.0.2 in a group of bothG1.
 var turnOfB = mft.Turn{
 	Source: mft.QP{IP: addr("10.77.0.2"), RemoteQPN: 1},
@@ -141,7 +144,7 @@ func TestATurnThatMayBeStoredIsStoredAgain(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		w := newWorld(t)
 		w.create(t, bothG1)
-		look := func() { w.lookAtProgress("g1", time.Now()) }
+		look := func() { w.watch.Look("g1", time.Now()) }
 		syncs := w.Store.SyncDir
 		w.Store.SyncDir = func(string) error { return unix.EIO }
 		told := 0
@@ -259,7 +262,7 @@ func TestALongTurnIsStoredAgain(t *testing.T) {
 		turn.Members = []mft.Standing{{QP: turn.Source, Sender: mft.Sender{NextPSN: next}}}
 		w.sw.Runs(id, turn)
 		w.sw.Merge(id, merged)
-		w.lookAtProgress("g1", time.Now())
+		w.watch.Look("g1", time.Now())
 	}
 	first := w.groups.Named("g1").File.Source.FirstPSN
 	for _, near := range []int32{-1, -(1 << 20), renewAfter - 1} {
@@ -317,13 +320,13 @@ func TestATurnIsNotStoredAgainWhileReceiversAreUnknown(t *testing.T) {
 	w.takes(t, turnOfB)
 	g := w.groups.Named("g1")
 	w.sw.Merge(g.ID, turnOfB.Members[1].NextPSN.Add(renewAfter))
-	w.lookAtProgress("g1", time.Now())
+	w.watch.Look("g1", time.Now())
 	if from := g.Past.From(g.File); from != 2000 {
 		t.Errorf("from %d", from)
 	}
 	g.Kept = false
 	w.sw.Runs(g.ID, mft.Turn{First: mft.Sender{NextPSN: 9}})
-	w.lookAtProgress("g1", time.Now())
+	w.watch.Look("g1", time.Now())
 	if from := g.Past.From(g.File); from != 2000 {
 		t.Errorf("from %d", from)
 	}

@@ -72,7 +72,7 @@ func (w *world) note(n dataplane.Note) {
 	w.groups.Lock()
 	defer w.groups.Unlock()
 	w.sw.Happens(n)
-	w.hear(n)
+	w.watch.Hear(n)
 }
 
 // path returns the published path of g1's receiver, or nil.
@@ -346,7 +346,7 @@ func TestAQuorumKnowsAfterACrashWhereAReceiverJoined(t *testing.T) {
 	}
 	look := func(s feedback.PathSnapshot) {
 		w.sw.Repair("10.77.0.4", s, 0)
-		w.lookAtProgress("g1", time.Now())
+		w.watch.Look("g1", time.Now())
 	}
 	w.happens(feedback.NoteJoined, "10.77.0.4", 1, 1234)
 	look(feedback.PathSnapshot{Part: feedback.PartActive, Fresh: true})

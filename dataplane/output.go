@@ -64,7 +64,7 @@ type Repair struct {
 }
 
 // Note is an event of a member, for control and the operator. When control takes none, notes are
-// dropped: counters still count, and control asks for what it must know (ctl/news.go).
+// dropped: counters still count, and control asks for what it must know (ctl/watch/notes.go).
 type Note struct {
 	Group     mft.GroupID
 	Receiver  netip.Addr // or the new source

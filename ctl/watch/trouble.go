@@ -1,4 +1,4 @@
-package ctl
+package watch
 
 import (
 	"fmt"
@@ -54,27 +54,27 @@ func lasts(since *time.Time, is bool, now time.Time) time.Duration {
 
 // lookAtTrouble tells when a group begins and ceases to be degraded because of a member, unless it
 // is for a graver reason.
-func (c *Controller) lookAtTrouble(g *groups.Group) {
+func (w *Watch) lookAtTrouble(g *groups.Group) {
 	s := view.Summary(&g.Version)
 	is := view.IsTroubled(&g.Version, &s)
-	p := c.paceOf(g)
+	p := w.paceOf(g)
 	if changed := is != p.troubled || is && s.GoesOn != p.goesOn; changed && (is || s.State == api.Ready) {
-		c.tellTrouble(g, &s, "no member is in trouble any more")
+		w.tellTrouble(g, &s, "no member is in trouble any more")
 	}
 }
 
 // tellTrouble tells that a group is degraded because of a member, or that it no longer is.
-func (c *Controller) tellTrouble(g *groups.Group, s *api.GroupSummary, over string) {
-	p := c.paceOf(g)
+func (w *Watch) tellTrouble(g *groups.Group, s *api.GroupSummary, over string) {
+	p := w.paceOf(g)
 	p.troubled, p.goesOn = view.IsTroubled(&g.Version, s), s.GoesOn
 	e := api.Event{Kind: api.GroupRestored, Group: g.Name, Cause: over, Goodput: g.Found.Goodput}
 	switch fields := []zap.Field{zap.String("group", g.Name), zap.String("reason", s.Reason)}; {
 	case s.GoesOn:
 		e.Kind, e.Cause, e.GoesOn = api.GroupDegraded, s.Reason, true
-		c.Log.Info("a group is degraded, and goes on", fields...)
+		w.Log.Info("a group is degraded, and goes on", fields...)
 	case p.troubled:
 		e.Kind, e.Cause = api.GroupDegraded, s.Reason
-		c.Log.Warn("a group is degraded", fields...)
+		w.Log.Warn("a group is degraded", fields...)
 	}
-	c.groups.Tell(e)
+	w.Groups.Tell(e)
 }

@@ -1,7 +1,6 @@
-package ctl
+package watch
 
 import (
-	"context"
 	"errors"
 
 	"go.uber.org/zap"
@@ -17,55 +16,55 @@ import (
 // packets for old ones. If the turn cannot be stored, the source before goes on, and the next
 // packet of the member asks again. If it may be stored, no source goes on before it is, and control
 // tries again by itself: see settleTurn.
-func (c *Controller) takeTurn(g *groups.Group) {
-	if c.closed || g.Published == nil {
+func (w *Watch) takeTurn(g *groups.Group) {
+	if w.closed || g.Published == nil {
 		return
 	}
-	if c.Desired != nil && g.Branch == nil && !g.Marked {
-		c.markSwitches(g)
+	if w.Mark != nil && g.Branch == nil && !g.Marked {
+		w.markSwitches(g)
 		return
 	}
-	turn, ok := c.Switch.NextTurn(g.ID)
+	turn, ok := w.Switch.NextTurn(g.ID)
 	if !ok {
 		return
 	}
-	c.groups.Observe(g) // a restart must not let who is out take part from where it was in an earlier turn
+	w.Groups.Observe(g) // a restart must not let who is out take part from where it was in an earlier turn
 	before := g.Past.Share()
 	g.Past.Take(&turn)
-	if err := c.groups.SaveChronicle(g); err != nil {
+	if err := w.Groups.SaveChronicle(g); err != nil {
 		g.Past = before
-		c.turnNotStored(g, err)
+		w.turnNotStored(g, err)
 		return
 	}
 	g.Source, g.Unsure = groupfile.ID(turn.Source), false
-	c.groups.Changed(g)
-	c.Switch.BeginTurn(g.ID, true)
+	w.Groups.Changed(g)
+	w.Switch.BeginTurn(g.ID, true)
 }
 
-func (c *Controller) turnNotStored(g *groups.Group, err error) {
+func (w *Watch) turnNotStored(g *groups.Group, err error) {
 	switch {
 	case g.Unsure: // and the log says so
 	case errors.Is(err, store.ErrUnsynced):
 		g.Unsure = true
-		c.Log.Error("could not make sure that a crash keeps who is the source; nothing is forwarded until it is stored, and rocastd tries again every 250 ms",
+		w.Log.Error("could not make sure that a crash keeps who is the source; nothing is forwarded until it is stored, and rocastd tries again every 250 ms",
 			zap.String("group", g.Name), zap.Error(err))
 	default:
-		c.Log.Error("could not store that another member is the source; the source stays, and rocastd tries again with the member's next packet",
+		w.Log.Error("could not store that another member is the source; the source stays, and rocastd tries again with the member's next packet",
 			zap.String("group", g.Name), zap.Error(err))
-		c.Switch.BeginTurn(g.ID, false)
+		w.Switch.BeginTurn(g.ID, false)
 	}
 }
 
 // settleTurn tries again where a turn may be stored that has not begun. If no member waits for it
 // any more, the turn before is stored again.
-func (c *Controller) settleTurn(g *groups.Group) {
-	if !g.Unsure || c.closed {
+func (w *Watch) settleTurn(g *groups.Group) {
+	if !g.Unsure || w.closed {
 		return
 	}
-	if c.takeTurn(g); !g.Unsure {
+	if w.takeTurn(g); !g.Unsure {
 		return
 	}
-	if _, waits := c.Switch.NextTurn(g.ID); !waits && c.groups.SaveChronicle(g) == nil {
+	if _, waits := w.Switch.NextTurn(g.ID); !waits && w.Groups.SaveChronicle(g) == nil {
 		g.Unsure = false
 	}
 }
@@ -78,21 +77,21 @@ const renewAfter = 1 << 20
 // renewTurn stores the running turn again, if the source has come far since it was stored. No
 // packet waits for that. If it cannot be stored, what was stored before is still true, and the next
 // look tries again.
-func (c *Controller) renewTurn(g *groups.Group, s feedback.Snapshot) {
+func (w *Watch) renewTurn(g *groups.Group, s feedback.Snapshot) {
 	ahead := s.Merged.Sub(g.Past.From(g.File))
-	if near := ahead < renewAfter && ahead >= -feedback.Window; !s.Started || near || g.Unsure || c.closed {
+	if near := ahead < renewAfter && ahead >= -feedback.Window; !s.Started || near || g.Unsure || w.closed {
 		return
 	}
 	before := g.Past.Turn
-	if !c.groups.RenewRecord(g) {
+	if !w.Groups.RenewRecord(g) {
 		return
 	}
-	err := c.groups.SaveChronicle(g)
+	err := w.Groups.SaveChronicle(g)
 	if err != nil {
 		g.Past.Renew(before)
 	}
 	if err != nil && !g.NotRenewed {
-		c.Log.Error("could not store how far a group has come; rocastd tries again every 250 ms. After a crash no other member may become the source",
+		w.Log.Error("could not store how far a group has come; rocastd tries again every 250 ms. After a crash no other member may become the source",
 			zap.String("group", g.Name), zap.Error(err))
 	}
 	g.NotRenewed = err != nil
@@ -101,7 +100,7 @@ func (c *Controller) renewTurn(g *groups.Group, s feedback.Snapshot) {
 // markSwitches says in etcd that the source of a group switches, before it does so for the first
 // time. Only the state directory of this box has the turns, so no other box may take the group over
 // from then on.
-func (c *Controller) markSwitches(g *groups.Group) {
+func (w *Watch) markSwitches(g *groups.Group) {
 	g.Switches = true
 	if g.Marking {
 		return
@@ -109,20 +108,18 @@ func (c *Controller) markSwitches(g *groups.Group) {
 	g.Marking = true
 	name := g.Name
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), reportWithin)
-		defer cancel()
-		err := c.putMembers(ctx, name)
-		c.groups.Lock()
-		defer c.groups.Unlock()
+		err := w.Mark(name)
+		w.Groups.Lock()
+		defer w.Groups.Unlock()
 		g.Marking = false
 		if err != nil {
-			c.Log.Warn("another member waits to be the source until the other boxes can be told; rocastd tries again with its next packet",
+			w.Log.Warn("another member waits to be the source until the other boxes can be told; rocastd tries again with its next packet",
 				zap.String("group", name), zap.Error(err))
 			return
 		}
 		g.Marked = true
-		if c.groups.Named(name) == g {
-			c.takeTurn(g)
+		if w.Groups.Named(name) == g {
+			w.takeTurn(g)
 		}
 	}()
 }

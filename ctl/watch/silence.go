@@ -1,4 +1,4 @@
-package ctl
+package watch
 
 import (
 	"net/netip"

@@ -1,8 +1,6 @@
-package ctl
+package watch
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -19,28 +17,12 @@ import (
 
 // Confirm records that a member's program says that its QP is ready. What the program says of the
 // QP is compared with the group file, because a QP that differs loses data or ends.
-func (c *Controller) Confirm(name string, request []byte) (api.Group, error) {
-	var ready api.Confirmation
-	decoder := json.NewDecoder(bytes.NewReader(request))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&ready); err != nil {
-		return api.Group{}, api.Errorf(api.BadRequest, "the confirmation cannot be read (%v); write ip, qpn and state", err)
-	}
-	if err := c.confirm(name, &ready); err != nil {
-		return api.Group{}, err
-	}
-	return c.Group(name)
-}
-
-func (c *Controller) confirm(name string, ready *api.Confirmation) error {
-	c.groups.Lock()
-	defer c.groups.Unlock()
-	g := c.groups.Named(name)
+func (w *Watch) Confirm(name string, ready *api.Confirmation) error {
+	w.Groups.Lock()
+	defer w.Groups.Unlock()
+	g := w.Groups.Named(name)
 	switch {
 	case g == nil:
-		if s, ok := c.summaryElsewhere(name); ok {
-			return api.Errorf(api.BadRequest, "group %s is carried by box %s; confirm there", name, s.Root)
-		}
 		return groups.NoGroup(name)
 	case g.Wanted == nil:
 		return api.Errorf(api.BadRequest, "group %s does not run (%s)", name, g.Problem)
@@ -57,16 +39,17 @@ func (c *Controller) confirm(name string, ready *api.Confirmation) error {
 		return nil
 	}
 	// Who sees the confirmation sends: after a crash it must be there.
-	if err := c.groups.SaveChronicle(g); err != nil {
+	if err := w.Groups.SaveChronicle(g); err != nil {
 		g.Past = before
 		return fmt.Errorf("the confirmation of QP %d of %v cannot be stored, so it does not count (%w); repair the cause and confirm again", m.QPN, m.IP, err)
 	}
-	c.confirmed(g, m, fmt.Sprintf("its QP %d is in state %s", m.QPN, strings.ToUpper(ready.State)))
+	w.confirmed(g, m, fmt.Sprintf("its QP %d is in state %s", m.QPN, strings.ToUpper(ready.State)))
 	return nil
 }
 
-// confirmedAbove records the confirmations of receivers that came at a box above.
-func (c *Controller) confirmedAbove(g *groups.Group, ids []api.MemberID) {
+// ConfirmedAbove records the confirmations of receivers that came at a box above. The caller has
+// locked the groups.
+func (w *Watch) ConfirmedAbove(g *groups.Group, ids []api.MemberID) {
 	if g.Wanted == nil { // what was stored of it cannot be read
 		return
 	}
@@ -82,25 +65,25 @@ func (c *Controller) confirmedAbove(g *groups.Group, ids []api.MemberID) {
 	if len(news) == 0 {
 		return
 	}
-	if err := c.groups.SaveChronicle(g); err != nil {
+	if err := w.Groups.SaveChronicle(g); err != nil {
 		g.Past = before
-		c.Log.Error("could not store that members have confirmed; the box above says so again", zap.String("group", g.Name), zap.Error(err))
+		w.Log.Error("could not store that members have confirmed; the box above says so again", zap.String("group", g.Name), zap.Error(err))
 		return
 	}
 	for _, m := range news {
-		c.confirmed(g, m, fmt.Sprintf("box %s says so", g.Branch.Upper))
+		w.confirmed(g, m, fmt.Sprintf("box %s says so", g.Branch.Upper))
 	}
 }
 
 // confirmed tells that a receiver has confirmed. If it is behind another box, that box hears so
 // with its next renewal, which is due at once.
-func (c *Controller) confirmed(g *groups.Group, m *groupfile.Member, cause string) {
-	c.groups.Changed(g)
+func (w *Watch) confirmed(g *groups.Group, m *groupfile.Member, cause string) {
+	w.Groups.Changed(g)
 	if l := groups.LinkOf(g.Links, m.ID()); l != nil {
 		l.Asked = time.Time{}
 	}
-	c.Log.Info("member confirmed", zap.String("group", g.Name), zap.Stringer("member", m.IP))
-	c.groups.MemberEvent(api.MemberConfirmed, g, m.ID(), "%s", cause)
+	w.Log.Info("member confirmed", zap.String("group", g.Name), zap.Stringer("member", m.IP))
+	w.Groups.MemberEvent(api.MemberConfirmed, g, m.ID(), "%s", cause)
 }
 
 // receiverToConfirm finds the receiver that a confirmation is about.

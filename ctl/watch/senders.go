@@ -1,4 +1,4 @@
-package ctl
+package watch
 
 import (
 	"cmp"
@@ -29,8 +29,8 @@ type watched struct {
 }
 
 // lookAtSenders finds the members that do not get on because their frames are refused.
-func (c *Controller) lookAtSenders(now time.Time, g *groups.Group, state dataplane.GroupState) {
-	s := &c.paceOf(g).senders
+func (w *Watch) lookAtSenders(now time.Time, g *groups.Group, state dataplane.GroupState) {
+	s := &w.paceOf(g).senders
 	if s.in != g.ID {
 		*s = senders{in: g.ID}
 		g.Found.Says = nil
@@ -60,10 +60,10 @@ func (c *Controller) lookAtSenders(now time.Time, g *groups.Group, state datapla
 		}
 	}
 	says := map[groups.Sender]string{}
-	for who, w := range s.watches {
-		w.Step(now, rose[who], s.getsOn(g, who, w, rose[who], state))
-		if row, frame, ok := w.Trouble(now); ok {
-			says[who] = row.Says(c.caseOf(g, who, frame, state))
+	for who, of := range s.watches {
+		of.Step(now, rose[who], s.getsOn(g, who, of, rose[who], state))
+		if row, frame, ok := of.Trouble(now); ok {
+			says[who] = row.Says(w.caseOf(g, who, frame, state))
 		}
 	}
 	g.Found.Says = says
@@ -73,7 +73,7 @@ func (c *Controller) lookAtSenders(now time.Time, g *groups.Group, state datapla
 // getsOn reports whether a sender has got on since the last look: data of the source was forwarded
 // behind the last frame that was refused, or a receiver has acknowledged something, or it lacks
 // nothing.
-func (s *senders) getsOn(g *groups.Group, who groups.Sender, w *watched, rose *dataplane.Refused, state dataplane.GroupState) bool {
+func (s *senders) getsOn(g *groups.Group, who groups.Sender, of *watched, rose *dataplane.Refused, state dataplane.GroupState) bool {
 	if !who.Answers {
 		isSource := who.ID == g.Source || g.Source == (groupfile.ID{}) && who.ID == g.File.Source.ID()
 		return isSource && state.Traffic.Sent > s.sent && (rose == nil || state.Traffic.Sent > rose.Sent)
@@ -83,15 +83,15 @@ func (s *senders) getsOn(g *groups.Group, who groups.Sender, w *watched, rose *d
 		return true
 	}
 	p, r := &state.Paths[path], &state.Receivers[path]
-	acknowledged := r.Acknowledged > w.acknowledged
-	w.answers, w.acknowledged = r.Refused, r.Acknowledged
+	acknowledged := r.Acknowledged > of.acknowledged
+	of.answers, of.acknowledged = r.Refused, r.Acknowledged
 	takesPart := p.Part == feedback.PartUnknown || p.Part == feedback.PartActive && p.Acked.Before(state.Sent)
 	return acknowledged || !takesPart || state.Traffic.Sent == 0 // then an answer cannot be placed
 }
 
 // caseOf describes the QP of a sender whose frames are refused.
-func (c *Controller) caseOf(g *groups.Group, who groups.Sender, frame dataplane.Refused, state dataplane.GroupState) *refused.Case {
-	about := &refused.Case{Group: g.Name, MTU: g.File.PathMTU, Port: cmp.Or(c.portName(frame.Port), "PORT"), Lacks: lacks(g, state), Frame: frame}
+func (w *Watch) caseOf(g *groups.Group, who groups.Sender, frame dataplane.Refused, state dataplane.GroupState) *refused.Case {
+	about := &refused.Case{Group: g.Name, MTU: g.File.PathMTU, Port: cmp.Or(w.portName(frame.Port), "PORT"), Lacks: lacks(g, state), Frame: frame}
 	if l := g.Leg(who.ID); l != nil {
 		about.PeerIP, about.PeerQPN, about.PSN = l.Src, l.Member.RemoteQPN, l.Member.FirstPSN
 		if !who.Answers && l.Member.Role == groupfile.Both && l.Member.ID() != g.File.Source.ID() {
@@ -126,8 +126,8 @@ func lacks(g *groups.Group, state dataplane.GroupState) string {
 	return silent.String()
 }
 
-func (c *Controller) portName(id mft.PortID) string {
-	for name, p := range c.groups.Ports() {
+func (w *Watch) portName(id mft.PortID) string {
+	for name, p := range w.Groups.Ports() {
 		if p.ID == id {
 			return name
 		}

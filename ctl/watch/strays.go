@@ -1,4 +1,4 @@
-package ctl
+package watch
 
 import (
 	"cmp"
@@ -40,12 +40,12 @@ type strayOf struct {
 	told bool
 }
 
-// lookAtStrays looks at the frames that were refused and that no group counts.
-func (c *Controller) lookAtStrays(now time.Time) {
-	list, verdicts := c.Switch.Astray(), c.Switch.Verdicts() // asks the workers, so the groups are not locked
-	c.groups.Lock()
-	defer c.groups.Unlock()
-	s := &c.strays
+// LookAtStrays looks at the frames that were refused and that no group counts.
+func (w *Watch) LookAtStrays(now time.Time) {
+	list, verdicts := w.Switch.Astray(), w.Switch.Verdicts() // asks the workers, so the groups are not locked
+	w.Groups.Lock()
+	defer w.Groups.Unlock()
+	s := &w.strays
 	if s.kinds == nil {
 		s.counts, s.kinds = map[strayKind]uint64{}, map[string]*strayOf{}
 	}
@@ -54,9 +54,9 @@ func (c *Controller) lookAtStrays(now time.Time) {
 		kind := strayKind{f.Worker, f.Reason}
 		rose := f.Count > s.counts[kind]
 		s.counts[kind] = f.Count
-		if row := refused.Of(f.Reason); rose && row.Says != nil && !c.isMembers(&f.Refused) {
+		if row := refused.Of(f.Reason); rose && row.Says != nil && !w.isMembers(&f.Refused) {
 			k := s.kind(f.Reason.String(), row)
-			k.says = c.strayText(&f.Refused, row)
+			k.says = w.strayText(&f.Refused, row)
 			k.Step(now, k.Count()+1)
 		}
 	}
@@ -71,12 +71,12 @@ func (c *Controller) lookAtStrays(now time.Time) {
 		k := s.kinds[name]
 		is := k.Trouble(now, k.row.Whose == refused.Box)
 		if is && !k.told {
-			c.Log.Warn("frames are refused", zap.String("counter", name), zap.String("reason", k.says))
-			c.groups.Tell(api.Event{Kind: api.FramesRefused, Cause: fmt.Sprintf("%s: %s", name, k.says)})
+			w.Log.Warn("frames are refused", zap.String("counter", name), zap.String("reason", k.says))
+			w.Groups.Tell(api.Event{Kind: api.FramesRefused, Cause: fmt.Sprintf("%s: %s", name, k.says)})
 		}
 		k.told = is
 	}
-	c.seenStrays.Store(new(s.seen()))
+	w.seenStrays.Store(new(s.seen()))
 }
 
 func (s *strays) kind(name string, row refused.Row) *strayOf {
@@ -88,16 +88,16 @@ func (s *strays) kind(name string, row refused.Row) *strayOf {
 
 // isMembers reports whether a frame that no group counts comes from a member that may not get on
 // because of that, and notes it there. A source that was heard has sent the frame with another QP.
-func (c *Controller) isMembers(f *dataplane.Refused) bool {
+func (w *Watch) isMembers(f *dataplane.Refused) bool {
 	if refused.Of(f.Reason).Whose != refused.Member || !f.From.IsValid() {
 		return false
 	}
 	found := false
-	for _, g := range c.groups.All() {
+	for _, g := range w.Groups.All() {
 		if g.Published == nil || g.File.IP != f.To {
 			continue
 		}
-		l, s := g.MemberAt(f.From, f.QPN), &c.paceOf(g).senders
+		l, s := g.MemberAt(f.From, f.QPN), &w.paceOf(g).senders
 		if l == nil || g.IsSource(l.Member) && s.sent > 0 && f.Reason != dataplane.OverMTU {
 			continue
 		}
@@ -110,12 +110,12 @@ func (c *Controller) isMembers(f *dataplane.Refused) bool {
 	return found
 }
 
-func (c *Controller) strayText(f *dataplane.Refused, row refused.Row) string {
+func (w *Watch) strayText(f *dataplane.Refused, row refused.Row) string {
 	from := "an unknown host"
 	if f.From.IsValid() {
 		from = f.From.String()
 	}
-	return fmt.Sprintf("from %s by %s: %s", from, cmp.Or(c.portName(f.Port), "a port that has gone"), row.Says(&refused.Case{Port: c.portName(f.Port), Frame: *f}))
+	return fmt.Sprintf("from %s by %s: %s", from, cmp.Or(w.portName(f.Port), "a port that has gone"), row.Says(&refused.Case{Port: w.portName(f.Port), Frame: *f}))
 }
 
 // seen returns the counters, by name.

@@ -1,4 +1,4 @@
-package ctl
+package watch
 
 import (
 	"context"
@@ -15,63 +15,63 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
-// followNotes receives the data path's notes about members until ctx is done, and retries failed
+// FollowNotes receives the data path's notes about members until ctx is done, and retries failed
 // groups every RetryEvery. The data path drops notes that are not received in time, so a burst of
 // notes cannot cause a burst of log lines.
-func (c *Controller) followNotes(ctx context.Context) error {
+func (w *Watch) FollowNotes(ctx context.Context) error {
 	again := time.NewTicker(groups.RetryEvery)
 	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case n := <-c.Switch.Notes():
-			c.groups.Lock()
-			c.hear(n)
-			c.groups.Unlock()
+		case n := <-w.Switch.Notes():
+			w.Groups.Lock()
+			w.Hear(n)
+			w.Groups.Unlock()
 		case <-again.C:
-			c.groups.RetryFailed()
+			w.Groups.RetryFailed()
 		}
 	}
 }
 
-// hear logs the given notes and all notes that are queued. Where a note says that a receiver has
-// joined or left, or that the source has switched, hear looks at the group, and stores what a
+// Hear logs the given notes and all notes that are queued. Where a note says that a receiver has
+// joined or left, or that the source has switched, Hear looks at the group, and stores what a
 // restart needs, once for each group.
-func (c *Controller) hear(news ...dataplane.Note) {
-	for range len(c.Switch.Notes()) {
-		news = append(news, <-c.Switch.Notes())
+func (w *Watch) Hear(news ...dataplane.Note) {
+	for range len(w.Switch.Notes()) {
+		news = append(news, <-w.Switch.Notes())
 	}
 	look := map[*groups.Group]struct{}{}
 	for _, n := range news {
-		g := c.groups.ByID(n.Group)
-		c.logNote(g, n)
+		g := w.Groups.ByID(n.Group)
+		w.logNote(g, n)
 		if g == nil {
 			continue
 		}
-		c.groups.Changed(g)
-		c.take(g, n)
+		w.Groups.Changed(g)
+		w.take(g, n)
 		switch n.What {
 		case feedback.NoteJoined, feedback.NoteEvicted, feedback.NoteBehind, feedback.NoteSource:
 			look[g] = struct{}{}
 		}
 	}
 	for g := range look {
-		c.groups.Observe(g)
+		w.Groups.Observe(g)
 	}
 	for g := range look {
-		c.groups.KeepUp(g)
+		w.Groups.KeepUp(g)
 	}
 }
 
 // take tells what a note says. The notes that it leaves out only make control look at the group.
-func (c *Controller) take(g *groups.Group, n dataplane.Note) {
+func (w *Watch) take(g *groups.Group, n dataplane.Note) {
 	id := groupfile.ID{IP: n.Receiver, RemoteQPN: n.RemoteQPN}
 	switch n.What {
 	case feedback.NoteWaits:
-		c.takeTurn(g)
+		w.takeTurn(g)
 	case feedback.NoteSource:
-		c.groups.PacketEvent(api.SourceSwitched, g, id, n.PSN, "its packet %d was the first of its turn", n.PSN)
+		w.Groups.PacketEvent(api.SourceSwitched, g, id, n.PSN, "its packet %d was the first of its turn", n.PSN)
 	case feedback.NoteFatal:
 		mend := refused.Answered(n.Syndrome)
 		if box := g.BoxBehind(id); box != "" {
@@ -79,19 +79,19 @@ func (c *Controller) take(g *groups.Group, n dataplane.Note) {
 		}
 		cause := fmt.Sprintf("it has answered the source's packet %d with %v, which ends its QP; %s", n.PSN, n.Syndrome, mend)
 		g.Found.Refusals.Add(g.ID, id, cause)
-		c.groups.PacketEvent(api.MemberRefused, g, id, n.PSN, "%s", cause)
+		w.Groups.PacketEvent(api.MemberRefused, g, id, n.PSN, "%s", cause)
 	case feedback.NoteSilent:
-		if stalls := &c.paceOf(g).stalls; stalls.Mark(time.Now(), id, n.PSN.Prev()) {
+		if stalls := &w.paceOf(g).stalls; stalls.Mark(time.Now(), id, n.PSN.Prev()) {
 			g.Found.Stalled = stalls.Stalled()
-			c.stalled(g, id, g.File.Policy.SilentAfter)
+			w.stalled(g, id, g.File.Policy.SilentAfter)
 		}
 	case feedback.NoteRepairing:
-		c.groups.MemberEvent(api.MemberRepairing, g, id, "for a second it has got all its data by repair: its link loses packets, or it is slow")
+		w.Groups.MemberEvent(api.MemberRepairing, g, id, "for a second it has got all its data by repair: its link loses packets, or it is slow")
 	}
 }
 
 // logNote logs a note. g is nil if the group has been removed.
-func (c *Controller) logNote(g *groups.Group, n dataplane.Note) {
+func (w *Watch) logNote(g *groups.Group, n dataplane.Note) {
 	fields := append(g.FieldsOf(groupfile.ID{IP: n.Receiver, RemoteQPN: n.RemoteQPN}),
 		zap.Stringer("event", n.What), zap.Uint32("psn", uint32(n.PSN)))
 	if n.Syndrome != 0 {
@@ -100,8 +100,8 @@ func (c *Controller) logNote(g *groups.Group, n dataplane.Note) {
 	switch n.What {
 	case feedback.NoteWaits: // its turn is told when it begins
 	case feedback.NoteJoined, feedback.NoteSource: // expected events
-		c.Log.Info("member event", fields...)
+		w.Log.Info("member event", fields...)
 	default:
-		c.Log.Warn("member event", fields...)
+		w.Log.Warn("member event", fields...)
 	}
 }

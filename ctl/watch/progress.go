@@ -1,4 +1,4 @@
-package ctl
+package watch
 
 import (
 	"context"
@@ -46,24 +46,24 @@ type pace struct {
 }
 
 // paceOf returns what is remembered of a group.
-func (c *Controller) paceOf(g *groups.Group) *pace {
-	if c.paces[g] == nil {
-		c.paces[g] = new(pace)
+func (w *Watch) paceOf(g *groups.Group) *pace {
+	if w.paces[g] == nil {
+		w.paces[g] = new(pace)
 	}
-	return c.paces[g]
+	return w.paces[g]
 }
 
 // forgetPaces forgets what is remembered of groups that have gone, if more are remembered than
 // there are.
-func (c *Controller) forgetPaces(groups int) {
-	c.groups.Lock()
-	defer c.groups.Unlock()
-	if len(c.paces) <= groups {
+func (w *Watch) forgetPaces(groups int) {
+	w.Groups.Lock()
+	defer w.Groups.Unlock()
+	if len(w.paces) <= groups {
 		return
 	}
-	for g := range c.paces {
-		if c.groups.Named(g.Name) != g {
-			delete(c.paces, g)
+	for g := range w.paces {
+		if w.Groups.Named(g.Name) != g {
+			delete(w.paces, g)
 		}
 	}
 }
@@ -76,8 +76,8 @@ func goodputOf(m *goodput.Meter) *api.Goodput {
 	return &api.Goodput{Now: m.Rate(), Before: m.Best()}
 }
 
-// followProgress looks at the progress of the groups until ctx is done.
-func (c *Controller) followProgress(ctx context.Context) error {
+// FollowProgress looks at the progress of the groups until ctx is done.
+func (w *Watch) FollowProgress(ctx context.Context) error {
 	ticker := time.NewTicker(lookAtProgressEvery)
 	defer ticker.Stop()
 	var names []string
@@ -90,60 +90,60 @@ func (c *Controller) followProgress(ctx context.Context) error {
 		}
 		if now := time.Now(); now.Sub(strays) >= lookAtStraysEvery {
 			strays = now
-			c.lookAtStrays(now)
-			c.lookAtDesired()
+			w.LookAtStrays(now)
 		}
 		if len(names) == 0 {
-			names = c.groups.SeenNames()
-			c.forgetPaces(len(names))
+			names = w.Groups.SeenNames()
+			w.forgetPaces(len(names))
 		}
 		n := min(len(names), lookAtMost)
 		for _, name := range names[:n] {
-			c.lookAtProgress(name, time.Now())
+			w.Look(name, time.Now())
 		}
 		names = names[n:]
 	}
 }
 
-// lookAtProgress tells when a group begins and ceases to be degraded, and when a receiver stalls
-// and returns. The hosts of receivers that are silent are asked for their MACs.
-func (c *Controller) lookAtProgress(name string, now time.Time) {
-	for _, host := range c.lookAt(name, now) {
-		c.NextHops.Doubt(host) // asks the kernel, so the groups are not locked
+// Look looks at the progress of a group. It tells when the group begins and ceases to be degraded,
+// and when a receiver stalls and returns. The hosts of members that are silent are asked for their
+// MACs.
+func (w *Watch) Look(name string, now time.Time) {
+	for _, host := range w.lookAt(name, now) {
+		w.Doubt(host) // asks the kernel, so the groups are not locked
 	}
 }
 
-func (c *Controller) lookAt(name string, now time.Time) (silent []netip.Addr) {
-	c.groups.Lock()
-	defer c.groups.Unlock()
-	g := c.groups.Named(name)
+func (w *Watch) lookAt(name string, now time.Time) (silent []netip.Addr) {
+	w.Groups.Lock()
+	defer w.Groups.Unlock()
+	g := w.Groups.Named(name)
 	if g == nil || g.Published == nil {
 		return nil
 	}
-	c.hear()
-	c.settleTurn(g)
-	if state, ok := c.Switch.GroupState(g.ID); ok {
-		c.groups.Enter(g, &state)
-		c.groups.KeepUp(g)
-		c.renewTurn(g, state.Snapshot)
-		c.lookAtSenders(now, g, state)
-		silent = silentHosts(g, &c.paceOf(g).silences, now, state)
+	w.Hear()
+	w.settleTurn(g)
+	if state, ok := w.Switch.GroupState(g.ID); ok {
+		w.Groups.Enter(g, &state)
+		w.Groups.KeepUp(g)
+		w.renewTurn(g, state.Snapshot)
+		w.lookAtSenders(now, g, state)
+		silent = silentHosts(g, &w.paceOf(g).silences, now, state)
 		g.Found.History, g.Found.In = g.Found.Since(now, g.ID, state.Traffic.Sent), g.ID
 		if g.File.DegradedAfter != 0 || g.Found.Degraded {
-			c.measure(g, now, state)
+			w.measure(g, now, state)
 		}
 	}
-	c.lookAtTrouble(g)
-	c.groups.Changed(g)
+	w.lookAtTrouble(g)
+	w.Groups.Changed(g)
 	return silent
 }
 
 // measure compares the progress of a group with that of before.
-func (c *Controller) measure(g *groups.Group, now time.Time, state dataplane.GroupState) {
+func (w *Watch) measure(g *groups.Group, now time.Time, state dataplane.GroupState) {
 	if !state.Started {
 		return
 	}
-	p := c.paceOf(g)
+	p := w.paceOf(g)
 	if p.id != g.ID || p.source != g.Source {
 		p.id, p.source = g.ID, g.Source
 		p.epoch++
@@ -152,7 +152,7 @@ func (c *Controller) measure(g *groups.Group, now time.Time, state dataplane.Gro
 	after := g.File.DegradedAfter
 	stood := p.still.Stands()
 	lookAtFloor(g, state)
-	c.lookAtStandstill(g, now, sample, state)
+	w.lookAtStandstill(g, now, sample, state)
 	lookAtRepair(&g.Found, now, g.Published.Paths, state.Paths, after)
 	change := p.meter.Step(now, sample, goodput.Limits{Below: float64(g.File.DegradedBelow) / 100, After: after})
 	g.Found.Degraded, g.Found.Goodput = p.meter.IsDegraded(), goodputOf(&p.meter)
@@ -163,22 +163,22 @@ func (c *Controller) measure(g *groups.Group, now time.Time, state dataplane.Gro
 	stalled, returned := p.stalls.Step(now, sample, places(g, state, feedback.PartActive), stalls)
 	g.Found.Stalled = p.stalls.Stalled()
 	for _, id := range stalled {
-		c.stalled(g, id, after)
+		w.stalled(g, id, after)
 	}
 	for _, id := range returned {
 		if !stood {
-			c.Log.Info("a receiver acknowledges again", g.FieldsOf(id)...)
+			w.Log.Info("a receiver acknowledges again", g.FieldsOf(id)...)
 		}
-		c.groups.MemberEvent(api.MemberReturned, g, id, "it acknowledges again")
+		w.Groups.MemberEvent(api.MemberReturned, g, id, "it acknowledges again")
 	}
 	switch change {
 	case goodput.Degraded:
-		c.degraded(g, state)
+		w.degraded(g, state)
 	case goodput.Restored:
 		if !p.quiet {
-			c.Log.Info("a group is no longer degraded", zap.String("group", g.Name))
+			w.Log.Info("a group is no longer degraded", zap.String("group", g.Name))
 		}
-		c.restored(g, "its packets get on again")
+		w.Restored(g, "its packets get on again")
 	}
 }
 
@@ -228,16 +228,16 @@ func places(g *groups.Group, state dataplane.GroupState, parts ...feedback.Part)
 	return list
 }
 
-func (c *Controller) stalled(g *groups.Group, id groupfile.ID, after time.Duration) {
-	if !c.paceOf(g).still.Stands() {
-		c.Log.Warn("a receiver has stalled", g.FieldsOf(id)...)
+func (w *Watch) stalled(g *groups.Group, id groupfile.ID, after time.Duration) {
+	if !w.paceOf(g).still.Stands() {
+		w.Log.Warn("a receiver has stalled", g.FieldsOf(id)...)
 	}
-	c.groups.MemberEvent(api.MemberStalled, g, id, "it has acknowledged nothing for %v, and others are further", after)
+	w.Groups.MemberEvent(api.MemberStalled, g, id, "it has acknowledged nothing for %v, and others are further", after)
 }
 
 // degraded tells that packets wait and hardly get on, and for whom.
-func (c *Controller) degraded(g *groups.Group, state dataplane.GroupState) {
-	p, f := c.paceOf(g), &g.Found
+func (w *Watch) degraded(g *groups.Group, state dataplane.GroupState) {
+	p, f := w.paceOf(g), &g.Found
 	e := api.Event{Kind: api.GroupDegraded, Group: g.Name, Goodput: f.Goodput}
 	f.Seen, f.Last = fmt.Sprintf("%.0f packets a second get on, and %.0f did before", p.meter.Rate(), p.meter.Best()), ""
 	if p.meter.Rate() == 0 {
@@ -258,9 +258,9 @@ func (c *Controller) degraded(g *groups.Group, state dataplane.GroupState) {
 	}
 	e.Cause = view.SlowBecause(&g.Version)
 	if p.quiet = p.still.Stands(); !p.quiet {
-		c.Log.Warn("a group is degraded", zap.String("group", g.Name), zap.String("reason", e.Cause))
+		w.Log.Warn("a group is degraded", zap.String("group", g.Name), zap.String("reason", e.Cause))
 	}
-	c.groups.Tell(e)
+	w.Groups.Tell(e)
 }
 
 // slowest returns the receiver that is furthest behind of those that the source may wait for. ok
@@ -281,11 +281,11 @@ func slowest(g *groups.Group, state dataplane.GroupState) (last goodput.Place[gr
 
 // lookAtStandstill logs when a group stands still, once, with the receiver that it waits for, and
 // when it gets on again.
-func (c *Controller) lookAtStandstill(g *groups.Group, now time.Time, sample goodput.Sample, state dataplane.GroupState) {
-	begun, ended, lasted := c.paceOf(g).still.Step(now, sample, standsAfter)
+func (w *Watch) lookAtStandstill(g *groups.Group, now time.Time, sample goodput.Sample, state dataplane.GroupState) {
+	begun, ended, lasted := w.paceOf(g).still.Step(now, sample, standsAfter)
 	switch {
 	case ended:
-		c.Log.Info("a group gets on again", zap.String("group", g.Name), zap.Duration("after", lasted))
+		w.Log.Info("a group gets on again", zap.String("group", g.Name), zap.Duration("after", lasted))
 	case begun:
 		fields := []zap.Field{zap.String("group", g.Name)}
 		who, why := view.HeldUpBy(&g.Version)
@@ -300,22 +300,16 @@ func (c *Controller) lookAtStandstill(g *groups.Group, now time.Time, sample goo
 		if why != "" {
 			fields = append(fields, zap.String("reason", why))
 		}
-		c.Log.Warn("a group stands still: packets wait, and the source has heard no acknowledgement", append(fields, zap.Duration("for", lasted))...)
+		w.Log.Warn("a group stands still: packets wait, and the source has heard no acknowledgement", append(fields, zap.Duration("for", lasted))...)
 	}
 }
 
-// restored tells that a group is no longer degraded, unless it is for another reason. It may still
-// be because of a member; then it goes on.
-func (c *Controller) restored(g *groups.Group, cause string) {
+// Restored tells that a group is no longer degraded, unless it is for another reason. It may still
+// be because of a member; then it goes on. The caller has locked the groups.
+func (w *Watch) Restored(g *groups.Group, cause string) {
 	if g.Found.Degraded || g.TreeProblem != "" || g.Away != "" {
 		return
 	}
 	s := view.Summary(&g.Version)
-	c.tellTrouble(g, &s, cause)
-}
-
-// registrationFailed tells that a group could not be created at all its boxes: a program that waits
-// for it has to take another way.
-func (c *Controller) registrationFailed(name string, err error) {
-	c.groups.Events.Add(api.Event{Kind: api.GroupDegraded, Group: name, Cause: fmt.Sprint("its registration failed: ", tellable(err))})
+	w.tellTrouble(g, &s, cause)
 }
