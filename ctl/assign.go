@@ -214,3 +214,11 @@ func (c *Controller) hasMoved(g *groups.Group) bool {
 	}
 	return false
 }
+
+// noteMove notes whether a group has to be planned at other boxes. The caller has locked the
+// groups.
+func (c *Controller) noteMove(g *groups.Group) {
+	if c.hasMoved(g) {
+		c.moved[g] = struct{}{}
+	}
+}

@@ -105,7 +105,7 @@ func TestAnUpdateFollowsTheRoutesFirst(t *testing.T) {
 	// One that is still joining and moves together with others takes no part any more: whether its
 	// QP got a packet is known to the old box only.
 	b1.route(4, "b2")
-	b1.hopsChanged([]netip.Addr{addr("10.4.0.1")})
+	b1.network.HopsChanged([]netip.Addr{addr("10.4.0.1")})
 	f.tendAll(time.Now())
 	if m := f.box("b4").part(t, "10.4.0.2"); m.State != api.LeftOut || m.Part != "lost" {
 		t.Errorf("%+v", m)
@@ -133,7 +133,7 @@ func TestAMoveThatFailsIsTriedAgain(t *testing.T) {
 	f, b1 := newFork(t)
 	b1.route(8, "b3")
 	f.cuts(func(_, to, _ string) (bool, bool) { return to != "b3", to != "b3" })
-	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+	b1.network.HopsChanged([]netip.Addr{addr("10.8.0.1")})
 	f.tendAll(time.Now())
 	f.tendAll(time.Now())
 	f.check2("b1: 10.1.0.2 b2 | b2: 10.8.0.1")
@@ -162,7 +162,7 @@ func TestAGroupWhoseSourceHasSwitchedDoesNotMove(t *testing.T) {
 	f.create(groupFile("10.1.0.2", "10.8.0.1"))
 	b1.edit("g1", func(g *groups.Group) { g.Past.Switched = true })
 	b1.route(8, "b3")
-	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+	b1.network.HopsChanged([]netip.Addr{addr("10.8.0.1")})
 	f.tendAll(time.Now())
 	f.check2("b1: 10.1.0.2 b2 | b2: 10.8.0.1")
 }
@@ -174,14 +174,14 @@ func TestAMemberMovesToThisBoxAndAway(t *testing.T) {
 	b1.route(8, "b2")
 	f.create(groupFile("10.1.0.2", "10.8.0.1"))
 	b1.hops.Set(map[string]nexthop.Hop{"10.8.0.1": b1.hops.Hop(addr("10.1.0.2"))})
-	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+	b1.network.HopsChanged([]netip.Addr{addr("10.8.0.1")})
 	f.tendAll(time.Now())
 	f.check("b1: 10.1.0.2 10.8.0.1")
 	if f.box("b2").groups.Named("g1") != nil {
 		t.Error("b2 still has the group")
 	}
 	b1.route(8, "b2")
-	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+	b1.network.HopsChanged([]netip.Addr{addr("10.8.0.1")})
 	f.tendAll(time.Now())
 	f.check("b1: 10.1.0.2 b2 | b2: 10.8.0.1")
 }
@@ -322,7 +322,7 @@ func TestARefusalTellsNoRKey(t *testing.T) {
 
 		refusing = "b3" // a move
 		b1.route(8, "b3")
-		b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+		b1.network.HopsChanged([]netip.Addr{addr("10.8.0.1")})
 		f.tendAll(time.Now())
 		check("a move", all())
 		g, _ = b1.Group("g1")
@@ -408,20 +408,20 @@ func TestAWayBackIsNoOtherWay(t *testing.T) {
 	f.create(groupFile(everywhere...))
 	b2 := f.box("b2")
 	b2.route(3, "b1", "b3")
-	b2.hopsChanged([]netip.Addr{addr("10.3.0.1")})
+	b2.network.HopsChanged([]netip.Addr{addr("10.3.0.1")})
 	if len(b2.moved) > 0 {
 		t.Error("it is planned again")
 	}
 	// The only way leads back: the group stays as it is, and that is said.
 	b2.route(3, "b1")
-	b2.hopsChanged([]netip.Addr{addr("10.3.0.1")})
+	b2.network.HopsChanged([]netip.Addr{addr("10.3.0.1")})
 	f.tendAll(time.Now())
 	f.check2(wholeTree)
 	if g, _ := b2.Group("g1"); g.State != api.Degraded || !strings.Contains(g.Reason, "the way to 10.3.0.1 leads from box b2 back to box b1") {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 	b2.route(3, "b3")
-	b2.hopsChanged([]netip.Addr{addr("10.3.0.1")})
+	b2.network.HopsChanged([]netip.Addr{addr("10.3.0.1")})
 	f.tendAll(time.Now())
 	if g, _ := b2.Group("g1"); g.State != api.Ready || len(b2.moved) > 0 {
 		t.Errorf("%+v", g.GroupSummary)
@@ -514,14 +514,14 @@ func TestAMemberStaysWhileNoRouteLeadsToIt(t *testing.T) {
 	b1 := f.box("b1")
 	hop := b1.hops.Hop(addr("10.3.0.1"))
 	b1.hops.Set(map[string]nexthop.Hop{"10.3.0.1": {Reason: "no route to 10.3.0.1"}})
-	b1.hopsChanged([]netip.Addr{addr("10.3.0.1")})
+	b1.network.HopsChanged([]netip.Addr{addr("10.3.0.1")})
 	if len(b1.moved) > 0 {
 		t.Error("it is planned again")
 	}
 	b1.update(t, groupFile(append(everywhere, "10.4.0.2")...))
 	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 b3 b4 | b3: 10.3.0.1 10.3.0.2 | b4: 10.4.0.1 10.4.0.2")
 	b1.hops.Set(map[string]nexthop.Hop{"10.3.0.1": hop})
-	b1.hopsChanged([]netip.Addr{addr("10.3.0.1")})
+	b1.network.HopsChanged([]netip.Addr{addr("10.3.0.1")})
 	if len(b1.moved) > 0 || b1.published("g1").Restored {
 		t.Error("it has moved")
 	}
@@ -594,7 +594,7 @@ func TestLeasesAreFollowed(t *testing.T) {
 		go func() { ended <- b1.followLeases(ctx) }()
 		b1.route(8, "b3")
 		f.cuts(func(string, string, string) (bool, bool) { <-answer; return true, true })
-		b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+		b1.network.HopsChanged([]netip.Addr{addr("10.8.0.1")})
 		time.Sleep(lookAtLeasesEvery)
 		synctest.Wait()
 		cancel()
@@ -618,7 +618,7 @@ func TestAGroupThatHasFailedMovesLater(t *testing.T) {
 	b1.route(8, "b3")
 	b1.sw.Refuse(errors.New("the classifier is full"))             // the new links
 	b1.addresses.Refuse(errors.New("the interface has gone away")) // the old ones
-	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+	b1.network.HopsChanged([]netip.Addr{addr("10.8.0.1")})
 	f.tendAll(time.Now())
 	if g, _ := b1.Group("g1"); g.State != api.Failed {
 		t.Fatalf("%+v", g.GroupSummary)
@@ -635,7 +635,7 @@ func TestAGroupThatHasFailedMovesLater(t *testing.T) {
 	}
 	// One that is being changed moves afterwards, and one that is removed does not.
 	b1.route(8, "b2")
-	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+	b1.network.HopsChanged([]netip.Addr{addr("10.8.0.1")})
 	unlock, _, err := b1.groups.Names.Lock(t.Context(), "g1", "")
 	if err != nil {
 		t.Fatal(err)

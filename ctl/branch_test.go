@@ -281,7 +281,7 @@ func TestTheRootSaysWhoIsWaitedFor(t *testing.T) {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 	f.box("b4").hops.Set(map[string]nexthop.Hop{"10.4.0.1": f.box("b4").hops.Hop(addr("10.4.0.2"))})
-	f.box("b4").hopsChanged([]netip.Addr{addr("10.4.0.1")})
+	f.box("b4").network.HopsChanged([]netip.Addr{addr("10.4.0.1")})
 	for _, name := range []string{"b2", "b1"} {
 		b := f.box(name)
 		b.due("g1")
@@ -662,11 +662,11 @@ func TestMembersFollowTheirRoutes(t *testing.T) {
 		f.box(name).sw.Carry("g1", 1005)
 	}
 	b1.route(4, "b2", "b3")
-	b1.hopsChanged([]netip.Addr{addr("10.4.0.1"), addr("10.4.0.2")})
+	b1.network.HopsChanged([]netip.Addr{addr("10.4.0.1"), addr("10.4.0.2")})
 	f.tendAll(time.Now())
 	f.check("b1: 10.1.0.2 b2 | b2: b4 | b4: 10.4.0.1 10.4.0.2") // another way is no reason to move
 	b1.route(4, "b3")
-	b1.hopsChanged([]netip.Addr{addr("10.4.0.1"), addr("10.4.0.2")})
+	b1.network.HopsChanged([]netip.Addr{addr("10.4.0.1"), addr("10.4.0.2")})
 	f.tendAll(time.Now())
 	f.check("b1: 10.1.0.2 b3 | b3: b4 | b4: 10.4.0.1 10.4.0.2")
 	for _, name := range []string{"b1", "b3", "b4"} {

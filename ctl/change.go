@@ -45,9 +45,7 @@ func (c *Controller) stand(ctx context.Context, g *groups.Group, text []byte) er
 	}
 	c.groups.Lock()
 	defer c.groups.Unlock()
-	if c.hasMoved(g) { // while it was stored
-		c.moved[g] = struct{}{}
-	}
+	c.noteMove(g) // while it was stored
 	return nil
 }
 

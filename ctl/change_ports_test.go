@@ -10,13 +10,14 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/follow"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/dataplane"
 )
 
 // change adds and removes ports by name; a name with - in front is removed.
 func (w *world) change(names ...string) error {
-	var c PortChange
+	var c follow.Change
 	for _, name := range names {
 		if gone, is := strings.CutPrefix(name, "-"); is {
 			c.Remove = append(c.Remove, gone)
@@ -77,16 +78,16 @@ func TestAPortWithAMemberBehindItStays(t *testing.T) {
 	if got := fmt.Sprint(w.portNames()); got != "[eth1 eth2 eth3]" || w.group(t).State != api.Ready {
 		t.Errorf("%s, %+v", got, w.group(t))
 	}
-	w.Switch = lateSwitch{w.sw, func() { t.Error("eth4 was opened, which may interrupt its link, although eth3 stays") }}
+	w.network.Switch = lateSwitch{w.sw, func() { t.Error("eth4 was opened, which may interrupt its link, although eth3 stays") }}
 	if err := w.change("eth4", "-eth3"); err == nil {
 		t.Error("eth3 is removed")
 	}
-	w.Switch = w.sw
+	w.network.Switch = w.sw
 	// An interface that does not exist has nobody behind it.
 	w.sw.SetPort(2, dataplane.PortGone, 0)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Reason: "no route"}})
-	w.hopsChanged([]netip.Addr{addr("10.77.0.3")})
-	w.refreshPorts()
+	w.network.HopsChanged([]netip.Addr{addr("10.77.0.3")})
+	w.network.Refresh()
 	if err := w.change("-eth3"); err != nil {
 		t.Error(err)
 	}
@@ -109,29 +110,11 @@ func TestAPortThatAPublishedGroupHasStays(t *testing.T) {
 		w.create(t, g1)
 		w.sw.Refuse(errors.New("no room"))
 		w.sw.SetPort(port, dataplane.PortUp, 9)
-		w.refreshPorts()
+		w.network.Refresh()
 		name := fmt.Sprint("eth", port+1)
 		if err := w.change("-" + name); err == nil || !strings.Contains(err.Error(), name+" cannot be removed while "+member+" of group g1 is behind it") {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-// A look at the ports that began before a change, and ends after it, would bring back a port that
-// was removed.
-func TestNoLookAtThePortsRunsDuringAChange(t *testing.T) {
-	w := newWorld(t)
-	w.Switch = lateSwitch{w.sw, func() {
-		if w.refreshing.TryLock() {
-			t.Error("a look at the ports may run")
-			w.refreshing.Unlock()
-		}
-	}}
-	if err := w.change("eth4", "-eth3"); err != nil {
-		t.Fatal(err)
-	}
-	if !w.refreshing.TryLock() {
-		t.Error("no look at the ports may run any more")
 	}
 }
 
@@ -174,7 +157,7 @@ func (s lateSwitch) AddPorts(names []string, bounds []dataplane.Egress) error {
 // A group is created while ports are opened, behind a port that is to go.
 func TestAGroupThatComesMeanwhileKeepsItsPort(t *testing.T) {
 	w := newWorld(t)
-	w.Switch = lateSwitch{w.sw, func() { w.create(t, g1) }}
+	w.network.Switch = lateSwitch{w.sw, func() { w.create(t, g1) }}
 	if err := w.change("eth4", "-eth3"); err == nil || !strings.Contains(err.Error(), "10.77.0.3 of group g1") {
 		t.Errorf("%v", err)
 	}
@@ -190,7 +173,7 @@ func TestPortsAndGroupsChangeTogether(t *testing.T) {
 	var others sync.WaitGroup
 	stop := make(chan struct{})
 	for _, change := range []func(){
-		func() { w.refreshPorts() },
+		func() { w.network.Refresh() },
 		func() {
 			_, err := w.Create(t.Context(), []byte(g1))
 			g, there := w.Group("g1")

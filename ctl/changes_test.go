@@ -145,7 +145,7 @@ func TestTwoNewGroupsDoNotWaitForEachOther(t *testing.T) {
 		go func() {
 			defer close(other)
 			w.create(t, anotherGroup("g2", 2))
-			w.hopsChanged([]netip.Addr{addr("10.77.0.1"), addr("10.77.0.2")})
+			w.network.HopsChanged([]netip.Addr{addr("10.77.0.1"), addr("10.77.0.2")})
 			const want = "line 7: QP 17 of 10.77.0.1 is already in group g1, and a queue pair has only one peer; write another qpn, or remove group g1"
 			if _, err := w.Create(t.Context(), []byte(strings.NewReplacer("name: g1", "name: g3", "qpn: 1\n", "qpn: 3\n").Replace(g1))); err == nil || err.Error() != want {
 				t.Errorf("its QPs are taken: %v", err)
@@ -395,7 +395,7 @@ func TestWhatHappensDuringAMoveStays(t *testing.T) {
 		}
 		return true, true
 	})
-	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+	b1.network.HopsChanged([]netip.Addr{addr("10.8.0.1")})
 	f.tendAll(time.Now())
 	f.check2("b1: 10.1.0.2 b3 | b3: 10.8.0.1")
 	if g := b1.groups.Named("g1"); !g.Switches || !g.Marked {

@@ -49,7 +49,7 @@ func TestAGroupWaitsForConfirmations(t *testing.T) {
 
 	// A member that cannot be reached is waited for as well.
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Interface: 3, Reason: "nothing answers"}})
-	w.hopsChanged([]netip.Addr{addr("10.77.0.3")})
+	w.network.HopsChanged([]netip.Addr{addr("10.77.0.3")})
 	if g := w.group(t); g.Members[2].State != api.Waiting || g.Members[2].Reason != "nothing answers" {
 		t.Errorf("%+v", g.Members[2])
 	}

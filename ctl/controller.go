@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -9,6 +8,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/cm"
+	"github.com/rocast/rocast/ctl/follow"
 	"github.com/rocast/rocast/ctl/frames"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/neighbour"
@@ -55,13 +55,11 @@ type Controller struct {
 	// Services are those at group IPs.
 	Services *services.Services
 	watch    *watch.Watch
+	network  *follow.Network
 	shared   shared
 	started  time.Time
 	pulse    pulse
 	parsing  chan struct{} // one token: parsing may need much memory, so only one text is parsed at a time
-
-	// refreshing is held while the switch's ports change. It is taken before the lock of groups.
-	refreshing sync.Mutex
 
 	// BadGroupIPs says which of groupIPs of hosts: no group can have, and why. nil: all can.
 	badGroupIPs atomic.Pointer[map[string]string]

@@ -452,7 +452,7 @@ func TestNoRKeyReachesALog(t *testing.T) {
 	if _, err := w.Create(t.Context(), []byte(strings.Replace(g1, "0xfeedbea8", "0xfeedbea8f", 1))); err == nil {
 		t.Error("taken")
 	}
-	w.hopsChanged([]netip.Addr{netip.MustParseAddr("10.77.0.2")})
+	w.network.HopsChanged([]netip.Addr{netip.MustParseAddr("10.77.0.2")})
 	misplaced := filepath.Join(w.dir, "groups", "misplaced.yaml")
 	if err := os.WriteFile(misplaced, []byte("name: x\nfeedbea8: rkey\n"), 0o600); err != nil {
 		t.Fatal(err)

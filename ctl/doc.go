@@ -20,8 +20,6 @@
 //	refuse.go        the checks of a new group or member
 //	create.go        create and remove a group; update.go; restore.go
 //	regions.go       memory of a running group; table.go, where the memory is a table
-//	follow.go        links and next hops that change; change_ports.go, ports that the config changes
-//	events.go        what the kernel says of addresses, and of ports
 //	read.go          what the API reads; pulse.go, whether the forwarding threads work
 //	serving.go       what the services at group IPs (ctl/services) know of control
 //	hosting.go       what groups that hosts make (ctl/hosts) know of control
@@ -39,7 +37,8 @@
 //
 // Each of the packages below can be read alone: groups (the groups of this box: what readers see of
 // each, one change at a time, what is stored and published), view (what the API shows of them),
-// watch (what is seen of groups that run: whether they get on, who is out, who is the source),
+// follow (groups follow the links, next hops and addresses of the box), watch (what is seen of
+// groups that run: whether they get on, who is out, who is the source),
 // plan, tree, neighbour, chronicle, ports, groupfile (the files users write), nexthop (how hosts
 // are reached), address (the groups' IPs on the box), store (the state directory), api (the
 // messages on the socket), server (the socket), metrics, config, desired (groups that several boxes

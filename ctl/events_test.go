@@ -114,13 +114,13 @@ func TestAHostThatTakesTheGroupsIPIsTold(t *testing.T) {
 	w.happened()
 	w.logs.TakeAll()
 	claim := address.Claim{MAC: [6]byte{2, 0, 0, 0, 0, 9}, Interface: "eth2"}
-	w.addressTaken(addr("10.77.0.100"), claim)
+	w.network.AddressTaken(addr("10.77.0.100"), claim)
 	const cause = ": another host uses its IP: 02:00:00:00:00:09 answers for it on eth2; give that host another address"
 	w.expectEvents(t, "address-taken g1"+cause, "address-taken g2"+cause)
 	if n := w.logs.Len(); n != 1 {
 		t.Errorf("%d lines in the log", n)
 	}
-	w.addressTaken(addr("10.77.0.102"), claim)
+	w.network.AddressTaken(addr("10.77.0.102"), claim)
 	w.expectEvents(t)
 }
 
@@ -132,9 +132,9 @@ func TestTheOtherBoxesOfAGroupMayHaveItsIP(t *testing.T) {
 	if len(boxes) == 0 {
 		t.Fatal("there is no other box")
 	}
-	b1.addressTaken(g.File.IP, address.Claim{MAC: boxes[0], Interface: "eth1"})
+	b1.network.AddressTaken(g.File.IP, address.Claim{MAC: boxes[0], Interface: "eth1"})
 	b1.expectEvents(t)
-	b1.addressTaken(g.File.IP, address.Claim{MAC: [6]byte{2, 9}, Interface: "eth1"})
+	b1.network.AddressTaken(g.File.IP, address.Claim{MAC: [6]byte{2, 9}, Interface: "eth1"})
 	b1.expectEvents(t, "address-taken g1: another host uses its IP: 02:09:00:00:00:00 answers for it on eth1; give that host another address")
 }
 
@@ -142,33 +142,33 @@ func TestPortsAndWaysAreTold(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
 	w.happened()
-	w.refreshPorts()
+	w.network.Refresh()
 	w.expectEvents(t)
 	w.sw.SetPort(1, dataplane.PortGone, 0)
-	w.refreshPorts()
-	w.refreshPorts()
+	w.network.Refresh()
+	w.network.Refresh()
 	reason := w.PortList().Ports[1].Reason
 	w.expectEvents(t, "port-down eth2: "+reason,
 		"member-unreachable g1 10.77.0.2: 10.77.0.2 is not behind a port")
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": ctltest.Hop(42, "eth2", 1500, 2)})
 	w.sw.SetPort(1, dataplane.PortUp, 42)
-	w.refreshPorts()
+	w.network.Refresh()
 	w.expectEvents(t, "port-up eth2: ", "member-reachable g1 10.77.0.2: it is reached through eth2")
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": ctltest.Hop(42, "eth2", 1500, 9)}) // the host has another MAC
-	w.hopsChanged([]netip.Addr{addr("10.77.0.2")})
+	w.network.HopsChanged([]netip.Addr{addr("10.77.0.2")})
 	w.expectEvents(t, "route-changed g1 10.77.0.2: it is reached through eth2")
 	w.sw.SetFallback(1, "its driver is odd")
-	w.refreshPorts()
-	w.refreshPorts()
+	w.network.Refresh()
+	w.network.Refresh()
 	w.expectEvents(t, "port-generic eth2: its driver is odd")
 	if notes := w.Status().Notes; len(notes) != 1 || notes[0] != "eth2 works in generic mode: its driver is odd" {
 		t.Errorf("notes %q", notes)
 	}
 	w.sw.SetFallback(1, "")
-	w.refreshPorts()
+	w.network.Refresh()
 	w.expectEvents(t)
 	w.sw.SetPort(1, dataplane.PortDown, 42)
-	w.refreshPorts()
+	w.network.Refresh()
 	w.expectEvents(t, "port-down eth2: its link is down")
 	if got := w.Events(t.Context(), api.Place{}, "g1"); len(got.Events) != 4 || got.Place != w.at {
 		t.Errorf("the events of g1: %+v", got)

@@ -46,13 +46,13 @@ func TestMembersWaitForAPortThatIsGone(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
 	w.logs.TakeAll()
-	w.refreshPorts()
+	w.network.Refresh()
 	if got := w.told(zapcore.DebugLevel); len(got) != 0 {
 		t.Errorf("nothing happened, and told is %q", got)
 	}
 
 	w.sw.SetPort(1, dataplane.PortGone, 0)
-	w.refreshPorts()
+	w.network.Refresh()
 	g := w.group(t)
 	if g.State != api.Waiting || g.Members[1].State != api.Waiting || g.Members[2].State != api.Ready {
 		t.Errorf("without eth2: %+v", g)
@@ -63,7 +63,7 @@ func TestMembersWaitForAPortThatIsGone(t *testing.T) {
 	if p := w.published(t).Paths[0]; p.Resolved() {
 		t.Errorf("frames still go to %+v", p)
 	}
-	w.refreshPorts()
+	w.network.Refresh()
 	want := []string{"port unavailable; opens when the interface can be used eth2", "member unreachable; its frames flow again when the reason is gone"}
 	if diff := cmp.Diff(want, w.told(zapcore.InfoLevel)); diff != "" {
 		t.Errorf("told once: %s", diff)
@@ -74,7 +74,7 @@ func TestMembersWaitForAPortThatIsGone(t *testing.T) {
 
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": ctltest.Hop(42, "eth2", 1500, 2)})
 	w.sw.SetPort(1, dataplane.PortUp, 42)
-	w.refreshPorts()
+	w.network.Refresh()
 	if g := w.group(t); g.State != api.Ready {
 		t.Errorf("with eth2 again: %+v", g)
 	}
@@ -87,7 +87,7 @@ func TestMembersWaitForAPortThatIsGone(t *testing.T) {
 
 	w.sw.SetPort(1, dataplane.PortDown, 42)
 	w.sw.Warn(dataplane.Warning{Text: "a warning", Port: "eth1", Detail: "of the data path"})
-	w.refreshPorts()
+	w.network.Refresh()
 	if diff := cmp.Diff([]string{"a warning eth1 of the data path", "link down eth2"}, w.told(zapcore.WarnLevel)); diff != "" {
 		t.Error(diff)
 	}
@@ -104,7 +104,7 @@ func TestPortsWhoseNamesAreExchangedAreFollowed(t *testing.T) {
 	before, list := w.published(t), w.PortList().Ports
 	w.sw.SetPort(1, dataplane.PortUp, list[2].IfIndex)
 	w.sw.SetPort(2, dataplane.PortUp, list[1].IfIndex)
-	w.refreshPorts()
+	w.network.Refresh()
 	after := w.published(t)
 	for i := range after.Paths {
 		if got, want := after.Paths[i].Port, 3-before.Paths[i].Port; got != want {
@@ -131,7 +131,7 @@ func TestLinksThatChangeMakeThePortsBeLookedAt(t *testing.T) {
 	w.create(t, g1)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- w.followPorts(ctx) }()
+	go func() { done <- w.network.Run(ctx) }()
 	w.hops.LinksChange() // received after the first refresh
 	w.sw.SetPort(2, dataplane.PortGone, 0)
 	w.hops.LinksChange()

@@ -11,7 +11,6 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/nexthop"
-	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/internal/testlab"
 )
 
@@ -117,7 +116,7 @@ func TestAReplaceThatFailsKeepsTheOldHops(t *testing.T) {
 	if lines := w.logs.FilterMessage("could not publish new next hops; the group keeps its old ones").All(); len(lines) != 1 || lines[0].ContextMap()["group"] != "g1" {
 		t.Errorf("logged %v", lines)
 	}
-	w.hopsChanged([]netip.Addr{netip.MustParseAddr("10.77.0.3")})
+	w.network.HopsChanged([]netip.Addr{netip.MustParseAddr("10.77.0.3")})
 	if g, _ := w.Group("g1"); g.Members[2].Port != "eth1" {
 		t.Errorf("the next change: on %s", g.Members[2].Port)
 	}
@@ -187,21 +186,6 @@ func TestWhatIsLoggedOfAMembersWay(t *testing.T) {
 		}
 		if strings.Join(got, "; ") != c.want {
 			t.Errorf("logged %q, want %q", got, c.want)
-		}
-	}
-}
-
-func TestAWarningHasOnlyTheFieldsThatItIsAbout(t *testing.T) {
-	w := newWorld(t)
-	w.logs.TakeAll()
-	for _, warning := range []dataplane.Warning{{Text: "a"}, {Text: "b", Port: "eth1"}, {Text: "c", Detail: "d"}} {
-		w.logWarning(warning)
-		line := w.logs.TakeAll()[0]
-		fields := line.ContextMap()
-		_, port := fields["port"]
-		_, detail := fields["detail"]
-		if line.Message != warning.Text || port != (warning.Port != "") || detail != (warning.Detail != "") {
-			t.Errorf("%+v is logged as %v", warning, line)
 		}
 	}
 }

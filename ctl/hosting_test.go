@@ -139,7 +139,7 @@ func TestGroupsOfOperatorsComeFirst(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Reason: "no route"}})
-	w.hopsChanged([]netip.Addr{addr("10.77.0.3")})
+	w.network.HopsChanged([]netip.Addr{addr("10.77.0.3")})
 	var problems, traffic, list []string
 	s := w.Status()
 	for _, p := range s.Problems {
@@ -181,7 +181,7 @@ func TestGroupsThatNobodyHasConfirmedAreNoProblem(t *testing.T) {
 	expect(true, true, 2, "")
 	w.edit("a1", func(g *groups.Group) { g.Problem = "a cause" })
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Reason: "no route"}})
-	w.hopsChanged([]netip.Addr{addr("10.77.0.3")})
+	w.network.HopsChanged([]netip.Addr{addr("10.77.0.3")})
 	expect(true, true, 2, "")
 	if s := w.Status(); fmt.Sprint(s.Groups) != "map[degraded:0 failed:0 ready:0 waiting:0]" {
 		t.Errorf("%v", s.Groups)

@@ -28,7 +28,7 @@ func (f *fabric) goes(host string, way ...string) {
 			hop.Gateways = nexthop.GatewaysOf(linkIP(f.box(way[i+1]).n))
 		}
 		b.hops.Set(map[string]nexthop.Hop{host: hop})
-		b.hopsChanged([]netip.Addr{addr(host)})
+		b.network.HopsChanged([]netip.Addr{addr(host)})
 	}
 	f.tendAll(time.Now())
 }
@@ -463,7 +463,7 @@ func TestMembersThatAQuorumLeftBehindMoveOnlyTogether(t *testing.T) {
 		f.box(box).hops.Set(map[string]nexthop.Hop{host: hop})
 		hop.Gateways = nexthop.GatewaysOf(linkIP(f.box(box).n))
 		b1.hops.Set(map[string]nexthop.Hop{host: hop})
-		b1.hopsChanged([]netip.Addr{addr(host)})
+		b1.network.HopsChanged([]netip.Addr{addr(host)})
 	}
 	leads("10.2.0.1", "b4")
 	leads("10.3.0.1", "b4")

@@ -369,7 +369,7 @@ func TestAWayThatIsMissingIsTheCauseOfAStandstill(t *testing.T) {
 		r := newRunner(t, "")
 		r.second(t, 1500, 1500, 1500, 1500)
 		r.hops.Set(map[string]nexthop.Hop{c.ip: c.hop})
-		r.hopsChanged([]netip.Addr{addr(c.ip)})
+		r.network.HopsChanged([]netip.Addr{addr(c.ip)})
 		r.happened()
 		var g api.Group
 		for range 6 {
@@ -400,7 +400,7 @@ func TestACauseHoldsUpOnlyWhatWaitsForIt(t *testing.T) {
 	hop := ctltest.Hop(3, "eth3", 1500, 3)
 	hop.Silent, hop.Reason = true, "10.77.0.3 does not answer on eth3"
 	r.hops.Set(map[string]nexthop.Hop{"10.77.0.3": hop})
-	r.hopsChanged([]netip.Addr{addr("10.77.0.3")})
+	r.network.HopsChanged([]netip.Addr{addr("10.77.0.3")})
 	for range 5 {
 		r.second(t, 2000, 1500, 1500, 1700)
 	}

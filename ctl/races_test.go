@@ -34,14 +34,14 @@ func TestMuchHappensToABranchAtATime(t *testing.T) {
 		hop := ctltest.Hop(3, "eth3", 1500, 9)
 		hop.Gateways = nexthop.GatewaysOf(linkIP(3 + i%2))
 		b2.hops.Set(map[string]nexthop.Hop{"10.3.0.1": hop})
-		b2.hopsChanged([]netip.Addr{addr("10.3.0.1")})
+		b2.network.HopsChanged([]netip.Addr{addr("10.3.0.1")})
 		for _, g := range b2.dueGroups(time.Now()) {
 			b2.tend(t.Context(), g)
 		}
 	})
 	do(func(i int) { // a host has another MAC
 		b2.hops.Set(map[string]nexthop.Hop{"10.2.0.1": ctltest.Hop(1, "eth1", 1500, byte(10+i))})
-		b2.hopsChanged([]netip.Addr{addr("10.2.0.1")})
+		b2.network.HopsChanged([]netip.Addr{addr("10.2.0.1")})
 	})
 	do(func(i int) { // the root says of itself that it does not carry the group, and that it does
 		b2.groups.Lock()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/bounds"
+	"github.com/rocast/rocast/ctl/follow"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/view"
 	"github.com/rocast/rocast/dataplane"
@@ -115,6 +116,9 @@ func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, 
 	return view.Traffic(v, state, c.groups.Events.Counts(name), now), true
 }
 
+// ChangePorts changes the interfaces that carry groups.
+func (c *Controller) ChangePorts(change follow.Change) error { return c.network.ChangePorts(change) }
+
 // PortList describes the ports.
 func (c *Controller) PortList() api.Ports { return view.Ports(c.Switch.Ports()) }
 
@@ -162,4 +166,9 @@ func (c *Controller) Tally() Tally {
 // Events returns the events after a place. If there is none, it waits for one until ctx is done.
 func (c *Controller) Events(ctx context.Context, at api.Place, group string) api.Events {
 	return c.groups.Events.Wait(ctx, at, group)
+}
+
+// ConfigEvent records that the config was reloaded, or why it was not.
+func (c *Controller) ConfigEvent(kind api.EventKind, cause string) {
+	c.groups.Events.Add(api.Event{Kind: kind, Cause: cause})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/bounds"
+	"github.com/rocast/rocast/ctl/follow"
 	"github.com/rocast/rocast/ctl/frames"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/ports"
@@ -22,6 +23,9 @@ func New(parts Parts) *Controller {
 	of := groups.Parts{Switch: parts.Switch, NextHops: parts.NextHops, Addresses: parts.Addresses, Store: parts.Store, Log: parts.Log, Members: c.keepMembers}
 	c.groups, c.shared = groups.NewSet(of, ports.New(parts.Switch.Ports())), newShared()
 	c.watch = watch.New(watch.Options{Groups: c.groups, Switch: parts.Switch, Log: parts.Log, Doubt: parts.NextHops.Doubt})
+	c.network = follow.New(follow.Options{
+		Groups: c.groups, Switch: parts.Switch, NextHops: parts.NextHops, Log: parts.Log, FollowBonds: parts.FollowBonds, Moves: c.noteMove,
+	})
 	if parts.Desired != nil {
 		c.watch.Mark = c.markSwitches
 	}
@@ -39,15 +43,15 @@ func New(parts Parts) *Controller {
 // Run handles kernel notifications and the data path's notes until ctx is done.
 func (c *Controller) Run(ctx context.Context) error {
 	tasks, ctx := errgroup.WithContext(ctx)
-	tasks.Go(func() error { return c.NextHops.Run(ctx, c.hopsChanged) })
+	tasks.Go(func() error { return c.NextHops.Run(ctx, c.network.HopsChanged) })
 	tasks.Go(func() error {
 		return c.Addresses.Run(ctx, func(p address.Place, name string) {
 			c.Log.Warn("another program removed a group's IP; rocastd has added it again",
 				zap.Stringer("ip", p.IP), zap.String("interface", name))
-		}, c.addressesChanged, c.addressTaken)
+		}, c.addressesChanged, c.network.AddressTaken)
 	})
 	tasks.Go(func() error { c.Switch.Engage(); return nil }) // not before: members of restored groups wait
-	tasks.Go(func() error { return c.followPorts(ctx) })
+	tasks.Go(func() error { return c.network.Run(ctx) })
 	tasks.Go(func() error { return c.watch.FollowNotes(ctx) })
 	tasks.Go(func() error { return c.Services.KeepUp(ctx) })
 	tasks.Go(func() error { return c.followLeases(ctx) })

@@ -37,7 +37,7 @@ func TestAnUnhealthyBoxMayBeReady(t *testing.T) {
 	r := newRunner(t, "")
 	r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteSilent})
 	r.sw.SetPort(2, dataplane.PortDown, 3)
-	r.refreshPorts()
+	r.network.Refresh()
 	s := r.Status()
 	want := []api.Problem{
 		{Of: "port", Name: "eth3", State: "down", Reason: "its link is down"},
@@ -59,7 +59,7 @@ func TestABoxThatLacksAPortOrWaitsForAMemberIsNotReady(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	w.sw.SetPort(1, dataplane.PortGone, 0)
-	w.refreshPorts()
+	w.network.Refresh()
 	s := w.Status()
 	if p := s.Problems; len(p) != 2 || p[0] != (api.Problem{Of: "port", Name: "eth2", State: "gone", Reason: "no interface has this name", Blocks: true}) || !strings.HasSuffix(p[1].Reason, "; and 1 more") {
 		t.Errorf("%+v", s)

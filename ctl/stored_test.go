@@ -212,7 +212,7 @@ func TestTheGroupsIPIsHeldWhereItIsNeededNow(t *testing.T) {
 	w.create(t, g1)
 	follow := func(hop nexthop.Hop) {
 		w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": hop})
-		w.hopsChanged([]netip.Addr{addr("10.77.0.3")})
+		w.network.HopsChanged([]netip.Addr{addr("10.77.0.3")})
 	}
 	follow(ctltest.Hop(2, "eth2", 1500, 3))
 	w.expect(t, strings.Replace(withG1, " 10.77.0.100@3 x1", "", 1))

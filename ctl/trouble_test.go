@@ -189,7 +189,7 @@ func TestAHostThatDoesNotAnswerIsNamed(t *testing.T) {
 			hop.Reason = "10.77.0.2 does not answer on eth2"
 		}
 		w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": hop})
-		w.hopsChanged([]netip.Addr{addr("10.77.0.2")})
+		w.network.HopsChanged([]netip.Addr{addr("10.77.0.2")})
 		w.watch.Look("g1", time.Unix(1, 0))
 		return w.Groups().Groups[0]
 	}

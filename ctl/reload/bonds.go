@@ -5,9 +5,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/rocast/rocast/ctl"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/config"
+	"github.com/rocast/rocast/ctl/follow"
 )
 
 // FollowBonds adds the lower devices as ports that have joined a bond of the running config, and
@@ -55,7 +55,7 @@ func (r *Reloader) FollowBonds() {
 	r.unfollowed(err)
 }
 
-func (r *Reloader) changeBonds(change ctl.PortChange) error {
+func (r *Reloader) changeBonds(change follow.Change) error {
 	if err := r.Control.ChangePorts(change); err != nil {
 		return err
 	}

@@ -14,16 +14,16 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/rocast/rocast/ctl"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/config"
+	"github.com/rocast/rocast/ctl/follow"
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
 // Control is what a Reloader needs from a ctl.Controller.
 type Control interface {
 	PortList() api.Ports
-	ChangePorts(ctl.PortChange) error
+	ChangePorts(follow.Change) error
 	ConfigEvent(kind api.EventKind, cause string)
 }
 
@@ -122,7 +122,7 @@ func (r *Reloader) reload() (api.Reloaded, error) {
 
 // portChange returns the ports that come and go. What egress says of a port that stays may not
 // change, because the forwarding threads count by it what waits.
-func (r *Reloader) portChange(next *config.Config, have []string) (change ctl.PortChange, err error) {
+func (r *Reloader) portChange(next *config.Config, have []string) (change follow.Change, err error) {
 	was, is := config.PortEgress(r.Running.Egress, have), config.PortEgress(next.Egress, have)
 	for i, name := range have {
 		switch {

@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/rocast/rocast/ctl"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/config"
+	"github.com/rocast/rocast/ctl/follow"
 )
 
 // box stands for a daemon. Its interfaces are eth1 to eth4.
@@ -43,7 +43,7 @@ func (b *box) PortList() (list api.Ports) {
 	return list
 }
 
-func (b *box) ChangePorts(c ctl.PortChange) error {
+func (b *box) ChangePorts(c follow.Change) error {
 	if b.refuse != nil {
 		return b.refuse
 	}

@@ -1,4 +1,4 @@
-package ctl
+package follow
 
 import (
 	"fmt"
@@ -15,31 +15,31 @@ import (
 	"github.com/rocast/rocast/dataplane"
 )
 
-// addressTaken tells that a host uses a group's IP. Other boxes of the group may have it too.
-func (c *Controller) addressTaken(ip netip.Addr, claim address.Claim) {
-	c.groups.Lock()
-	defer c.groups.Unlock()
+// AddressTaken tells that a host uses a group's IP. Other boxes of the group may have it too.
+func (n *Network) AddressTaken(ip netip.Addr, claim address.Claim) {
+	n.Groups.Lock()
+	defer n.Groups.Unlock()
 	found := false
-	for _, g := range c.groups.AllSeen() {
+	for _, g := range n.Groups.AllSeen() {
 		if g.File == nil || g.File.IP != ip || slices.Contains(g.Plan.Boxes(), claim.MAC) {
 			continue
 		}
 		found = true
-		c.groups.Tell(api.Event{Kind: api.AddressTaken, Group: g.Name, Cause: fmt.Sprintf("another host uses its IP: %v; "+
+		n.Groups.Tell(api.Event{Kind: api.AddressTaken, Group: g.Name, Cause: fmt.Sprintf("another host uses its IP: %v; "+
 			"give that host another address", claim)})
 	}
 	if found {
-		c.Log.Warn("another host uses the IP of a group; give that host another address", zap.Stringer("ip", ip), zap.Stringer("mac", net.HardwareAddr(claim.MAC[:])),
+		n.Log.Warn("another host uses the IP of a group; give that host another address", zap.Stringer("ip", ip), zap.Stringer("mac", net.HardwareAddr(claim.MAC[:])),
 			zap.String("interface", claim.Interface))
 	}
 }
 
 // portEvents records which ports have come and gone.
-func (c *Controller) portEvents(was ports.Set) {
-	for _, name := range slices.Sorted(maps.Keys(c.groups.Ports())) {
-		is, before := c.groups.Ports()[name], was[name]
+func (n *Network) portEvents(was ports.Set) {
+	for _, name := range slices.Sorted(maps.Keys(n.Groups.Ports())) {
+		is, before := n.Groups.Ports()[name], was[name]
 		if is.Fallback != "" && is.Fallback != before.Fallback {
-			c.groups.Tell(api.Event{Kind: api.PortFellBack, Port: name, Cause: is.Fallback})
+			n.Groups.Tell(api.Event{Kind: api.PortFellBack, Port: name, Cause: is.Fallback})
 		}
 		e := api.Event{Kind: api.PortWentDown, Port: name, Cause: is.Reason}
 		switch {
@@ -50,6 +50,6 @@ func (c *Controller) portEvents(was ports.Set) {
 		case is.State == dataplane.PortDown:
 			e.Cause = "its link is down"
 		}
-		c.groups.Tell(e)
+		n.Groups.Tell(e)
 	}
 }

@@ -1,4 +1,4 @@
-package ctl
+package follow
 
 import (
 	"maps"
@@ -10,54 +10,54 @@ import (
 	"github.com/rocast/rocast/dataplane"
 )
 
-// PortChange is a change of the interfaces that carry groups.
-type PortChange struct {
+// Change is a change of the interfaces that carry groups.
+type Change struct {
 	Add    []string           // names of interfaces
 	Bounds []dataplane.Egress // of the queues of those, in their order
 	Remove []string
 }
 
 // ChangePorts adds ports and removes ports, at once or not at all. Groups run on. A port behind
-// which a group has a member is not removed.
-func (c *Controller) ChangePorts(change PortChange) error {
-	c.refreshing.Lock()
-	defer c.refreshing.Unlock()
-	if err := c.needs(change.Remove); err != nil {
+// which a group has a member is not removed. The error is an *api.Error.
+func (n *Network) ChangePorts(change Change) error {
+	n.refreshing.Lock()
+	defer n.refreshing.Unlock()
+	if err := n.needs(change.Remove); err != nil {
 		return err
 	}
-	c.refresh() // see AddPorts of the Switch
-	if err := c.Switch.AddPorts(change.Add, change.Bounds); err != nil {
+	n.refresh() // see AddPorts of the Switch
+	if err := n.Switch.AddPorts(change.Add, change.Bounds); err != nil {
 		return api.Errorf(api.BadFile, "ports: %v", err)
 	}
-	if err := c.forgetPorts(change.Remove); err != nil { // a group came meanwhile
-		c.Switch.RemovePorts(change.Add)
+	if err := n.forgetPorts(change.Remove); err != nil { // a group came meanwhile
+		n.Switch.RemovePorts(change.Add)
 		return err
 	}
-	c.Switch.RemovePorts(change.Remove)
-	c.refresh()
+	n.Switch.RemovePorts(change.Remove)
+	n.refresh()
 	return nil
 }
 
 // forgetPorts forgets ports, so that no group is planned over them any more.
-func (c *Controller) forgetPorts(names []string) error {
-	c.groups.Lock()
-	defer c.groups.Unlock()
-	if err := c.needs(names); err != nil || len(names) == 0 {
+func (n *Network) forgetPorts(names []string) error {
+	n.Groups.Lock()
+	defer n.Groups.Unlock()
+	if err := n.needs(names); err != nil || len(names) == 0 {
 		return err
 	}
-	left := maps.Clone(c.groups.Ports())
+	left := maps.Clone(n.Groups.Ports())
 	for _, name := range names {
 		delete(left, name)
 	}
-	c.groups.SetPorts(left)
-	c.replanFor(c.NextHops.SetPorts(c.groups.Ports().Open()))
+	n.Groups.SetPorts(left)
+	n.replanFor(n.NextHops.SetPorts(n.Groups.Ports().Open()))
 	return nil
 }
 
 // needs returns an error that names the first group with a member behind one of these ports.
-func (c *Controller) needs(names []string) error {
-	ports := c.groups.SeenPorts()
-	for _, g := range c.groups.AllSeen() {
+func (n *Network) needs(names []string) error {
+	ports := n.Groups.SeenPorts()
+	for _, g := range n.Groups.AllSeen() {
 		for l := range g.Plan.Members() {
 			for _, port := range names {
 				if p, is := ports[port]; is && isBehind(g, l, &p) {
@@ -85,9 +85,4 @@ func isBehind(g *groups.Version, l *plan.Leg, p *dataplane.PortInfo) bool {
 	}
 	i := g.Published.FindPath(l.Member.IP, l.Member.RemoteQPN)
 	return i >= 0 && g.Published.Paths[i].Port == p.ID
-}
-
-// ConfigEvent records that the config was reloaded, or why it was not.
-func (c *Controller) ConfigEvent(kind api.EventKind, cause string) {
-	c.groups.Events.Add(api.Event{Kind: kind, Cause: cause})
 }
