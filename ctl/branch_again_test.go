@@ -96,7 +96,7 @@ func TestABranchThatHasEndedIsRenewed(t *testing.T) {
 	b1, b2 := f.box("b1"), f.box("b2")
 	f.cuts(func(from, to, _ string) (bool, bool) { return from != "b1" || to != "b2", true })
 	b2.edit("g1", func(g *groups.Group) { g.Branch.Expires = time.Now().Add(-time.Millisecond) })
-	b2.tend(t.Context(), b2.groups.Named("g1"))
+	b2.Branches.Tend(t.Context(), b2.groups.Named("g1"))
 	// A request from before the update comes late, and is still refused.
 	if err := f.sent[0](); err == nil || !strings.Contains(err.Error(), "is older than version") {
 		t.Errorf("%v", err)
@@ -117,13 +117,15 @@ func TestABranchThatHasEndedIsRenewed(t *testing.T) {
 func TestAWithdrawalIsForgotten(t *testing.T) {
 	f := newTree(t)
 	b2 := f.box("b2")
-	b2.groups.Lock()
-	b2.bury("g1", grave{upper: "b1", version: 1 << 60, until: time.Now().Add(time.Hour)})
-	b2.groups.Unlock()
+	withdrawn := func(lease time.Duration) {
+		b2.Branches.Lease = lease
+		if err := b2.Branches.DeleteBranch(t.Context(), "b1", "g1", 1<<60); kindOf(err) != api.NotFound {
+			t.Error(err)
+		}
+	}
+	withdrawn(time.Hour)
 	f.refused(groupFile("10.1.0.2", "10.2.0.1"), "is older than version")
-	b2.groups.Lock()
-	b2.bury("g1", grave{upper: "b1", version: 1 << 60, until: time.Now()})
-	b2.groups.Unlock()
+	withdrawn(time.Nanosecond)
 	f.create(groupFile("10.1.0.2", "10.2.0.1"))
 	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1")
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groups"
-	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/feedback"
 )
@@ -195,7 +194,7 @@ func TestARenewalDoesNotWaitForAChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.box("b1").due("g1")
-	f.box("b1").tend(t.Context(), f.box("b1").groups.Named("g1"))
+	f.box("b1").Branches.Tend(t.Context(), f.box("b1").groups.Named("g1"))
 	if l := f.box("b1").groups.Named("g1").Links[0]; l.Problem != "" || l.Asked.IsZero() {
 		t.Errorf("%+v", l)
 	}
@@ -220,29 +219,6 @@ func TestALinkThatIsEvicted(t *testing.T) {
 	b1.update(t, groupFile("10.1.0.2"))
 	b1.update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
 	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1 10.3.0.2")
-}
-
-// What an answer says is checked: a wrong box may be at the address.
-func TestAnAnswerIsChecked(t *testing.T) {
-	f := newFabric(t, 2, "b1 b2")
-	b1 := f.box("b1")
-	good := api.BranchAnswer{Version: 7, Link: api.LinkEnd{IP: "10.9.0.2", QPN: 2, PSN: 1<<24 - 1}}
-	if err := b1.checkAnswer(&groups.Link{Box: "b2", Version: 7}, good); err != nil {
-		t.Error(err)
-	}
-	for want, change := range map[string]func(*api.BranchAnswer){
-		"box b2 answers version 8 of the branch, and version 7 was sent; is another box with the name b1 there?":                                  func(a *api.BranchAnswer) { a.Version = 8 },
-		"box b2 says that its link address is 10.9.0.3, and neighbours: of box b1 says 10.9.0.2; correct one of them":                             func(a *api.BranchAnswer) { a.Link.IP = "10.9.0.3" },
-		"box b2 answers with an end of the link that no queue pair can have (QPN 1, PSN 16777215); run the same version of rocast on both":        func(a *api.BranchAnswer) { a.Link.QPN = 1 },
-		"box b2 answers with an end of the link that no queue pair can have (QPN 16777215, PSN 16777215); run the same version of rocast on both": func(a *api.BranchAnswer) { a.Link.QPN = 1<<24 - 1 },
-		"box b2 answers with an end of the link that no queue pair can have (QPN 2, PSN 16777216); run the same version of rocast on both":        func(a *api.BranchAnswer) { a.Link.PSN = 1 << 24 },
-	} {
-		answer := good
-		change(&answer)
-		if err := b1.checkAnswer(&groups.Link{Box: "b2", Version: 7}, answer); err == nil || err.Error() != want {
-			t.Errorf("\ngot  %v\nwant %s", err, want)
-		}
-	}
 }
 
 // A group that was withdrawn where it was not is no reason for a warning.
@@ -346,20 +322,6 @@ func TestARefusalTellsNoRKey(t *testing.T) {
 	}
 }
 
-// An error joins those of several boxes, and each is told or not.
-func TestTellable(t *testing.T) {
-	refusal := func(box string, kind api.Kind) error {
-		return &neighbour.Refusal{Box: box, Cause: api.Errorf(kind, "%s says why", box)}
-	}
-	all := errors.Join(refusal("b1", api.Exists), errors.New("box b2 does not answer"), refusal("b3", api.BadFile), fmt.Errorf("so: %w", refusal("b4", api.Internal)))
-	if got, want := tellable(all).Error(), "box b1 refuses: b1 says why\nbox b2 does not answer\nbox b3 refuses its part\nbox b4 refuses its part"; got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-	if e := (*api.Error)(nil); !errors.As(notStanding("g1", all), &e) || e.Kind != api.BadFile {
-		t.Errorf("kind %s", e.Kind)
-	}
-}
-
 // Where a box has no address towards a neighbour, that is said, and local: helps.
 func TestALinkNeedsAnAddress(t *testing.T) {
 	f := newTree(t)
@@ -369,7 +331,7 @@ func TestALinkNeedsAnAddress(t *testing.T) {
 	without.Source, without.Reason = netip.Addr{}, "no route to 10.9.0.2"
 	b1.hops.Set(map[string]nexthop.Hop{"10.9.0.2": without})
 	f.refused(groupFile(everywhere...), "box b1 has no address towards neighbour b2 (no route to 10.9.0.2); add a route to 10.9.0.2, or local: to the neighbour in the config")
-	b1.Neighbours[0].Local = linkIP(1)
+	b1.Branches.Neighbours[0].Local = linkIP(1)
 	f.create(groupFile(everywhere...))
 	f.check(wholeTree)
 }
@@ -383,7 +345,7 @@ func TestTheRootSaysThatABranchFailed(t *testing.T) {
 	for _, name := range []string{"b2", "b1"} {
 		b := f.box(name)
 		b.due("g1")
-		b.tend(t.Context(), b.groups.Named("g1"))
+		b.Branches.Tend(t.Context(), b.groups.Named("g1"))
 	}
 	if g, _ := f.box("b1").Group("g1"); g.State != api.Waiting || g.Reason != "box b4: the classifier is full" {
 		t.Errorf("%+v", g.GroupSummary)
@@ -409,7 +371,7 @@ func TestAWayBackIsNoOtherWay(t *testing.T) {
 	b2 := f.box("b2")
 	b2.route(3, "b1", "b3")
 	b2.network.HopsChanged([]netip.Addr{addr("10.3.0.1")})
-	if len(b2.moved) > 0 {
+	if b2.isUnsettled() {
 		t.Error("it is planned again")
 	}
 	// The only way leads back: the group stays as it is, and that is said.
@@ -423,7 +385,7 @@ func TestAWayBackIsNoOtherWay(t *testing.T) {
 	b2.route(3, "b3")
 	b2.network.HopsChanged([]netip.Addr{addr("10.3.0.1")})
 	f.tendAll(time.Now())
-	if g, _ := b2.Group("g1"); g.State != api.Ready || len(b2.moved) > 0 {
+	if g, _ := b2.Group("g1"); g.State != api.Ready || b2.isUnsettled() {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 }
@@ -486,7 +448,7 @@ func TestABranchWithOtherKeysIsReplaced(t *testing.T) {
 	put := func(version uint64, mtu string, begun bool) {
 		t.Helper()
 		file := parsed(t, strings.Replace(groupFile("10.2.0.1"), "1024", mtu, 1))
-		_, err := b2.PutBranch(t.Context(), "b1", "g1", api.Branch{
+		_, err := b2.Branches.PutBranch(t.Context(), "b1", "g1", api.Branch{
 			Registration: api.Registration, Root: "b1", Epoch: 1, Visited: []string{"b1"}, Version: version, Lease: 60, Within: 1000, Begun: begun,
 			Link: api.LinkEnd{IP: "10.9.0.1", QPN: 900, PSN: 5}, File: string(file.BranchText(file.Receivers)),
 		})
@@ -515,14 +477,14 @@ func TestAMemberStaysWhileNoRouteLeadsToIt(t *testing.T) {
 	hop := b1.hops.Hop(addr("10.3.0.1"))
 	b1.hops.Set(map[string]nexthop.Hop{"10.3.0.1": {Reason: "no route to 10.3.0.1"}})
 	b1.network.HopsChanged([]netip.Addr{addr("10.3.0.1")})
-	if len(b1.moved) > 0 {
+	if b1.isUnsettled() {
 		t.Error("it is planned again")
 	}
 	b1.update(t, groupFile(append(everywhere, "10.4.0.2")...))
 	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 b3 b4 | b3: 10.3.0.1 10.3.0.2 | b4: 10.4.0.1 10.4.0.2")
 	b1.hops.Set(map[string]nexthop.Hop{"10.3.0.1": hop})
 	b1.network.HopsChanged([]netip.Addr{addr("10.3.0.1")})
-	if len(b1.moved) > 0 || b1.published("g1").Restored {
+	if b1.isUnsettled() || b1.published("g1").Restored {
 		t.Error("it has moved")
 	}
 }
@@ -536,7 +498,7 @@ func TestTheRootSaysWhichBoxIsMissing(t *testing.T) {
 	for _, name := range []string{"b2", "b1"} {
 		b := f.box(name)
 		b.due("g1")
-		b.tend(t.Context(), b.groups.Named("g1"))
+		b.Branches.Tend(t.Context(), b.groups.Named("g1"))
 	}
 	if g, _ := f.box("b1").Group("g1"); g.State != api.Waiting || g.Reason != "box b2: box b4: it does not answer (timeout)" {
 		t.Errorf("%+v", g.GroupSummary)
@@ -545,7 +507,7 @@ func TestTheRootSaysWhichBoxIsMissing(t *testing.T) {
 	for range 20 {
 		g.Links[0].Absent = append(g.Links[0].Absent, api.Absent{Box: "b3"})
 	}
-	if got := len(f.box("b2").absent(g)); got != maxAbsent {
+	if got := len(f.box("b2").Branches.Absent(g)); got != 16 {
 		t.Errorf("it lists %d", got)
 	}
 }
@@ -580,7 +542,7 @@ func TestARemovedGroupIsNotRenewed(t *testing.T) {
 	if err := b1.Remove("g1"); err != nil {
 		t.Fatal(err)
 	}
-	b1.tend(t.Context(), g)
+	b1.Branches.Tend(t.Context(), g)
 	f.nothingLeft()
 }
 
@@ -591,11 +553,11 @@ func TestLeasesAreFollowed(t *testing.T) {
 		f, b1 := newFork(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended, answer := make(chan error, 1), make(chan struct{})
-		go func() { ended <- b1.followLeases(ctx) }()
+		go func() { ended <- b1.Branches.Run(ctx) }()
 		b1.route(8, "b3")
 		f.cuts(func(string, string, string) (bool, bool) { <-answer; return true, true })
 		b1.network.HopsChanged([]netip.Addr{addr("10.8.0.1")})
-		time.Sleep(lookAtLeasesEvery)
+		time.Sleep(500 * time.Millisecond)
 		synctest.Wait()
 		cancel()
 		synctest.Wait()
@@ -630,7 +592,7 @@ func TestAGroupThatHasFailedMovesLater(t *testing.T) {
 	b1.groups.RetryFailed()
 	f.tendAll(time.Now())
 	f.check2("b1: 10.1.0.2 b3 | b3: 10.8.0.1")
-	if g, _ := b1.Group("g1"); g.State != api.Ready || len(b1.moved) > 0 {
+	if g, _ := b1.Group("g1"); g.State != api.Ready || b1.isUnsettled() {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 	// One that is being changed moves afterwards, and one that is removed does not.
@@ -656,11 +618,9 @@ func TestALinksNewEndLeavesNothingOfTheOldOne(t *testing.T) {
 	b1 := f.box("b1")
 	b1.route(2, "b2")
 	f.create(groupFile("10.1.0.2", "10.2.0.1"))
-	b1.edit("g1", func(g *groups.Group) {
-		next := *g.Links[0]
-		next.Remote.QPN++
-		b1.noteRenewal(g, &next)
-	})
+	f.box("b2").edit("g1", func(g *groups.Group) { g.Branch.Own.QPN++ })
+	b1.due("g1")
+	f.tendAll(time.Now())
 	if at := b1.published("g1").FindPath(linkIP(2), mftQPN(b1.groups.Named("g1").Links[0].Local.QPN)); b1.published("g1").Paths[at].DestQPN != mftQPN(b1.groups.Named("g1").Links[0].Remote.QPN) {
 		t.Errorf("%+v", b1.published("g1").Paths[at])
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/branches"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groups"
@@ -179,15 +180,15 @@ func TestALeaseEndsWhatCouldNotBeWithdrawn(t *testing.T) {
 		t.Fatal(f.shape())
 	}
 	b4 := f.box("b4")
-	early, late := time.Now().Add(DefaultLease-time.Second), time.Now().Add(DefaultLease+time.Second)
-	if due := b4.dueGroups(early); len(due) != 0 {
+	early, late := time.Now().Add(branches.DefaultLease-time.Second), time.Now().Add(branches.DefaultLease+time.Second)
+	if due := b4.Branches.Due(early); len(due) != 0 {
 		t.Error("it ends early")
 	}
-	if due := b4.dueGroups(late); len(due) != 1 {
+	if due := b4.Branches.Due(late); len(due) != 1 {
 		t.Error("it is not due")
 	}
 	b4.edit("g1", func(g *groups.Group) { g.Branch.Expires = time.Now().Add(-time.Millisecond) })
-	b4.tend(t.Context(), b4.groups.Named("g1"))
+	b4.Branches.Tend(t.Context(), b4.groups.Named("g1"))
 	f.nothingLeft()
 }
 
@@ -198,7 +199,7 @@ func TestABranchThatCarriesDataOutlivesItsLease(t *testing.T) {
 	b4 := f.box("b4")
 	expire := func() bool {
 		b4.edit("g1", func(g *groups.Group) { g.Branch.Expires = time.Now().Add(-time.Millisecond) })
-		b4.tend(t.Context(), b4.groups.Named("g1"))
+		b4.Branches.Tend(t.Context(), b4.groups.Named("g1"))
 		return b4.groups.Named("g1") == nil
 	}
 	for _, psn := range []roce.PSN{1005, 1009} {
@@ -206,7 +207,7 @@ func TestABranchThatCarriesDataOutlivesItsLease(t *testing.T) {
 		if expire() {
 			t.Fatalf("it ended at PSN %d", psn)
 		}
-		if left := time.Until(b4.groups.Named("g1").Branch.Expires); left < DefaultLease-time.Second {
+		if left := time.Until(b4.groups.Named("g1").Branch.Expires); left < branches.DefaultLease-time.Second {
 			t.Errorf("its lease is %v", left)
 		}
 	}
@@ -220,28 +221,28 @@ func TestLeasesAreRenewedInTime(t *testing.T) {
 	f.create(groupFile(everywhere...))
 	b1, b2 := f.box("b1"), f.box("b2")
 	now := time.Now()
-	if due := b1.dueGroups(now.Add(DefaultLease/3 - time.Second)); len(due) != 0 {
+	if due := b1.Branches.Due(now.Add(branches.DefaultLease/3 - time.Second)); len(due) != 0 {
 		t.Error("renewed early")
 	}
-	if due := b1.dueGroups(now.Add(DefaultLease/3 + time.Second)); len(due) != 1 {
+	if due := b1.Branches.Due(now.Add(branches.DefaultLease/3 + time.Second)); len(due) != 1 {
 		t.Error("not renewed")
 	}
 	b2.edit("g1", func(g *groups.Group) { g.Branch.Expires = now.Add(time.Second) })
-	b1.edit("g1", func(g *groups.Group) { g.Links[0].Asked = now.Add(-DefaultLease / 2) })
+	b1.edit("g1", func(g *groups.Group) { g.Links[0].Asked = now.Add(-branches.DefaultLease / 2) })
 	f.tendAll(now)
-	if left := time.Until(b2.groups.Named("g1").Branch.Expires); left < DefaultLease-time.Second {
+	if left := time.Until(b2.groups.Named("g1").Branch.Expires); left < branches.DefaultLease-time.Second {
 		t.Errorf("the lease has %v left", left)
 	}
 	f.check(wholeTree)
 	// A box that does not answer is asked again soon, and group show says so meanwhile.
 	f.cuts(func(_, to, _ string) (bool, bool) { return to != "b2", to != "b2" })
-	b1.edit("g1", func(g *groups.Group) { g.Links[0].Asked = now.Add(-DefaultLease / 2) })
+	b1.edit("g1", func(g *groups.Group) { g.Links[0].Asked = now.Add(-branches.DefaultLease / 2) })
 	f.tendAll(now)
 	if g, _ := b1.Group("g1"); g.State != api.Degraded || g.Reason != "box b2: it does not answer (timeout)" || g.Links[0].State != api.Degraded {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 	f.cuts(nil)
-	f.tendAll(time.Now().Add(askAgainEvery + time.Second))
+	f.tendAll(time.Now().Add(2*time.Second + time.Second))
 	b1.edit("g1", func(g *groups.Group) { g.Links[0].Asked = now.Add(-time.Minute) })
 	f.tendAll(time.Now())
 	if g, _ := b1.Group("g1"); g.State != api.Ready || g.Reason != "" {
@@ -260,14 +261,15 @@ func TestTheConfigSaysWhatIsBehindABox(t *testing.T) {
 		return list
 	}
 	b1 := f.box("b1")
-	b1.Neighbours[0].Behind = networks("10.0.0.0/8", "10.3.0.0/24", "10.3.0.8/32")
-	b1.Neighbours[1].Behind = networks("10.3.0.0/24", "10.3.0.0/16", "10.3.0.7/32")
+	b1.Branches.Neighbours[0].Behind = networks("10.0.0.0/8", "10.3.0.0/24", "10.3.0.8/32")
+	b1.Branches.Neighbours[1].Behind = networks("10.3.0.0/24", "10.3.0.0/16", "10.3.0.7/32")
 	for ip, want := range map[string]string{"10.9.0.1": "b2", "10.3.1.1": "b3", "10.3.0.1": "b2 b3", "10.3.0.7": "b3", "10.3.0.8": "b2", "11.0.0.1": ""} {
-		if got := strings.Join(b1.behind(addr(ip)), " "); got != want {
-			t.Errorf("%s is behind %q, want %q", ip, got, want)
+		boxes, err := b1.Branches.Through(&groupfile.Member{IP: addr(ip)}, nil)
+		if got := strings.Join(boxes, " "); got != want || err != nil {
+			t.Errorf("%s is behind %q (%v), want %q", ip, got, err, want)
 		}
 	}
-	b1.Neighbours[0].Behind = nil
+	b1.Branches.Neighbours[0].Behind = nil
 	f.create(groupFile("10.1.0.2", "10.3.0.1"))
 	f.check("b1: 10.1.0.2 b3 | b3: 10.3.0.1")
 }
@@ -285,7 +287,7 @@ func TestTheRootSaysWhoIsWaitedFor(t *testing.T) {
 	for _, name := range []string{"b2", "b1"} {
 		b := f.box(name)
 		b.due("g1")
-		b.tend(t.Context(), b.groups.Named("g1"))
+		b.Branches.Tend(t.Context(), b.groups.Named("g1"))
 	}
 	if g, _ := f.box("b1").Group("g1"); g.State != api.Ready || g.WaitingCount != 0 {
 		t.Errorf("%+v", g.GroupSummary)
@@ -332,8 +334,8 @@ func TestAWithdrawalBeforeItsRequest(t *testing.T) {
 	f.cuts(nil)
 	b2, b4 := f.box("b2"), f.box("b4")
 	late = func() error {
-		_, err := b4.PutBranch(t.Context(), "b2", "g1", api.Branch{
-			Registration: api.Registration, Root: "b1", Epoch: 1, Visited: []string{"b1", "b2"}, Version: b4.gone["g1"].version, Lease: 60, Within: 1000,
+		_, err := b4.Branches.PutBranch(t.Context(), "b2", "g1", api.Branch{
+			Registration: api.Registration, Root: "b1", Epoch: 1, Visited: []string{"b1", "b2"}, Version: f.withdrawn["b4"], Lease: 60, Within: 1000,
 			Link: api.LinkEnd{IP: "10.9.0.2", QPN: 900, PSN: 5}, File: "",
 		})
 		return err
@@ -396,7 +398,7 @@ func TestALoopIsRefused(t *testing.T) {
 	f.box("b3").route(8, "b1")
 	f.refused(groupFile("10.1.0.2", "10.8.0.1"), "the way to 10.8.0.1 leads from box b3 back to box b1 (b1, b2, b3, b1); correct the routes")
 	f.nothingLeft()
-	_, err := f.box("b1").PutBranch(t.Context(), "b2", "g1", api.Branch{Registration: api.Registration, Root: "b1", Visited: []string{"b1", "b2"}})
+	_, err := f.box("b1").Branches.PutBranch(t.Context(), "b2", "g1", api.Branch{Registration: api.Registration, Root: "b1", Visited: []string{"b1", "b2"}})
 	if want := "group g1 comes back to box b1, by b1, b2; correct the routes to its members"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -450,7 +452,7 @@ func TestWhatABranchRefuses(t *testing.T) {
 		if !special {
 			name = "g1"
 		}
-		_, err := f.box("b2").PutBranch(t.Context(), upper, name, b)
+		_, err := f.box("b2").Branches.PutBranch(t.Context(), upper, name, b)
 		if err == nil || err.Error() != want {
 			t.Errorf("\ngot  %v\nwant %s", err, want)
 		}
@@ -459,13 +461,13 @@ func TestWhatABranchRefuses(t *testing.T) {
 		}
 	}
 	f.nothingLeft()
-	if _, err := f.box("b2").PutBranch(t.Context(), "b1", "g1", good()); err != nil {
+	if _, err := f.box("b2").Branches.PutBranch(t.Context(), "b1", "g1", good()); err != nil {
 		t.Error(err)
 	}
-	if err := f.box("b2").DeleteBranch(t.Context(), "b3", "g1", 9); err == nil || err.Error() != "box b2 does not carry group g1 for box b3" {
+	if err := f.box("b2").Branches.DeleteBranch(t.Context(), "b3", "g1", 9); err == nil || err.Error() != "box b2 does not carry group g1 for box b3" {
 		t.Error(err)
 	}
-	if err := f.box("b2").DeleteBranch(t.Context(), "b1", "g1", 6); err == nil || err.Error() != "version 6 of group g1 is older than version 7, which came before" {
+	if err := f.box("b2").Branches.DeleteBranch(t.Context(), "b1", "g1", 6); err == nil || err.Error() != "version 6 of group g1 is older than version 7, which came before" {
 		t.Error(err)
 	}
 }

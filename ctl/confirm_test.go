@@ -141,7 +141,7 @@ func TestConfirmationsBehindABox(t *testing.T) {
 		t.Fatal(err)
 	}
 	b1.due("g1")
-	b1.tend(t.Context(), b1.groups.Named("g1"))
+	b1.Branches.Tend(t.Context(), b1.groups.Named("g1"))
 	if g, _ := b1.Group("g1"); !g.ClearToSend {
 		t.Errorf("%+v", g.GroupSummary)
 	}

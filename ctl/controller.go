@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/bounds"
+	"github.com/rocast/rocast/ctl/branches"
 	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/follow"
 	"github.com/rocast/rocast/ctl/frames"
@@ -28,10 +29,10 @@ type Parts struct {
 	Log       *zap.Logger
 	// Boxes asks the Neighbours, which know this box by the name Box. A box without neighbours has
 	// none of these.
-	Boxes      Boxes
+	Boxes      branches.Boxes
 	Box        string
 	Neighbours []neighbour.Config
-	Lease      time.Duration // of branches behind this box; 0: DefaultLease
+	Lease      time.Duration // of branches behind this box; 0: branches.DefaultLease
 	// Desired has the groups of several boxes, of which this is Box. nil: this box has its own.
 	Desired Desired
 	// Perftest lists the helpers of the config, which Run starts.
@@ -54,6 +55,8 @@ type Controller struct {
 	*frames.Frames
 	// Services are those at group IPs.
 	Services *services.Services
+	// Branches are the parts of groups that other boxes carry, and those that they ask for.
+	Branches *branches.Branches
 	watch    *watch.Watch
 	network  *follow.Network
 	shared   shared
@@ -66,8 +69,5 @@ type Controller struct {
 
 	// What follows is guarded by the lock of groups.
 
-	storeAway bool                       // an event has said that etcd does not answer
-	gone      map[string]grave           // by the group's name
-	failing   map[*groups.Group]struct{} // groups that have failed, and a neighbour does not know yet
-	moved     map[*groups.Group]struct{} // groups with a member that may be behind another neighbour than before
+	storeAway bool // an event has said that etcd does not answer
 }

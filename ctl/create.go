@@ -57,7 +57,7 @@ func (c *Controller) setUp(ctx context.Context, file *groupfile.File, text []byt
 	}
 	defer unlock()
 	g := groups.New(file, text != nil)
-	if err := c.stand(ctx, g, text); err != nil {
+	if err := c.Branches.Stand(ctx, g, text); err != nil {
 		return nil, groups.APIError(err)
 	}
 	v := g.Seen()
@@ -158,7 +158,7 @@ func (c *Controller) remove(name string, from *basis) error {
 	if err != nil {
 		return groups.APIError(err)
 	}
-	c.withdraw(name, g.Links)
+	c.Branches.Withdraw(name, g.Links)
 	return nil
 }
 

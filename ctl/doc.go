@@ -23,12 +23,6 @@
 //	read.go          what the API reads; pulse.go, whether the forwarding threads work
 //	serving.go       what the services at group IPs (ctl/services) know of control
 //	hosting.go       what groups that hosts make (ctl/hosts) know of control
-//	boxes.go         other boxes; link.go, the ends of links
-//	assign.go        which members are behind which neighbour; register.go, the requests to them
-//	branch.go        what upper boxes ask of this one; change.go changes the whole subtree
-//	lease.go         renews and ends branches; tell.go, what a neighbour must hear at once
-//	move.go          members whose routes have changed
-//	tree_view.go     the tree of a group over all boxes
 //	shared.go        groups that all boxes share, in etcd; standby.go, those that go with an address
 //
 // A group may span several boxes (docs/tree.md). To this box, the boxes behind
@@ -37,13 +31,14 @@
 //
 // Each of the packages below can be read alone: groups (the groups of this box: what readers see of
 // each, one change at a time, what is stored and published), view (what the API shows of them),
-// follow (groups follow the links, next hops and addresses of the box), watch (what is seen of
-// groups that run: whether they get on, who is out, who is the source),
-// plan, tree, neighbour, chronicle, ports, groupfile (the files users write), nexthop (how hosts
-// are reached), address (the groups' IPs on the box), store (the state directory), api (the
-// messages on the socket), server (the socket), metrics, config, desired (groups that several boxes
-// share), hosts (groups that programs on hosts make), services (groups for programs that know
-// nothing of groups), perftest and cm (two such services), groupip (what both share).
+// branches (the parts of groups that other boxes carry), follow (groups follow the links, next hops
+// and addresses of the box), watch (what is seen of groups that run: whether they get on, who is
+// out, who is the source), plan, tree, neighbour, chronicle, ports, groupfile (the files users
+// write), nexthop (how hosts are reached), address (the groups' IPs on the box), store (the state
+// directory), api (the messages on the socket), server (the socket), metrics, config, desired
+// (groups that several boxes share), hosts (groups that programs on hosts make), services (groups
+// for programs that know nothing of groups), perftest and cm (two such services), groupip (what
+// both share).
 //
 // # Events and goodput
 //
@@ -61,5 +56,5 @@
 //
 // The package never touches a frame, and never writes an R_Key to a log.
 //
-// Read first: the packages groups and view, then create.go and change.go.
+// Read first: the packages groups and view, then create.go and branches/change.go.
 package ctl

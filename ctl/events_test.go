@@ -185,7 +185,7 @@ func TestNeighboursAreTold(t *testing.T) {
 	b2.expectEvents(t, "group-created g1 b1: box b1 asks for it; it was created on box b1")
 	renew := func() {
 		b1.due("g1")
-		b1.tend(t.Context(), b1.groups.Named("g1"))
+		b1.Branches.Tend(t.Context(), b1.groups.Named("g1"))
 	}
 	f.cuts(func(string, string, string) (bool, bool) { return false, false })
 	renew()

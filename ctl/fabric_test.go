@@ -35,8 +35,10 @@ type fabric struct {
 	// refuse is what a box answers instead of carrying a request out; nil: nothing.
 	refuse func(to, method string) *api.Error
 
-	mu   sync.Mutex
-	sent []func() error // the requests so far, to be sent again
+	mu        sync.Mutex
+	sent      []func() error    // the requests so far, to be sent again
+	asked     api.Branch        // by the last request for a branch
+	withdrawn map[string]uint64 // by box: the version of the last withdrawal
 }
 
 // box is one box of a fabric.
@@ -63,10 +65,14 @@ func (b *box) due(name string) {
 	})
 }
 
+// isUnsettled reports whether a group of the box has to move, or its neighbours have to hear that
+// it has failed.
+func (b *box) isUnsettled() bool { return len(b.Branches.Due(time.Time{})) > 0 }
+
 // newFabric returns boxes 1 to n with the names b1 to bn. links are pairs "b1 b2".
 func newFabric(t *testing.T, n int, links ...string) *fabric {
 	t.Helper()
-	f := &fabric{t: t}
+	f := &fabric{t: t, withdrawn: map[string]uint64{}}
 	for i := range n {
 		f.boxes = append(f.boxes, &box{f: f, n: i + 1, name: fmt.Sprint("b", i+1)})
 	}
@@ -201,16 +207,22 @@ func (c caller) deliver(to, method string, do func(*box) error) error {
 }
 
 func (c caller) PutBranch(ctx context.Context, to, group string, b api.Branch) (a api.BranchAnswer, err error) {
-	err = c.deliver(to, "PUT", func(other *box) (err error) { a, err = other.PutBranch(ctx, c.name, group, b); return err })
+	c.f.mu.Lock()
+	c.f.asked = b
+	c.f.mu.Unlock()
+	err = c.deliver(to, "PUT", func(other *box) (err error) { a, err = other.Branches.PutBranch(ctx, c.name, group, b); return err })
 	return a, err
 }
 
 func (c caller) DeleteBranch(ctx context.Context, to, group string, version uint64) error {
-	return c.deliver(to, "DELETE", func(other *box) error { return other.DeleteBranch(ctx, c.name, group, version) })
+	c.f.mu.Lock()
+	c.f.withdrawn[to] = version
+	c.f.mu.Unlock()
+	return c.deliver(to, "DELETE", func(other *box) error { return other.Branches.DeleteBranch(ctx, c.name, group, version) })
 }
 
 func (c caller) TellUpper(_ context.Context, to, group string) error {
-	return c.deliver(to, "POST", func(other *box) error { return other.BranchChanged(c.name, group) })
+	return c.deliver(to, "POST", func(other *box) error { return other.Branches.BranchChanged(c.name, group) })
 }
 
 func (c caller) Tree(ctx context.Context, to, group string) (tree api.Tree, err error) {
@@ -221,8 +233,8 @@ func (c caller) Tree(ctx context.Context, to, group string) (tree api.Tree, err 
 // tendAll does what is due for all groups of all boxes at a time.
 func (f *fabric) tendAll(now time.Time) {
 	for _, b := range f.boxes {
-		for _, g := range b.dueGroups(now) {
-			b.tend(f.t.Context(), g)
+		for _, g := range b.Branches.Due(now) {
+			b.Branches.Tend(f.t.Context(), g)
 		}
 	}
 }
@@ -317,8 +329,8 @@ func (f *fabric) nothingLeft() {
 		if hosts, keys := b.groups.Taken(); hosts > 0 || keys > 0 {
 			f.t.Errorf("%s: %d hosts and %d keys are still taken", b.name, hosts, keys)
 		}
-		if trees := len(slices.Collect(b.groups.InTrees())); trees > 0 || len(b.groups.SeenNames()) > 0 || len(b.moved) > 0 {
-			f.t.Errorf("%s: %d groups in trees, groups %v, %d moved", b.name, trees, b.groups.SeenNames(), len(b.moved))
+		if trees := len(slices.Collect(b.groups.InTrees())); trees > 0 || len(b.groups.SeenNames()) > 0 || b.isUnsettled() {
+			f.t.Errorf("%s: %d groups in trees, groups %v, more to do %v", b.name, trees, b.groups.SeenNames(), b.isUnsettled())
 		}
 		for _, other := range b.links {
 			if n := b.groups.Load(other); n != 0 {

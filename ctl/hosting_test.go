@@ -344,13 +344,13 @@ func TestHostsBehindOtherBoxes(t *testing.T) {
 		t.Errorf("before the boxes behind have heard: %+v", a)
 	}
 	f.tendAll(time.Now()) // nobody waits until a lease is due: each box passes it on at once
-	if g := b3.groups.Named("g1"); len(b3.absent(g)) > 0 {
-		t.Errorf("the last box waits for %+v", b3.absent(g))
+	if g := b3.groups.Named("g1"); len(b3.Branches.Absent(g)) > 0 {
+		t.Errorf("the last box waits for %+v", b3.Branches.Absent(g))
 	}
 	renew := func() {
 		for _, b := range []*box{b2, b1} {
 			b.due("g1")
-			b.tend(t.Context(), b.groups.Named("g1"))
+			b.Branches.Tend(t.Context(), b.groups.Named("g1"))
 		}
 	}
 	renew()
@@ -372,7 +372,7 @@ func TestHostsBehindOtherBoxes(t *testing.T) {
 	}
 	b3.restart(false, true)
 	renew()
-	if g := b3.groups.Named("g1"); g == nil || len(b3.absent(g)) > 0 {
+	if g := b3.groups.Named("g1"); g == nil || len(b3.Branches.Absent(g)) > 0 {
 		t.Error("a box that has forgotten the group does not hear again who is ready")
 	}
 	// A program that starts again is not ready because the one before was.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/branches"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groups"
@@ -45,13 +46,27 @@ func (b *box) joins(ip string, psn roce.PSN) {
 	b.f.t.Fatalf("%s has no member at %s", b.name, ip)
 }
 
+// asks sends the last request for a branch again, for another version of the link.
+func (f *fabric) asks(file *groupfile.File, l *groups.Link) {
+	f.t.Helper()
+	b := f.asked
+	b.Version, b.Link, b.Yours, b.Begun, b.Later = l.Version, l.Local, &l.Remote, l.Begun, nil
+	b.File = string(file.BranchText(l.MembersIn(file)))
+	for _, m := range l.Later {
+		b.Later = append(b.Later, m.Message())
+	}
+	if _, err := f.box(l.Box).Branches.PutBranch(f.t.Context(), "b1", "g1", b); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
 // renewAll renews all links, from the last box to the first.
 func (f *fabric) renewAll() {
 	for i := range f.boxes {
 		b := f.boxes[len(f.boxes)-1-i]
 		if g := b.groups.Named("g1"); g != nil {
 			b.due("g1")
-			b.renewLinks(f.t.Context(), g)
+			b.Branches.Tend(f.t.Context(), g)
 		}
 	}
 }
@@ -274,13 +289,13 @@ func TestAMoveBehindARunningLinkFails(t *testing.T) {
 		f.goes("10.3.0.1", "b1", "b2")
 		f.cuts(nil)
 		b1.due("g1")
-		b1.renewLinks(t.Context(), b1.groups.Named("g1"))
+		f.goes("10.3.0.1", "b1", "b3")
 		t.Log(name)
 		f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1")
 		if got := groups.LinkTo(b1.groups.Named("g1").Links, "b2").Local; got != local {
 			t.Errorf("%s: the end of the link is %+v, was %+v", name, got, local)
 		}
-		f.tendAll(time.Now())
+		f.goes("10.3.0.1", "b1", "b2")
 		f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 10.3.0.1")
 		f.expects("10.3.0.1", 1000)
 	}
@@ -301,9 +316,7 @@ func TestAMemberThatRunsDoesNotJoin(t *testing.T) {
 	l := *b1.groups.Named("g1").Links[0]
 	since := roce.PSN(1003)
 	l.Members, l.Later, l.Version = append(l.Members, idOf("10.2.0.2")), []groups.Later{{ID: idOf("10.2.0.2"), Since: &since}}, l.Version+1
-	if _, err := b1.ask(t.Context(), b1.errandOf(b1.groups.Named("g1"), file), l); err != nil {
-		t.Fatal(err)
-	}
+	f.asks(file, &l)
 	if past := b2.groups.Named("g1").Past; past.Standing(idOf("10.2.0.2")) != chronicle.Joined || past.Since(idOf("10.2.0.2")) != 1003 {
 		t.Errorf("%+v", past)
 	}
@@ -316,9 +329,7 @@ func TestAMemberThatRunsDoesNotJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Members, l.Local.QPN, l.Version = append(l.Members, idOf("10.2.0.3")), l.Local.QPN+1, l.Version+1
-	if _, err := b1.ask(t.Context(), b1.errandOf(b1.groups.Named("g1"), file), l); err != nil {
-		t.Fatal(err)
-	}
+	f.asks(file, &l)
 	past := b2.groups.Named("g1").Past
 	if a, b := past.Standing(idOf("10.2.0.2")), past.Standing(idOf("10.2.0.3")); a != chronicle.Joined || b != chronicle.Lost {
 		t.Errorf("%s, %s", a, b)
@@ -417,9 +428,9 @@ func TestAGroupAndANeighbourOfAnotherFamily(t *testing.T) {
 	f := newFabric(t, 2, "b1 b2")
 	b1, b2 := f.box("b1"), f.box("b2")
 	b1.route(2, "b2")
-	b1.Neighbours[0].Address, b1.Neighbours[0].Local = addr("fd00::2"), addr("fd00::1")
-	b2.Neighbours[0].Address, b2.Neighbours[0].Local = addr("fd00::1"), addr("fd00::2")
-	b1.Neighbours[0].Behind = []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}
+	b1.Branches.Neighbours[0].Address, b1.Branches.Neighbours[0].Local = addr("fd00::2"), addr("fd00::1")
+	b2.Branches.Neighbours[0].Address, b2.Branches.Neighbours[0].Local = addr("fd00::1"), addr("fd00::2")
+	b1.Branches.Neighbours[0].Behind = []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}
 	f.refused(groupFile("10.1.0.2", "10.2.0.1"), "ip is 10.1.0.100 and members are behind neighbour b2, whose address is fd00::2; "+
 		"the links of a group are of its family")
 	f.nothingLeft()
@@ -508,15 +519,18 @@ func TestTheWholeGroupIsDescribedToOthers(t *testing.T) {
 	f.create(groupFile("10.1.0.2", "10.2.0.1"))
 	b1.sw.Carry("g1", 1005)
 	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2", "10.2.0.3"))
-	every := func() time.Duration { l := b1.groups.Named("g1").Links[0]; return dueAt(l, DefaultLease).Sub(l.Asked) }
-	if got := every(); got != askAgainEvery {
-		t.Errorf("the box where receivers are joining is asked after %v", got)
+	every := func(pause time.Duration) bool {
+		asked := b1.groups.Named("g1").Links[0].Asked
+		return len(b1.Branches.Due(asked.Add(pause))) == 0 && len(b1.Branches.Due(asked.Add(pause+1))) == 1
+	}
+	if !every(2 * time.Second) {
+		t.Error("the box where receivers are joining is asked like others")
 	}
 	b2.joins("10.2.0.2", 1010)
 	b2.joins("10.2.0.3", 1010)
 	f.renewAll()
-	if got := every(); got != DefaultLease/renewals {
-		t.Errorf("the box where all have joined is asked after %v", got)
+	if !every(branches.DefaultLease / 3) {
+		t.Error("the box where all have joined is not asked like others")
 	}
 	b1.restart(false, false) // it has stored what it has heard
 	all := b1.groups.Named("g1").Everywhere()

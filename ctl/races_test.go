@@ -35,8 +35,8 @@ func TestMuchHappensToABranchAtATime(t *testing.T) {
 		hop.Gateways = nexthop.GatewaysOf(linkIP(3 + i%2))
 		b2.hops.Set(map[string]nexthop.Hop{"10.3.0.1": hop})
 		b2.network.HopsChanged([]netip.Addr{addr("10.3.0.1")})
-		for _, g := range b2.dueGroups(time.Now()) {
-			b2.tend(t.Context(), g)
+		for _, g := range b2.Branches.Due(time.Now()) {
+			b2.Branches.Tend(t.Context(), g)
 		}
 	})
 	do(func(i int) { // a host has another MAC
@@ -44,10 +44,12 @@ func TestMuchHappensToABranchAtATime(t *testing.T) {
 		b2.network.HopsChanged([]netip.Addr{addr("10.2.0.1")})
 	})
 	do(func(i int) { // the root says of itself that it does not carry the group, and that it does
-		b2.groups.Lock()
-		defer b2.groups.Unlock()
-		if g := b2.groups.Named("g1"); g != nil {
-			b2.hearAbove(g, []string{"", "its disk is full"}[i%2])
+		if g := b2.groups.Seen("g1"); g != nil && g.Branch != nil {
+			b := g.Branch
+			_, _ = b2.Branches.PutBranch(t.Context(), "b1", "g1", api.Branch{
+				Registration: api.Registration, Root: b.Root, Epoch: b.Epoch, Visited: b.Visited, Version: b.Version, Link: b.Link,
+				Lease: 60, Within: 1, Problem: []string{"", "its disk is full"}[i%2],
+			})
 		}
 	})
 	do(func(int) { // a program confirms

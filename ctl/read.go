@@ -68,6 +68,11 @@ func (c *Controller) Confirm(name string, request []byte) (api.Group, error) {
 	return c.Group(name)
 }
 
+// Tree describes a group at all boxes that carry it.
+func (c *Controller) Tree(ctx context.Context, name string) (api.Tree, error) {
+	return c.Branches.Tree(ctx, name)
+}
+
 // Regions lists the regions of a group's memory: count of them at most, from the from-th on.
 func (c *Controller) Regions(name string, from, count int) (api.Regions, error) {
 	if v := c.groups.Seen(name); v != nil && v.Table != nil {

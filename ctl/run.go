@@ -9,6 +9,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/bounds"
+	"github.com/rocast/rocast/ctl/branches"
 	"github.com/rocast/rocast/ctl/follow"
 	"github.com/rocast/rocast/ctl/frames"
 	"github.com/rocast/rocast/ctl/groups"
@@ -19,12 +20,16 @@ import (
 
 // New returns a Controller without groups; Restore adds the stored ones.
 func New(parts Parts) *Controller {
-	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1), gone: map[string]grave{}, moved: map[*groups.Group]struct{}{}, failing: map[*groups.Group]struct{}{}}
+	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1)}
 	of := groups.Parts{Switch: parts.Switch, NextHops: parts.NextHops, Addresses: parts.Addresses, Store: parts.Store, Log: parts.Log, Members: c.keepMembers}
 	c.groups, c.shared = groups.NewSet(of, ports.New(parts.Switch.Ports())), newShared()
 	c.watch = watch.New(watch.Options{Groups: c.groups, Switch: parts.Switch, Log: parts.Log, Doubt: parts.NextHops.Doubt})
+	c.Branches = branches.New(branches.Options{
+		Groups: c.groups, Boxes: parts.Boxes, Box: parts.Box, Neighbours: parts.Neighbours, Lease: parts.Lease, Log: parts.Log,
+		Settle: c.settle, Refuse: c.refuseNetwork, RefuseTree: c.refuseStandbyTree, Confirmed: c.watch.ConfirmedAbove, Restored: c.watch.Restored, Describe: c.Group,
+	})
 	c.network = follow.New(follow.Options{
-		Groups: c.groups, Switch: parts.Switch, NextHops: parts.NextHops, Log: parts.Log, FollowBonds: parts.FollowBonds, Moves: c.noteMove,
+		Groups: c.groups, Switch: parts.Switch, NextHops: parts.NextHops, Log: parts.Log, FollowBonds: parts.FollowBonds, Moves: c.Branches.NoteMove,
 	})
 	if parts.Desired != nil {
 		c.watch.Mark = c.markSwitches
@@ -54,7 +59,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	tasks.Go(func() error { return c.network.Run(ctx) })
 	tasks.Go(func() error { return c.watch.FollowNotes(ctx) })
 	tasks.Go(func() error { return c.Services.KeepUp(ctx) })
-	tasks.Go(func() error { return c.followLeases(ctx) })
+	tasks.Go(func() error { return c.Branches.Run(ctx) })
 	tasks.Go(func() error { return c.followDesired(ctx) })
 	tasks.Go(func() error { return c.followAway(ctx) })
 	tasks.Go(func() error { return c.watch.FollowProgress(ctx) })

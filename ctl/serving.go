@@ -55,7 +55,7 @@ func (s serving) Unfit(host netip.Addr, pathMTU int) (why string) {
 }
 
 func (s serving) Behind(host netip.Addr) (boxes []string, err error) {
-	return s.c.through(&groupfile.Member{IP: host}, nil)
+	return s.c.Branches.Through(&groupfile.Member{IP: host}, nil)
 }
 
 func (s serving) FreeIP(ctx context.Context, ip netip.Addr, places []address.Place) (subnets []netip.Prefix, err error) {

@@ -322,7 +322,7 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	case g != nil && g.Branch != nil: // a part of the group, for the box that was the root before
 		c.letGo(g)
 		g = nil
-	case g != nil && file.Addressing != mft.BySwitchIP && !hasTurns(e, c.Box) && c.sourceIsBehind(&file.Source):
+	case g != nil && file.Addressing != mft.BySwitchIP && !hasTurns(e, c.Box) && c.Branches.IsBehind(&file.Source):
 		c.yield(ctx, name, g, "the source of a group is behind another box now, which may become its root")
 		return
 	}
@@ -477,7 +477,7 @@ func (c *Controller) letGo(g *groups.Group) {
 		c.Log.Error("could not remove a group that is not desired any more; rocastd tries again", zap.String("group", g.Name), zap.Error(err))
 		return
 	}
-	c.withdraw(g.Name, g.Links)
+	c.Branches.Withdraw(g.Name, g.Links)
 }
 
 // attached reports whether a group's source reaches the fabric by this box: the way to it does not
@@ -488,12 +488,7 @@ func (c *Controller) attached(ctx context.Context, source *groupfile.Member) boo
 	settling, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
 	c.NextHops.Settle(settling, []netip.Addr{source.IP})
-	return c.NextHops.Hop(source.IP).Known() && !c.sourceIsBehind(source)
-}
-
-// sourceIsBehind reports whether the way to a group's source leads through a neighbour.
-func (c *Controller) sourceIsBehind(source *groupfile.Member) bool {
-	return source.Via != "" || len(c.behind(source.IP)) > 0 || len(c.gatewaysTo(source.IP)) > 0
+	return c.NextHops.Hop(source.IP).Known() && !c.Branches.IsBehind(source)
 }
 
 // become sets up a group that this box has claimed, or changes it. begun reports whether it may
@@ -524,7 +519,7 @@ func (c *Controller) become(ctx context.Context, g *groups.Group, file *groupfil
 			}
 			g.Past = past
 		}
-		return c.stand(ctx, g, e.Text)
+		return c.Branches.Stand(ctx, g, e.Text)
 	}
 	text, err := c.Store.Get(g.Name)
 	if err != nil || bytes.Equal(text, e.Text) {
@@ -551,7 +546,7 @@ func (c *Controller) catchUp(ctx context.Context, g *groups.Group, file *groupfi
 		if step != file {
 			kept = step.Text()
 		}
-		if err := c.change(ctx, g, step, kept, nil, nil); err != nil {
+		if err := c.Branches.Change(ctx, g, step, kept, nil, nil); err != nil {
 			return err
 		}
 	}

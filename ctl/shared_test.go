@@ -409,7 +409,7 @@ func TestABoxBelowReplacesTheRoot(t *testing.T) {
 			l.Version, l.Asked = groups.NextVersion(l.Version, time.Now()), time.Time{}
 		}
 	})
-	b1.tend(ctx, old)
+	b1.Branches.Tend(ctx, old)
 	if g := b3.groups.Named("g1"); g.Branch.Root != "b2" {
 		t.Errorf("b3 follows the old root: %+v", g.Branch)
 	}

@@ -35,10 +35,13 @@ func TestAGroupThatFollowsItsAddressPassesNoBox(t *testing.T) {
 	b1.Desired = (*desired.Desired)(nil)
 	const want = "line 3: addressing is switch-ip, so with store: etcd the group goes with its address from box to box, and some members are behind " +
 		"other boxes; use addressing: group-ip"
-	if err := b1.branchOff(groups.New(file, true)); err == nil || err.Error() != want {
+	if err := b1.Branches.Stand(t.Context(), groups.New(file, true), nil); err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
-	if err := b1.branchOff(groups.New(file, false)); err != nil { // that of a connection by RDMA-CM
+	if err := b1.Branches.Stand(t.Context(), groups.New(file, false), nil); err != nil { // that of a connection by RDMA-CM
+		t.Error(err)
+	}
+	if err := b1.Remove("g1"); err != nil {
 		t.Error(err)
 	}
 	b1.Desired = nil

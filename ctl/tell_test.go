@@ -52,7 +52,7 @@ func TestABoxThatFailsAGroupTellsItsNeighbours(t *testing.T) {
 			t.Errorf("%s: %s (%s)", b.name, state, reason)
 		}
 	}
-	if len(b2.failing) > 0 {
+	if b2.isUnsettled() {
 		t.Error("b2 tells them again and again")
 	}
 	b2.failWith(`{}`)
@@ -86,10 +86,10 @@ func TestANeighbourIsToldAgain(t *testing.T) {
 func TestAStrangerHasNoNews(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.3.0.1"))
-	if err := f.box("b1").BranchChanged("b3", "g1"); kindOf(err) != api.NotFound {
+	if err := f.box("b1").Branches.BranchChanged("b3", "g1"); kindOf(err) != api.NotFound {
 		t.Error(err)
 	}
-	if err := f.box("b1").BranchChanged("b2", "g9"); kindOf(err) != api.NotFound {
+	if err := f.box("b1").Branches.BranchChanged("b2", "g9"); kindOf(err) != api.NotFound {
 		t.Error(err)
 	}
 }
@@ -107,7 +107,7 @@ func TestABoxWithoutItsStateRefusesAGroupWhoseSourceHasSwitched(t *testing.T) {
 	if b2.groups.Named("g1") != nil {
 		t.Error("b2 carries the group")
 	}
-	if state, reason := b1.state(); state != api.Degraded || !strings.Contains(reason, errSwitchedBelow.Error()) {
+	if state, reason := b1.state(); state != api.Degraded || !strings.Contains(reason, "no box can begin to carry a part of it") {
 		t.Errorf("b1: %s (%s)", state, reason)
 	}
 }

@@ -53,7 +53,7 @@ func (c *Controller) update(ctx context.Context, name string, text []byte, from 
 	if err != nil {
 		return api.Group{}, groups.APIError(err)
 	}
-	if err := c.change(ctx, g, file, text, nil, nil); err != nil {
+	if err := c.Branches.Change(ctx, g, file, text, nil, nil); err != nil {
 		return api.Group{}, groups.APIError(err)
 	}
 	return c.view(g.Seen()), nil

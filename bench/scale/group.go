@@ -83,7 +83,8 @@ func (n *Net) NewGroup(source int, receivers []int, policy feedback.Policy) (*Gr
 	return g, nil
 }
 
-// register makes a box plan its part, and asks the boxes that it needs, as ctl/register.go does.
+// register makes a box plan its part, and asks the boxes that it needs, as
+// ctl/branches/register.go does.
 func (g *Group) register(n *Net, at site, parent, pathThere, up int32, members []int32) (number int32) {
 	number = int32(len(g.boxes))
 	b := box{site: at, number: number, parent: parent, path: pathThere, up: up, below: members}

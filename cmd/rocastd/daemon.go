@@ -125,7 +125,7 @@ func (s *service) openBoxes(c config.Config) (err error) {
 		return err
 	}
 	s.close = append(s.close, func() error { _ = s.boxesAt.Close(); return nil }) // Serve has closed it, unless open fails
-	s.boxes = server.NewForBoxes(s.controller, s.log.Logger, s.server, c.API)
+	s.boxes = server.NewForBoxes(s.controller.Branches, s.log.Logger, s.server, c.API)
 	return nil
 }
 

@@ -119,7 +119,7 @@ func (f *fabric) open(t *testing.T, n int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	programs := New(Config{Control: b.Controller, Services: b.Services, Reloader: &reloader{}, Metrics: http.NotFoundHandler(), Log: zap.NewNop(), Bounds: b.Bounds})
-	s := NewForBoxes(b.Controller, zap.New(f.core), programs, neighbour.API{Files: b.files, Clients: []string{"monitor"}, ReadClients: []string{"looker"}})
+	s := NewForBoxes(b.Branches, zap.New(f.core), programs, neighbour.API{Files: b.files, Clients: []string{"monitor"}, ReadClients: []string{"looker"}})
 	go func() { done <- s.Serve(ctx, b.at) }()
 	b.stop = func() {
 		cancel()

@@ -13,7 +13,7 @@ const methodsMost = 60
 // uncut are the types that have more, with how many they have. These numbers only fall: whoever
 // takes methods away lowers the number, at the latest when it is slack too high.
 var uncut = map[string]int{
-	"ctl.Controller": 178,
+	"ctl.Controller": 83,
 	"ctl/cm.Machine": 71,
 }
 

@@ -1,4 +1,4 @@
-package ctl
+package branches
 
 import (
 	"context"
@@ -18,9 +18,9 @@ import (
 // lookAtLeasesEvery is the period for looking which leases are due.
 const lookAtLeasesEvery = 500 * time.Millisecond
 
-// followLeases renews the leases of the branches behind this box, and ends the branches of upper
+// Run renews the leases of the branches behind this box, and ends the branches of upper
 // boxes that are not renewed, until ctx is done.
-func (c *Controller) followLeases(ctx context.Context) error {
+func (t *Branches) Run(ctx context.Context) error {
 	ticker := time.NewTicker(lookAtLeasesEvery)
 	defer ticker.Stop()
 	var working sync.WaitGroup
@@ -31,28 +31,28 @@ func (c *Controller) followLeases(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		for _, g := range c.dueGroups(time.Now()) {
-			working.Go(func() { c.tend(ctx, g) })
+		for _, g := range t.Due(time.Now()) {
+			working.Go(func() { t.Tend(ctx, g) })
 		}
 	}
 }
 
-// dueGroups returns the groups with a link or a lease that is due.
-func (c *Controller) dueGroups(now time.Time) (due []*groups.Group) {
-	c.groups.Lock()
-	defer c.groups.Unlock()
-	for g := range c.groups.InTrees() {
-		if _, moved := c.moved[g]; !moved && (g.Branch != nil && now.After(g.Branch.Expires) || c.linksDue(g, now)) {
+// Due returns the groups with a link or a lease that is due.
+func (t *Branches) Due(now time.Time) (due []*groups.Group) {
+	t.Groups.Lock()
+	defer t.Groups.Unlock()
+	for g := range t.Groups.InTrees() {
+		if _, moved := t.moved[g]; !moved && (g.Branch != nil && now.After(g.Branch.Expires) || t.linksDue(g, now)) {
 			due = append(due, g)
 		}
 	}
-	due = append(due, slices.Collect(maps.Keys(c.moved))...)
-	return append(due, slices.Collect(maps.Keys(c.failing))...)
+	due = append(due, slices.Collect(maps.Keys(t.moved))...)
+	return append(due, slices.Collect(maps.Keys(t.failing))...)
 }
 
-func (c *Controller) linksDue(g *groups.Group, now time.Time) bool {
+func (t *Branches) linksDue(g *groups.Group, now time.Time) bool {
 	for _, l := range g.Links {
-		if now.After(dueAt(l, c.lease())) {
+		if now.After(dueAt(l, t.lease())) {
 			return true
 		}
 	}
@@ -68,57 +68,57 @@ func dueAt(l *groups.Link, lease time.Duration) time.Time {
 	return l.Asked.Add(every)
 }
 
-// tend does what is due for a group, unless the group is being changed.
-func (c *Controller) tend(ctx context.Context, g *groups.Group) {
+// Tend does what is due for a group, unless the group is being changed.
+func (t *Branches) Tend(ctx context.Context, g *groups.Group) {
 	ctx, cancel := context.WithTimeout(ctx, tendWithin)
 	defer cancel()
-	c.groups.Lock()
+	t.Groups.Lock()
 	name, upper := g.Name, ""
 	if g.Branch != nil {
 		upper = g.Branch.Upper
 	}
-	c.groups.Unlock()
-	unlock, ok := c.groups.Names.TryLock(name, upper)
+	t.Groups.Unlock()
+	unlock, ok := t.Groups.Names.TryLock(name, upper)
 	if !ok {
 		return
 	}
 	defer unlock()
-	c.groups.Lock()
-	there := c.groups.Named(g.Name) == g
-	expired := there && g.Branch != nil && c.expire(g, time.Now())
-	_, moved := c.moved[g]
+	t.Groups.Lock()
+	there := t.Groups.Named(g.Name) == g
+	expired := there && g.Branch != nil && t.expire(g, time.Now())
+	_, moved := t.moved[g]
 	moved = moved && there && g.Published != nil
-	_, failing := c.failing[g]
+	_, failing := t.failing[g]
 	if !there {
-		delete(c.failing, g)
+		delete(t.failing, g)
 	}
 	if moved || !there { // a group that has failed moves when it is published again
-		delete(c.moved, g)
+		delete(t.moved, g)
 	}
-	c.groups.Unlock()
+	t.Groups.Unlock()
 	switch {
 	case !there:
 	case expired:
-		c.Log.Warn("the lease of a branch was not renewed; the branch ends", zap.String("group", g.Name),
+		t.Log.Warn("the lease of a branch was not renewed; the branch ends", zap.String("group", g.Name),
 			zap.String("upper", g.Branch.Upper), zap.String("root", g.Branch.Root))
 		// The box above may live: it renews this version when it reaches this box again.
-		if err := c.dropBranch(g, g.Branch.Version-1); err != nil {
-			c.Log.Error("could not end a branch", zap.String("group", g.Name), zap.Error(err))
+		if err := t.dropBranch(g, g.Branch.Version-1); err != nil {
+			t.Log.Error("could not end a branch", zap.String("group", g.Name), zap.Error(err))
 		}
 	case failing:
-		c.tellFailure(ctx, g)
+		t.tellFailure(ctx, g)
 	case moved:
-		c.rethink(ctx, g)
-		c.renewLinks(ctx, g)
+		t.rethink(ctx, g)
+		t.renewLinks(ctx, g)
 	default:
-		c.renewLinks(ctx, g)
+		t.renewLinks(ctx, g)
 	}
 }
 
 // expire reports whether a branch ends: its lease has ended, and no data has come since the lease
 // was last extended. A branch that carries data stays, because then the upper box lives and only
 // its requests do not arrive.
-func (c *Controller) expire(g *groups.Group, now time.Time) bool {
+func (t *Branches) expire(g *groups.Group, now time.Time) bool {
 	b := g.Branch
 	if !now.After(b.Expires) {
 		return false
@@ -126,44 +126,44 @@ func (c *Controller) expire(g *groups.Group, now time.Time) bool {
 	if g.Published == nil {
 		return true
 	}
-	state, ok := c.Switch.GroupState(g.ID)
+	state, ok := t.Groups.Switch.GroupState(g.ID)
 	if !ok || !state.Started || state.Sent == b.Sent {
 		return true
 	}
 	b.Sent, b.Expires = state.Sent, now.Add(b.Lease)
-	c.groups.Changed(g)
+	t.Groups.Changed(g)
 	return false
 }
 
 // renewLinks sends the state of the links that are due to their boxes.
-func (c *Controller) renewLinks(ctx context.Context, g *groups.Group) {
+func (t *Branches) renewLinks(ctx context.Context, g *groups.Group) {
 	now := time.Now()
-	c.groups.Lock()
+	t.Groups.Lock()
 	var due []*groups.Link
 	for _, l := range g.Links {
-		if now.After(dueAt(l, c.lease())) {
+		if now.After(dueAt(l, t.lease())) {
 			copied := *l
 			due = append(due, &copied)
 		}
 	}
-	e := c.errandOf(g, g.Wanted)
-	c.groups.Unlock()
+	e := t.errandOf(g, g.Wanted)
+	t.Groups.Unlock()
 	if len(due) == 0 {
 		return
 	}
-	after, _ := c.askAll(ctx, e, due)
+	after, _ := t.askAll(ctx, e, due)
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return // the daemon stops, and the boxes are not to blame
 	}
-	c.groups.Lock()
-	defer c.groups.Unlock()
+	t.Groups.Lock()
+	defer t.Groups.Unlock()
 	for _, l := range after {
-		c.noteRenewal(g, l)
+		t.noteRenewal(g, l)
 	}
 }
 
 // noteRenewal records the answer to a renewal.
-func (c *Controller) noteRenewal(g *groups.Group, next *groups.Link) {
+func (t *Branches) noteRenewal(g *groups.Group, next *groups.Link) {
 	at := groups.LinkTo(g.Links, next.Box)
 	if at == nil {
 		return
@@ -171,45 +171,45 @@ func (c *Controller) noteRenewal(g *groups.Group, next *groups.Link) {
 	fields := []zap.Field{zap.String("group", g.Name), zap.String("neighbour", next.Box)}
 	switch {
 	case next.Problem != "" && at.Problem != next.Problem:
-		c.Log.Warn("a branch does not stand; data flows if the neighbour still carries it", append(fields, zap.String("reason", next.Problem))...)
-		c.groups.Tell(api.Event{Kind: api.NeighbourDown, Group: g.Name, Neighbour: next.Box, Cause: next.Problem})
+		t.Log.Warn("a branch does not stand; data flows if the neighbour still carries it", append(fields, zap.String("reason", next.Problem))...)
+		t.Groups.Tell(api.Event{Kind: api.NeighbourDown, Group: g.Name, Neighbour: next.Box, Cause: next.Problem})
 	case next.Problem == "" && at.Problem != "":
-		c.Log.Info("a branch stands again", fields...)
-		c.groups.Tell(api.Event{Kind: api.NeighbourUp, Group: g.Name, Neighbour: next.Box, Cause: "its part of the group stands again"})
+		t.Log.Info("a branch stands again", fields...)
+		t.Groups.Tell(api.Event{Kind: api.NeighbourUp, Group: g.Name, Neighbour: next.Box, Cause: "its part of the group stands again"})
 	}
 	if b := g.Branch; b != nil && (at.Problem != next.Problem || !slices.Equal(at.Absent, next.Absent)) {
 		name := g.Name
 		go func() { // the box above hears it with its next renewal if not now
 			ctx, cancel := context.WithTimeout(context.Background(), withdrawWithin)
 			defer cancel()
-			_ = c.Boxes.TellUpper(ctx, b.Upper, name)
+			_ = t.Boxes.TellUpper(ctx, b.Upper, name)
 		}()
 	}
 	before := at.Remote
 	otherEnd, sameLater := at.Remote != next.Remote, slices.EqualFunc(at.Later, next.Later, groups.Later.Equal)
-	c.groups.Changed(g)
+	t.Groups.Changed(g)
 	at.Remote, at.Absent, at.Problem, at.Asked, at.Begun, at.Later = next.Remote, next.Absent, next.Problem, next.Asked, next.Begun, next.Later
 	if !sameLater {
-		if err := errors.Join(c.groups.SaveTree(g), c.groups.SaveChronicle(g)); err != nil {
-			c.Log.Error("could not store since when members behind a neighbour take part", append(fields, zap.Error(err))...)
+		if err := errors.Join(t.Groups.SaveTree(g), t.Groups.SaveChronicle(g)); err != nil {
+			t.Log.Error("could not store since when members behind a neighbour take part", append(fields, zap.Error(err))...)
 		}
 	}
 	if !otherEnd {
-		weighLess(c, g, at)
+		t.weighLess(g, at)
 		return
 	}
 	// The box could not take its former end again. To the data path its new end is another QP: like
 	// after a restart, it is not known which packets the box has.
 	again := *g
 	again.SetLinks(g.Links)
-	if err := c.groups.Republish(g, &again, nil, nil); err != nil {
+	if err := t.Groups.Republish(g, &again, nil, nil); err != nil {
 		at.Remote = before // so that the next renewal tries again
-		c.Log.Error("could not publish a link's new end; the next renewal tries again", append(fields, zap.Error(err))...)
+		t.Log.Error("could not publish a link's new end; the next renewal tries again", append(fields, zap.Error(err))...)
 	}
 }
 
 // weighLess lets a quorum count fewer receivers behind a link, if some of them are out.
-func weighLess(c *Controller, g *groups.Group, l *groups.Link) {
+func (t *Branches) weighLess(g *groups.Group, l *groups.Link) {
 	left := len(l.Members)
 	for i := range l.Later {
 		if l.Later[i].Out {
@@ -222,14 +222,14 @@ func weighLess(c *Controller, g *groups.Group, l *groups.Link) {
 	was := l.Weight
 	l.Weight = max(left, 1)
 	g.SetLinks(g.Links)
-	if err := c.groups.Replan(g, c.groups.Plan(g.File)); err != nil {
+	if err := t.Groups.Replan(g, t.Groups.Plan(g.File)); err != nil {
 		l.Weight = was
 		g.SetLinks(g.Links)
-		c.Log.Error("could not publish that a quorum counts fewer receivers behind a neighbour; rocastd tries again",
+		t.Log.Error("could not publish that a quorum counts fewer receivers behind a neighbour; rocastd tries again",
 			zap.String("group", g.Name), zap.String("neighbour", l.Box), zap.Error(err))
 		return
 	}
-	if err := c.groups.SaveTree(g); err != nil {
-		c.Log.Error("could not store how many receivers a quorum counts behind a neighbour", zap.String("group", g.Name), zap.Error(err))
+	if err := t.Groups.SaveTree(g); err != nil {
+		t.Log.Error("could not store how many receivers a quorum counts behind a neighbour", zap.String("group", g.Name), zap.Error(err))
 	}
 }

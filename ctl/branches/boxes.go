@@ -1,4 +1,4 @@
-package ctl
+package branches
 
 import (
 	"context"
@@ -38,18 +38,18 @@ const (
 )
 
 // neighbourNamed returns nil if the config does not name the box.
-func (c *Controller) neighbourNamed(name string) *neighbour.Config {
-	if at := slices.IndexFunc(c.Neighbours, func(n neighbour.Config) bool { return n.Name == name }); at >= 0 {
-		return &c.Neighbours[at]
+func (t *Branches) neighbourNamed(name string) *neighbour.Config {
+	if at := slices.IndexFunc(t.Neighbours, func(n neighbour.Config) bool { return n.Name == name }); at >= 0 {
+		return &t.Neighbours[at]
 	}
 	return nil
 }
 
-func (c *Controller) lease() time.Duration {
-	if c.Lease == 0 {
+func (t *Branches) lease() time.Duration {
+	if t.Lease == 0 {
 		return DefaultLease
 	}
-	return c.Lease
+	return t.Lease
 }
 
 // timeToAsk returns how long a request to a box behind this one may take.

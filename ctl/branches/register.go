@@ -1,4 +1,4 @@
-package ctl
+package branches
 
 import (
 	"context"
@@ -30,15 +30,15 @@ type errand struct {
 
 // errandOf returns what all boxes behind links hear of a group, with file. The caller has locked
 // the groups, unless the group is new.
-func (c *Controller) errandOf(g *groups.Group, f *groupfile.File) errand {
-	e := errand{name: g.Name, root: c.Box, epoch: g.Epoch, claim: g.Claim, visited: []string{c.Box}, file: below(f), switched: g.Past.Switched, problem: g.Problem}
+func (t *Branches) errandOf(g *groups.Group, f *groupfile.File) errand {
+	e := errand{name: g.Name, root: t.Box, epoch: g.Epoch, claim: g.Claim, visited: []string{t.Box}, file: below(f), switched: g.Past.Switched, problem: g.Problem}
 	for i := range f.Receivers {
 		if id := f.Receivers[i].ID(); g.Past.IsConfirmed(id) {
 			e.confirmed = append(e.confirmed, id)
 		}
 	}
 	if b := g.Branch; b != nil {
-		e.root, e.claim, e.visited = b.Root, b.Claim, append(slices.Clone(b.Visited), c.Box)
+		e.root, e.claim, e.visited = b.Root, b.Claim, append(slices.Clone(b.Visited), t.Box)
 		if e.problem == "" {
 			e.problem = b.Above
 		}
@@ -47,13 +47,13 @@ func (c *Controller) errandOf(g *groups.Group, f *groupfile.File) errand {
 }
 
 // ask sends the state of a link to its box, and returns the link as it is after the answer.
-func (c *Controller) ask(ctx context.Context, e errand, l groups.Link) (groups.Link, error) {
+func (t *Branches) ask(ctx context.Context, e errand, l groups.Link) (groups.Link, error) {
 	within := timeToAsk(ctx)
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	request := api.Branch{
 		Registration: api.Registration, Root: e.root, Epoch: e.epoch, Claim: e.claim, Visited: e.visited, Version: l.Version,
-		Lease: int(c.lease() / time.Second), Within: int(within / time.Millisecond), Begun: l.Begun, Link: l.Local,
+		Lease: int(t.lease() / time.Second), Within: int(within / time.Millisecond), Begun: l.Begun, Link: l.Local,
 		File: string(e.file.BranchText(l.MembersIn(e.file))), Switched: e.switched, Problem: e.problem,
 	}
 	for _, m := range l.Later {
@@ -68,9 +68,9 @@ func (c *Controller) ask(ctx context.Context, e errand, l groups.Link) (groups.L
 		request.Yours = &l.Remote
 	}
 	l.Asked = time.Now()
-	answer, err := c.Boxes.PutBranch(ctx, l.Box, e.name, request)
+	answer, err := t.Boxes.PutBranch(ctx, l.Box, e.name, request)
 	if err == nil {
-		err = c.checkAnswer(&l, answer)
+		err = t.checkAnswer(&l, answer)
 	}
 	if err != nil {
 		l.Problem = tellable(err).Error()
@@ -81,15 +81,15 @@ func (c *Controller) ask(ctx context.Context, e errand, l groups.Link) (groups.L
 	return l, nil
 }
 
-func (c *Controller) checkAnswer(l *groups.Link, a api.BranchAnswer) error {
-	n := c.neighbourNamed(l.Box)
+func (t *Branches) checkAnswer(l *groups.Link, a api.BranchAnswer) error {
+	n := t.neighbourNamed(l.Box)
 	switch {
 	case a.Version != l.Version:
 		return fmt.Errorf("box %s answers version %d of the branch, and version %d was sent; is another box with the name %s there?",
-			l.Box, a.Version, l.Version, c.Box)
+			l.Box, a.Version, l.Version, t.Box)
 	case groups.AddrOf(a.Link.IP) != n.Address:
 		return fmt.Errorf("box %s says that its link address is %s, and neighbours: of box %s says %v; correct one of them",
-			l.Box, a.Link.IP, c.Box, n.Address)
+			l.Box, a.Link.IP, t.Box, n.Address)
 	case a.Link.QPN < 2 || a.Link.QPN >= 1<<24-1 || a.Link.PSN >= 1<<24:
 		return fmt.Errorf("box %s answers with an end of the link that no queue pair can have (QPN %d, PSN %d); run the same "+
 			"version of rocast on both", l.Box, a.Link.QPN, a.Link.PSN)
@@ -99,13 +99,13 @@ func (c *Controller) checkAnswer(l *groups.Link, a api.BranchAnswer) error {
 
 // askAll sends the state of several links at once, and returns the links as they are after the
 // answers. The error names every box that failed.
-func (c *Controller) askAll(ctx context.Context, e errand, links []*groups.Link) ([]*groups.Link, error) {
+func (t *Branches) askAll(ctx context.Context, e errand, links []*groups.Link) ([]*groups.Link, error) {
 	next, errs := make([]*groups.Link, len(links)), make([]error, len(links))
 	var asking sync.WaitGroup
 	for i := range links {
 		asking.Go(func() {
 			var l groups.Link
-			l, errs[i] = c.ask(ctx, e, *links[i])
+			l, errs[i] = t.ask(ctx, e, *links[i])
 			next[i] = &l
 		})
 	}
@@ -113,17 +113,17 @@ func (c *Controller) askAll(ctx context.Context, e errand, links []*groups.Link)
 	return next, errors.Join(errs...)
 }
 
-// withdraw takes a group back from the boxes behind links. It is not part of the request that
+// Withdraw takes a group back from the boxes behind links. It is not part of the request that
 // caused it: that may have ended. A box that cannot be told ends the branch with its lease.
-func (c *Controller) withdraw(name string, links []*groups.Link) {
+func (t *Branches) Withdraw(name string, links []*groups.Link) {
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawWithin)
 	defer cancel()
 	var asking sync.WaitGroup
 	for _, l := range links {
 		asking.Go(func() {
-			err := c.Boxes.DeleteBranch(ctx, l.Box, name, groups.NextVersion(l.Version, time.Now()))
+			err := t.Boxes.DeleteBranch(ctx, l.Box, name, groups.NextVersion(l.Version, time.Now()))
 			if e := (*api.Error)(nil); err != nil && !(errors.As(err, &e) && e.Kind == api.NotFound) {
-				c.Log.Warn("could not withdraw a group from a neighbour; its lease ends it there",
+				t.Log.Warn("could not withdraw a group from a neighbour; its lease ends it there",
 					zap.String("group", name), zap.String("neighbour", l.Box), zap.Error(tellable(err)))
 			}
 		})
@@ -173,6 +173,6 @@ func hasKind(err error, kind api.Kind) bool {
 
 // registrationFailed tells that a group could not be created at all its boxes: a program that waits
 // for it has to take another way.
-func (c *Controller) registrationFailed(name string, err error) {
-	c.groups.Events.Add(api.Event{Kind: api.GroupDegraded, Group: name, Cause: fmt.Sprint("its registration failed: ", tellable(err))})
+func (t *Branches) registrationFailed(name string, err error) {
+	t.Groups.Events.Add(api.Event{Kind: api.GroupDegraded, Group: name, Cause: fmt.Sprint("its registration failed: ", tellable(err))})
 }

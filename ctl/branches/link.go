@@ -1,4 +1,4 @@
-package ctl
+package branches
 
 import (
 	"math/rand/v2"

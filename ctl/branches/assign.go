@@ -1,4 +1,4 @@
-package ctl
+package branches
 
 import (
 	"fmt"
@@ -16,17 +16,17 @@ import (
 
 // assign returns the neighbours that the members of a file are behind; it leaves out those that
 // this box reaches by itself. now are the group's present links, visited the boxes on the way here.
-func (c *Controller) assign(f *groupfile.File, now []*groups.Link, visited []string) (map[groupfile.ID]string, error) {
-	if len(c.Neighbours) == 0 && !slices.ContainsFunc(f.Receivers, func(m groupfile.Member) bool { return m.Via != "" }) {
+func (t *Branches) assign(f *groupfile.File, now []*groups.Link, visited []string) (map[groupfile.ID]string, error) {
+	if len(t.Neighbours) == 0 && !slices.ContainsFunc(f.Receivers, func(m groupfile.Member) bool { return m.Via != "" }) {
 		return nil, nil
 	}
-	if err := c.refuseFarSource(f); err != nil {
+	if err := t.refuseFarSource(f); err != nil {
 		return nil, err
 	}
 	members := make([]tree.Member, len(f.Receivers))
 	for i := range f.Receivers {
 		m := &f.Receivers[i]
-		through, err := c.through(m, visited)
+		through, err := t.Through(m, visited)
 		if err != nil {
 			return nil, err
 		}
@@ -34,13 +34,13 @@ func (c *Controller) assign(f *groupfile.File, now []*groups.Link, visited []str
 		if l := groups.LinkOf(now, m.ID()); l != nil {
 			members[i].Now = l.Box
 			// While no route leads to a member, it is not known behind which box it is: it stays.
-			if len(through) == 0 && c.NextHops.Hop(m.IP).Interface == 0 {
+			if len(through) == 0 && t.Groups.NextHops.Hop(m.IP).Interface == 0 {
 				members[i].Through = []string{l.Box}
 			}
 		}
 	}
 	behind := map[groupfile.ID]string{}
-	for i, box := range tree.Plan(f.Name, members, c.groups.Load) {
+	for i, box := range tree.Plan(f.Name, members, t.Groups.Load) {
 		if box != "" {
 			behind[f.Receivers[i].ID()] = box
 		}
@@ -57,8 +57,8 @@ func (c *Controller) assign(f *groupfile.File, now []*groups.Link, visited []str
 }
 
 // refuseFarSource refuses a group whose first source is behind another box.
-func (c *Controller) refuseFarSource(f *groupfile.File) error {
-	through, err := c.through(&f.Source, nil)
+func (t *Branches) refuseFarSource(f *groupfile.File) error {
+	through, err := t.Through(&f.Source, nil)
 	if err == nil && len(through) > 0 {
 		err = yamldoc.Errorf(f.Source.Line, "the source %v is behind box %s; create the group on the box to which the source "+
 			"is attached", f.Source.IP, through[0])
@@ -66,36 +66,36 @@ func (c *Controller) refuseFarSource(f *groupfile.File) error {
 	return err
 }
 
-// through returns the neighbours by which a member is reached, none of which was visited. It is
+// Through returns the neighbours by which a member is reached, none of which was visited. It is
 // empty if this box reaches the member by itself.
-func (c *Controller) through(m *groupfile.Member, visited []string) (boxes []string, err error) {
+func (t *Branches) Through(m *groupfile.Member, visited []string) (boxes []string, err error) {
 	switch {
 	case m.RemoteIP.IsValid(): // the other end of a link
 		return nil, nil
-	case m.Via != "" && c.neighbourNamed(m.Via) == nil:
+	case m.Via != "" && t.neighbourNamed(m.Via) == nil:
 		return nil, yamldoc.Errorf(m.Line, "the member at %v has via %q, which is not a neighbour of this box; correct via, or add "+
 			"the box to neighbours: in the config", m.IP, m.Via)
 	case m.Via != "":
 		boxes = []string{m.Via}
 	default:
-		if boxes = c.behind(m.IP); len(boxes) == 0 {
-			boxes = c.gatewaysTo(m.IP)
+		if boxes = t.behind(m.IP); len(boxes) == 0 {
+			boxes = t.gatewaysTo(m.IP)
 		}
 	}
 	back := slices.DeleteFunc(slices.Clone(boxes), func(box string) bool { return !slices.Contains(visited, box) })
 	boxes = slices.DeleteFunc(boxes, func(box string) bool { return slices.Contains(back, box) })
 	if len(back) > 0 && len(boxes) == 0 {
 		return nil, yamldoc.Errorf(m.Line, "the way to %v leads from box %s back to box %s (%s); correct the routes",
-			m.IP, c.Box, back[0], strings.Join(append(slices.Clone(visited), c.Box, back[0]), ", "))
+			m.IP, t.Box, back[0], strings.Join(append(slices.Clone(visited), t.Box, back[0]), ", "))
 	}
 	return boxes, nil
 }
 
 // behind returns the neighbours that the config says an address is behind: those with the longest
 // network that contains it.
-func (c *Controller) behind(addr netip.Addr) (boxes []string) {
+func (t *Branches) behind(addr netip.Addr) (boxes []string) {
 	longest := 0
-	for _, n := range c.Neighbours {
+	for _, n := range t.Neighbours {
 		for _, network := range n.Behind {
 			if !network.Contains(addr) || network.Bits() < longest {
 				continue
@@ -112,9 +112,9 @@ func (c *Controller) behind(addr netip.Addr) (boxes []string) {
 }
 
 // gatewaysTo returns the neighbours that are next hops to an address.
-func (c *Controller) gatewaysTo(addr netip.Addr) (boxes []string) {
-	hop := c.NextHops.Hop(addr)
-	for _, n := range c.Neighbours {
+func (t *Branches) gatewaysTo(addr netip.Addr) (boxes []string) {
+	hop := t.Groups.NextHops.Hop(addr)
+	for _, n := range t.Neighbours {
 		if hop.Gateways.Has(n.Address) {
 			boxes = append(boxes, n.Name)
 		}
@@ -123,26 +123,26 @@ func (c *Controller) gatewaysTo(addr netip.Addr) (boxes []string) {
 }
 
 // linkAddress returns this box's address towards a neighbour.
-func (c *Controller) linkAddress(box string) (netip.Addr, error) {
-	n := c.neighbourNamed(box)
+func (t *Branches) linkAddress(box string) (netip.Addr, error) {
+	n := t.neighbourNamed(box)
 	if n == nil {
-		return netip.Addr{}, fmt.Errorf("box %s is not a neighbour of box %s; add it to neighbours: in the config there", box, c.Box)
+		return netip.Addr{}, fmt.Errorf("box %s is not a neighbour of box %s; add it to neighbours: in the config there", box, t.Box)
 	}
 	if n.Local.IsValid() {
 		return n.Local, nil
 	}
-	hop := c.NextHops.Hop(n.Address)
+	hop := t.Groups.NextHops.Hop(n.Address)
 	if !hop.Source.IsValid() {
 		return netip.Addr{}, fmt.Errorf("box %s has no address towards neighbour %s (%s); add a route to %v, or local: to the "+
-			"neighbour in the config", c.Box, box, hop.Reason, n.Address)
+			"neighbour in the config", t.Box, box, hop.Reason, n.Address)
 	}
 	return hop.Source, nil
 }
 
 // linksFor returns the links that a file needs, each with its members. A link to a neighbour that
 // the group already has keeps its ends. The caller has locked the groups.
-func (c *Controller) linksFor(f *groupfile.File, now []*groups.Link, visited []string) (next []*groups.Link, err error) {
-	behind, err := c.assign(f, now, visited)
+func (t *Branches) linksFor(f *groupfile.File, now []*groups.Link, visited []string) (next []*groups.Link, err error) {
+	behind, err := t.assign(f, now, visited)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (c *Controller) linksFor(f *groupfile.File, now []*groups.Link, visited []s
 		}
 		l := groups.LinkTo(next, box)
 		if l == nil {
-			if l, err = c.linkFor(box, f, now); err != nil {
+			if l, err = t.linkFor(box, f, now); err != nil {
 				return nil, err
 			}
 			next = append(next, l)
@@ -169,17 +169,17 @@ func (c *Controller) linksFor(f *groupfile.File, now []*groups.Link, visited []s
 }
 
 // linkFor returns a copy of the present link to a box without members, or a new link.
-func (c *Controller) linkFor(box string, f *groupfile.File, now []*groups.Link) (*groups.Link, error) {
+func (t *Branches) linkFor(box string, f *groupfile.File, now []*groups.Link) (*groups.Link, error) {
 	if was := groups.LinkTo(now, box); was != nil {
 		next := *was
 		next.Members = nil
 		return &next, nil
 	}
-	local, err := c.linkAddress(box)
+	local, err := t.linkAddress(box)
 	if err != nil {
 		return nil, err
 	}
-	remote := c.neighbourNamed(box).Address
+	remote := t.neighbourNamed(box).Address
 	if remote.Is4() != f.IP.Is4() {
 		return nil, yamldoc.Errorf(f.Lines["ip"], "ip is %v and members are behind neighbour %s, whose address is %v; the links of a group are "+
 			"of its family, so write such an address in neighbours: of both boxes, or write a group of the other family", f.IP, box, remote)
@@ -191,15 +191,15 @@ func (c *Controller) linkFor(box string, f *groupfile.File, now []*groups.Link) 
 }
 
 // hasMoved reports whether a member of a running group may be behind another neighbour than before.
-func (c *Controller) hasMoved(g *groups.Group) bool {
-	if len(c.Neighbours) == 0 {
+func (t *Branches) hasMoved(g *groups.Group) bool {
+	if len(t.Neighbours) == 0 {
 		return false
 	}
 	var visited []string
 	if g.Branch != nil {
 		visited = g.Branch.Visited
 	}
-	behind, err := c.assign(g.Wanted, g.Links, visited)
+	behind, err := t.assign(g.Wanted, g.Links, visited)
 	if err != nil {
 		return true // rethink says why
 	}
@@ -215,10 +215,10 @@ func (c *Controller) hasMoved(g *groups.Group) bool {
 	return false
 }
 
-// noteMove notes whether a group has to be planned at other boxes. The caller has locked the
+// NoteMove notes whether a group has to be planned at other boxes. The caller has locked the
 // groups.
-func (c *Controller) noteMove(g *groups.Group) {
-	if c.hasMoved(g) {
-		c.moved[g] = struct{}{}
+func (t *Branches) NoteMove(g *groups.Group) {
+	if t.hasMoved(g) {
+		t.moved[g] = struct{}{}
 	}
 }

@@ -1,4 +1,4 @@
-package ctl
+package branches
 
 import (
 	"context"
@@ -26,41 +26,41 @@ type grave struct {
 // PutBranch sets up, renews or changes the part of a group that an upper box asks this one to
 // carry. When it returns without error, the group stands here and at all boxes behind this one. If
 // it returns an error, nothing has changed.
-func (c *Controller) PutBranch(ctx context.Context, upper, name string, b api.Branch) (api.BranchAnswer, error) {
-	if err := c.refuseBranch(upper, name, &b); err != nil {
+func (t *Branches) PutBranch(ctx context.Context, upper, name string, b api.Branch) (api.BranchAnswer, error) {
+	if err := t.refuseBranch(upper, name, &b); err != nil {
 		return api.BranchAnswer{}, err
 	}
-	if answer, renewed := c.renew(upper, name, &b); renewed {
+	if answer, renewed := t.renew(upper, name, &b); renewed {
 		return answer, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(b.Within)*time.Millisecond)
 	defer cancel()
-	unlock, busy, err := c.groups.Names.Lock(ctx, name, upper)
+	unlock, busy, err := t.Groups.Names.Lock(ctx, name, upper)
 	if err != nil {
 		return api.BranchAnswer{}, err
 	}
 	if busy {
 		return api.BranchAnswer{}, api.Errorf(api.Exists, "group %s is being changed at box %s itself; try again, or write "+
-			"another name", name, c.Box)
+			"another name", name, t.Box)
 	}
 	defer unlock()
-	g, err := c.branchFor(upper, name, &b)
+	g, err := t.branchFor(upper, name, &b)
 	if err != nil {
 		return api.BranchAnswer{}, err
 	}
 	if g == nil {
-		g, err = c.newBranch(ctx, upper, name, &b)
+		g, err = t.newBranch(ctx, upper, name, &b)
 	} else {
-		g, err = c.nextBranch(ctx, g, upper, &b)
+		g, err = t.nextBranch(ctx, g, upper, &b)
 	}
 	if err != nil {
 		return api.BranchAnswer{}, aboutBranch(err)
 	}
-	c.groups.Lock()
-	defer c.groups.Unlock()
-	c.watch.ConfirmedAbove(g, b.Confirmed)
-	c.hearAbove(g, b.Problem)
-	return c.branchAnswer(g), nil
+	t.Groups.Lock()
+	defer t.Groups.Unlock()
+	t.Confirmed(g, b.Confirmed)
+	t.hearAbove(g, b.Problem)
+	return t.branchAnswer(g), nil
 }
 
 // aboutBranch is APIError without a line: the upper box has written the file.
@@ -75,43 +75,43 @@ func aboutBranch(err error) error {
 // renew extends the lease of a branch, if the request is about the version that the branch has. It
 // does not wait for a change: boxes behind that do not answer must not make this one look as if it
 // did not answer either.
-func (c *Controller) renew(upper, name string, b *api.Branch) (answer api.BranchAnswer, renewed bool) {
-	c.groups.Lock()
-	defer c.groups.Unlock()
-	g := c.groups.Named(name)
+func (t *Branches) renew(upper, name string, b *api.Branch) (answer api.BranchAnswer, renewed bool) {
+	t.Groups.Lock()
+	defer t.Groups.Unlock()
+	g := t.Groups.Named(name)
 	if g == nil || g.Branch == nil || g.Branch.Upper != upper || g.Branch.Root != b.Root || g.Branch.Version != b.Version {
 		return answer, false
 	}
-	c.groups.Changed(g)
+	t.Groups.Changed(g)
 	g.Branch.Lease = time.Duration(b.Lease) * time.Second
 	g.Branch.Expires = time.Now().Add(g.Branch.Lease)
-	c.watch.ConfirmedAbove(g, b.Confirmed)
-	c.hearAbove(g, b.Problem)
-	return c.branchAnswer(g), true
+	t.Confirmed(g, b.Confirmed)
+	t.hearAbove(g, b.Problem)
+	return t.branchAnswer(g), true
 }
 
-func (c *Controller) noNeighbour(name string) error {
-	return api.Errorf(api.Forbidden, "box %s is not a neighbour of box %s; add it to neighbours: in the config of %s", name, c.Box, c.Box)
+func (t *Branches) noNeighbour(name string) error {
+	return api.Errorf(api.Forbidden, "box %s is not a neighbour of box %s; add it to neighbours: in the config of %s", name, t.Box, t.Box)
 }
 
 // refuseBranch refuses requests that are wrong by themselves, without a look at the groups of this
 // box.
-func (c *Controller) refuseBranch(upper, name string, b *api.Branch) error {
-	n := c.neighbourNamed(upper)
+func (t *Branches) refuseBranch(upper, name string, b *api.Branch) error {
+	n := t.neighbourNamed(upper)
 	switch {
 	case n == nil:
-		return c.noNeighbour(upper)
+		return t.noNeighbour(upper)
 	case b.Registration != api.Registration:
 		return api.Errorf(api.BadRequest, "box %s registers with version %d and box %s with version %d; run the same version of "+
-			"rocast on both", upper, b.Registration, c.Box, api.Registration)
-	case slices.Contains(b.Visited, c.Box):
+			"rocast on both", upper, b.Registration, t.Box, api.Registration)
+	case slices.Contains(b.Visited, t.Box):
 		return api.Errorf(api.BadRequest, "group %s comes back to box %s, by %s; correct the routes to its members",
-			name, c.Box, strings.Join(b.Visited, ", "))
+			name, t.Box, strings.Join(b.Visited, ", "))
 	case len(b.Visited) == 0 || b.Visited[0] != b.Root || b.Visited[len(b.Visited)-1] != upper:
 		return api.Errorf(api.BadRequest, "the boxes on the way are %q, which do not lead from %s to %s", b.Visited, b.Root, upper)
 	case groups.AddrOf(b.Link.IP) != n.Address:
 		return api.Errorf(api.BadRequest, "box %s says that its link address is %s, and neighbours: of box %s says %v; correct one "+
-			"of them (local: sets the address that a box uses)", upper, b.Link.IP, c.Box, n.Address)
+			"of them (local: sets the address that a box uses)", upper, b.Link.IP, t.Box, n.Address)
 	case b.Link.QPN < 2 || b.Link.QPN >= 1<<24-1 || b.Link.PSN >= 1<<24:
 		return api.Errorf(api.BadRequest, "QPN %d and PSN %d are no end of a link", b.Link.QPN, b.Link.PSN)
 	case b.Lease < 1 || b.Within < 1:
@@ -121,12 +121,12 @@ func (c *Controller) refuseBranch(upper, name string, b *api.Branch) error {
 }
 
 // branchFor returns the group that a request is about, or nil if the request makes a new one.
-func (c *Controller) branchFor(upper, name string, b *api.Branch) (*groups.Group, error) {
-	c.groups.Lock()
-	defer c.groups.Unlock()
-	g := c.groups.Named(name)
+func (t *Branches) branchFor(upper, name string, b *api.Branch) (*groups.Group, error) {
+	t.Groups.Lock()
+	defer t.Groups.Unlock()
+	g := t.Groups.Named(name)
 	if g == nil {
-		if gone := c.gone[name]; gone.upper == upper && b.Version <= gone.version && time.Now().Before(gone.until) {
+		if gone := t.gone[name]; gone.upper == upper && b.Version <= gone.version && time.Now().Before(gone.until) {
 			return nil, stale(name, b.Version, gone.version)
 		}
 		return nil, nil
@@ -134,14 +134,14 @@ func (c *Controller) branchFor(upper, name string, b *api.Branch) (*groups.Group
 	switch was := g.Branch; {
 	case was == nil:
 		return nil, api.Errorf(api.Exists, "group %s was created at box %s itself, and box %s is the root of another group with that "+
-			"name; write another name", name, c.Box, b.Root)
+			"name; write another name", name, t.Box, b.Root)
 	case was.Root != b.Root && was.Claim > 0 && b.Claim > was.Claim: // another box has taken the group over
 	case was.Root != b.Root:
 		return nil, api.Errorf(api.Exists, "box %s carries group %s for the root %s, and box %s is the root of another group with that "+
-			"name; write another name", c.Box, name, was.Root, b.Root)
+			"name; write another name", t.Box, name, was.Root, b.Root)
 	case was.Upper != upper && b.Epoch <= was.Epoch:
 		return nil, api.Errorf(api.Exists, "two ways of group %s meet at box %s: box %s asks for members here already, and now box %s; "+
-			"correct the routes so that one of them leads to all members behind box %s", name, c.Box, was.Upper, upper, c.Box)
+			"correct the routes so that one of them leads to all members behind box %s", name, t.Box, was.Upper, upper, t.Box)
 	case was.Upper == upper && b.Version < was.Version:
 		return nil, stale(name, b.Version, was.Version)
 	}
@@ -172,11 +172,11 @@ func parseBranch(name string, b *api.Branch, own api.LinkEnd) (*groupfile.File, 
 }
 
 // newBranch sets up a group for an upper box.
-func (c *Controller) newBranch(ctx context.Context, upper, name string, b *api.Branch) (*groups.Group, error) {
+func (t *Branches) newBranch(ctx context.Context, upper, name string, b *api.Branch) (*groups.Group, error) {
 	if b.Switched {
 		return nil, errSwitchedBelow
 	}
-	own, err := c.ownEnd(upper, b)
+	own, err := t.ownEnd(upper, b)
 	if err != nil {
 		return nil, err
 	}
@@ -192,11 +192,11 @@ func (c *Controller) newBranch(ctx context.Context, upper, name string, b *api.B
 			at.Enter(&g.Past, id)
 		}
 	}
-	defer c.settle(ctx, file.Members())()
-	if err := c.stand(ctx, g, file.Text()); err != nil {
+	defer t.Settle(ctx, file.Members())()
+	if err := t.Stand(ctx, g, file.Text()); err != nil {
 		return nil, err
 	}
-	c.Log.Info("branch stands", zap.String("group", name), zap.String("upper", upper), zap.String("root", b.Root),
+	t.Log.Info("branch stands", zap.String("group", name), zap.String("upper", upper), zap.String("root", b.Root),
 		zap.Int("members", len(file.Receivers)), zap.Bool("fresh", !b.Begun))
 	return g, nil
 }
@@ -211,8 +211,8 @@ func newBranchOf(upper string, b *api.Branch, own api.LinkEnd) *groups.Branch {
 
 // ownEnd returns this box's end of a link: the end of an earlier answer, if the request has it, or
 // a new one.
-func (c *Controller) ownEnd(upper string, b *api.Branch) (api.LinkEnd, error) {
-	local, err := c.linkAddress(upper)
+func (t *Branches) ownEnd(upper string, b *api.Branch) (api.LinkEnd, error) {
+	local, err := t.linkAddress(upper)
 	if err != nil {
 		return api.LinkEnd{}, err
 	}
@@ -224,32 +224,32 @@ func (c *Controller) ownEnd(upper string, b *api.Branch) (api.LinkEnd, error) {
 
 // nextBranch changes a branch. If more than its receivers is another one, such as the link, which
 // is its source, the branch is replaced.
-func (c *Controller) nextBranch(ctx context.Context, g *groups.Group, upper string, b *api.Branch) (*groups.Group, error) {
+func (t *Branches) nextBranch(ctx context.Context, g *groups.Group, upper string, b *api.Branch) (*groups.Group, error) {
 	if g.Branch.Upper == upper {
-		if changed, err := c.changeBranch(ctx, g, upper, b); changed || err != nil {
+		if changed, err := t.changeBranch(ctx, g, upper, b); changed || err != nil {
 			return g, err
 		}
 	}
 	if b.Switched { // newBranch would refuse it
 		return nil, errSwitchedBelow
 	}
-	if err := c.dropBranch(g, b.Version-1); err != nil {
+	if err := t.dropBranch(g, b.Version-1); err != nil {
 		return nil, err
 	}
-	return c.newBranch(ctx, upper, g.Name, b)
+	return t.newBranch(ctx, upper, g.Name, b)
 }
 
 // changeBranch changes the members of a branch, or takes another queue pair of the upper box for
 // the link: then receivers that run already have come here, and the branch begins again as after a
 // restart. It reports whether it could: it cannot if anything else of the group is another one.
-func (c *Controller) changeBranch(ctx context.Context, g *groups.Group, upper string, b *api.Branch) (changed bool, err error) {
+func (t *Branches) changeBranch(ctx context.Context, g *groups.Group, upper string, b *api.Branch) (changed bool, err error) {
 	was, own := *g.Wanted, g.Branch.Own
 	relinked := b.Link.QPN != g.Branch.Link.QPN
 	if relinked && !b.Begun {
 		return false, nil // another group: this box did not hear that the one before was withdrawn
 	}
 	if relinked {
-		if own, err = c.ownEnd(upper, b); err != nil {
+		if own, err = t.ownEnd(upper, b); err != nil {
 			return false, err
 		}
 	}
@@ -261,18 +261,18 @@ func (c *Controller) changeBranch(ctx context.Context, g *groups.Group, upper st
 		was.Source = file.Source
 	}
 	came, possible := whoCame(g, file, b.Later, relinked)
-	c.groups.Lock()
+	t.Groups.Lock()
 	runs := g.Published != nil
-	c.groups.Unlock()
+	t.Groups.Unlock()
 	if !runs || file.CheckUpdate(&was) != nil || !possible {
 		return false, nil
 	}
 	next := newBranchOf(upper, b, own)
-	defer c.settle(ctx, file.Members())()
+	defer t.Settle(ctx, file.Members())()
 	if relinked {
-		return true, c.move(ctx, g, file, next, came)
+		return true, t.move(ctx, g, file, next, came)
 	}
-	return true, c.change(ctx, g, file, file.Text(), next, came)
+	return true, t.Change(ctx, g, file, file.Text(), next, came)
 }
 
 // whoCame returns the receivers of a file that are new here and do not join: those that run
@@ -298,87 +298,91 @@ func whoCame(g *groups.Group, file *groupfile.File, stated []api.Later, again bo
 
 // dropBranch ends a branch here and behind this box. Requests up to version are refused from then
 // on.
-func (c *Controller) dropBranch(g *groups.Group, version uint64) error {
-	c.groups.Lock()
-	err := c.groups.Forget(g)
+func (t *Branches) dropBranch(g *groups.Group, version uint64) error {
+	t.Groups.Lock()
+	err := t.Groups.Forget(g)
 	if err == nil {
-		c.bury(g.Name, grave{upper: g.Branch.Upper, version: version, until: time.Now().Add(g.Branch.Lease)})
+		t.bury(g.Name, grave{upper: g.Branch.Upper, version: version, until: time.Now().Add(g.Branch.Lease)})
 	}
-	c.groups.Unlock()
+	t.Groups.Unlock()
 	if err == nil {
-		c.withdraw(g.Name, g.Links)
+		t.Withdraw(g.Name, g.Links)
 	}
 	return err
 }
 
 // bury remembers a branch that was withdrawn, and forgets the oldest ones.
-func (c *Controller) bury(name string, b grave) {
+func (t *Branches) bury(name string, b grave) {
 	now := time.Now()
-	for other, g := range c.gone {
+	for other, g := range t.gone {
 		if now.After(g.until) {
-			delete(c.gone, other)
+			delete(t.gone, other)
 		}
 	}
-	c.gone[name] = b
+	t.gone[name] = b
 }
 
 // DeleteBranch withdraws a group that an upper box asked for.
-func (c *Controller) DeleteBranch(ctx context.Context, upper, name string, version uint64) error {
-	unlock, busy, err := c.groups.Names.Lock(ctx, name, upper)
+func (t *Branches) DeleteBranch(ctx context.Context, upper, name string, version uint64) error {
+	unlock, busy, err := t.Groups.Names.Lock(ctx, name, upper)
 	if err != nil {
 		return err
 	}
 	if busy {
-		return api.Errorf(api.Exists, "group %s is being changed at box %s itself; try again", name, c.Box)
+		return api.Errorf(api.Exists, "group %s is being changed at box %s itself; try again", name, t.Box)
 	}
 	defer unlock()
-	c.groups.Lock()
-	g := c.groups.Named(name)
+	t.Groups.Lock()
+	g := t.Groups.Named(name)
 	if g == nil {
 		// The request that made it may come later.
-		if n := c.neighbourNamed(upper); n != nil {
-			c.bury(name, grave{upper: upper, version: version, until: time.Now().Add(c.lease())})
+		if n := t.neighbourNamed(upper); n != nil {
+			t.bury(name, grave{upper: upper, version: version, until: time.Now().Add(t.lease())})
 		}
-		c.groups.Unlock()
+		t.Groups.Unlock()
 		return groups.NoGroup(name)
 	}
-	c.groups.Unlock()
+	t.Groups.Unlock()
 	switch {
 	case g.Branch == nil || g.Branch.Upper != upper:
-		return api.Errorf(api.Forbidden, "box %s does not carry group %s for box %s", c.Box, name, upper)
+		return api.Errorf(api.Forbidden, "box %s does not carry group %s for box %s", t.Box, name, upper)
 	case version < g.Branch.Version:
 		return stale(name, version, g.Branch.Version)
 	}
-	if err := c.dropBranch(g, version); err != nil {
+	if err := t.dropBranch(g, version); err != nil {
 		return groups.APIError(err)
 	}
-	c.Log.Info("branch withdrawn", zap.String("group", name), zap.String("upper", upper))
+	t.Log.Info("branch withdrawn", zap.String("group", name), zap.String("upper", upper))
 	return nil
 }
 
 // branchAnswer says how a branch stands. The caller has locked the groups.
-func (c *Controller) branchAnswer(g *groups.Group) api.BranchAnswer {
-	return api.BranchAnswer{Version: g.Branch.Version, Link: g.Branch.Own, Waiting: c.absent(g), Later: g.AnswerLater()}
+func (t *Branches) branchAnswer(g *groups.Group) api.BranchAnswer {
+	return api.BranchAnswer{Version: g.Branch.Version, Link: g.Branch.Own, Waiting: t.Absent(g), Later: g.AnswerLater()}
 }
 
 // maxAbsent bounds the list in an answer: one missing member is enough to say why a group waits.
 const maxAbsent = 16
 
-// absent lists the members and boxes that a group waits for, here and behind this box.
-func (c *Controller) absent(g *groups.Group) (list []api.Absent) {
+// Absent lists the members and boxes that a group waits for, here and behind this box.
+func (t *Branches) Absent(g *groups.Group) (list []api.Absent) {
 	if g.Problem != "" {
-		return []api.Absent{{Box: c.Box, Reason: g.Problem}}
+		return []api.Absent{{Box: t.Box, Reason: g.Problem}}
 	}
 	for l := range g.Plan.Members() {
 		if waits, reason := g.WaitsFor(l); waits {
-			list = append(list, api.Absent{Box: c.Box, Member: l.Member.IP.String(), Reason: reason})
+			list = append(list, api.Absent{Box: t.Box, Member: l.Member.IP.String(), Reason: reason})
 		}
 	}
 	for _, l := range g.Links {
 		if l.Problem != "" {
-			list = append(list, api.Absent{Box: c.Box, Reason: l.Problem})
+			list = append(list, api.Absent{Box: t.Box, Reason: l.Problem})
 		}
 		list = append(list, l.Absent...)
 	}
 	return list[:min(len(list), maxAbsent)]
 }
+
+// errSwitchedBelow: a box that had the branch has stored the turns, and this one has not.
+var errSwitchedBelow = api.Errorf(api.BadRequest, "its source has switched, so no box can begin to carry a part of it; remove the group and create it "+
+	"again with fresh QPs and PSNs")

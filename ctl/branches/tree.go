@@ -1,4 +1,4 @@
-package ctl
+package branches
 
 import (
 	"context"
@@ -9,17 +9,17 @@ import (
 
 // BranchTree is Tree for the box upper, which has to be a neighbour: other certificates of the CA
 // belong to programs, which clients: and readClients: of api: name.
-func (c *Controller) BranchTree(ctx context.Context, upper, name string) (api.Tree, error) {
-	if c.neighbourNamed(upper) == nil {
-		return api.Tree{}, c.noNeighbour(upper)
+func (t *Branches) BranchTree(ctx context.Context, upper, name string) (api.Tree, error) {
+	if t.neighbourNamed(upper) == nil {
+		return api.Tree{}, t.noNeighbour(upper)
 	}
-	return c.Tree(ctx, name)
+	return t.Tree(ctx, name)
 }
 
 // Tree describes a group's part on this box, and asks the boxes behind it for theirs. It contains
 // no R_Keys. A box that could not be asked is in the answer with the reason.
-func (c *Controller) Tree(ctx context.Context, name string) (api.Tree, error) {
-	g, err := c.Group(name)
+func (t *Branches) Tree(ctx context.Context, name string) (api.Tree, error) {
+	g, err := t.Describe(name)
 	if err != nil {
 		return api.Tree{}, err
 	}
@@ -27,19 +27,19 @@ func (c *Controller) Tree(ctx context.Context, name string) (api.Tree, error) {
 	for i := range g.Members {
 		g.Members[i].Regions = nil
 	}
-	t := api.Tree{Box: c.Box, Group: g, Below: make([]api.Tree, len(g.Links))}
+	all := api.Tree{Box: t.Box, Group: g, Below: make([]api.Tree, len(g.Links))}
 	ctx, cancel := context.WithTimeout(ctx, timeToAsk(ctx))
 	defer cancel()
 	var asking sync.WaitGroup
 	for i, l := range g.Links {
 		asking.Go(func() {
-			below, err := c.Boxes.Tree(ctx, l.Box, name)
+			below, err := t.Boxes.Tree(ctx, l.Box, name)
 			if err != nil {
 				below = api.Tree{Box: l.Box, Reason: tellable(err).Error()}
 			}
-			t.Below[i] = below
+			all.Below[i] = below
 		})
 	}
 	asking.Wait()
-	return t, nil
+	return all, nil
 }

@@ -1,4 +1,4 @@
-package ctl
+package branches
 
 import (
 	"context"
@@ -15,27 +15,27 @@ import (
 
 // rethink plans a group's tree again after routes have changed. Members stay where they are as long
 // as their neighbour is among their next hops.
-func (c *Controller) rethink(ctx context.Context, g *groups.Group) {
-	c.groups.Lock()
+func (t *Branches) rethink(ctx context.Context, g *groups.Group) {
+	t.Groups.Lock()
 	was := g.TreeProblem
-	c.groups.Unlock()
-	err := c.move(ctx, g, g.Wanted, g.Branch, nil)
-	c.groups.Lock()
-	defer c.groups.Unlock()
+	t.Groups.Unlock()
+	err := t.move(ctx, g, g.Wanted, g.Branch, nil)
+	t.Groups.Lock()
+	defer t.Groups.Unlock()
 	if err == nil {
 		if was != "" {
-			c.watch.Restored(g, "its members are where their routes lead again")
+			t.Restored(g, "its members are where their routes lead again")
 		}
 		return
 	}
 	err = tellable(err)
 	if g.TreeProblem != err.Error() {
-		c.groups.Tell(api.Event{Kind: api.GroupDegraded, Group: g.Name, Cause: "it cannot follow its routes: " + err.Error()})
-		c.Log.Warn("routes have changed, and the group could not follow them; rocastd tries again",
+		t.Groups.Tell(api.Event{Kind: api.GroupDegraded, Group: g.Name, Cause: "it cannot follow its routes: " + err.Error()})
+		t.Log.Warn("routes have changed, and the group could not follow them; rocastd tries again",
 			zap.String("group", g.Name), zap.Error(err))
 	}
-	g.TreeProblem, c.moved[g] = err.Error(), struct{}{}
-	c.groups.Changed(g)
+	g.TreeProblem, t.moved[g] = err.Error(), struct{}{}
+	t.Groups.Changed(g)
 }
 
 // move gives members to other boxes, if their routes say so, or takes those that came from other
@@ -45,45 +45,45 @@ func (c *Controller) rethink(ctx context.Context, g *groups.Group) {
 // The group begins again as after a restart, here and at each box to which a member comes: nobody
 // knows what that member has. A box that has the group already gets another queue pair for the
 // link, because an answer that the box has sent before does not speak for the member.
-func (c *Controller) move(ctx context.Context, g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
-	c.hearWhoIsOut(ctx, g)
-	p, err := c.prepare(g, file, next, came)
+func (t *Branches) move(ctx context.Context, g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
+	t.hearWhoIsOut(ctx, g)
+	p, err := t.prepare(g, file, next, came)
 	if err == nil {
-		c.groups.Lock()
-		err = c.refuseBehind(g, p)
-		c.groups.Unlock()
+		t.Groups.Lock()
+		err = t.refuseBehind(g, p)
+		t.Groups.Unlock()
 	}
 	if err != nil {
 		return err
 	}
 	if !p.moved && came == nil {
-		c.groups.Lock()
+		t.Groups.Lock()
 		g.TreeProblem = ""
-		c.groups.Changed(g)
-		c.groups.Unlock()
+		t.Groups.Changed(g)
+		t.Groups.Unlock()
 		return nil
 	}
-	joined, err := c.askAll(ctx, p.errand, p.joining)
+	joined, err := t.askAll(ctx, p.errand, p.joining)
 	if err != nil {
-		c.takeBack(g, p)
+		t.takeBack(g, p)
 		return err
 	}
 	p.join(joined)
-	c.groups.Lock()
-	if err = c.refuseBehind(g, p); err == nil { // the quorum may have gone on while the boxes were asked
+	t.Groups.Lock()
+	if err = t.refuseBehind(g, p); err == nil { // the quorum may have gone on while the boxes were asked
 		p.onto(g)
 		p.next.SetLinks(p.links)
 		p.next.TreeProblem = ""
-		err = c.groups.Republish(g, &p.next, file, p.amend)
+		err = t.Groups.Republish(g, &p.next, file, p.amend)
 	}
-	c.groups.Unlock()
+	t.Groups.Unlock()
 	if err != nil {
-		c.takeBack(g, p)
+		t.takeBack(g, p)
 		return err
 	}
-	c.groups.Events.Add(api.Event{Kind: api.RouteChanged, Group: g.Name, Cause: "some of its members are reached by another way now"})
-	c.Log.Info("members are reached by another way now", zap.String("group", g.Name), zap.Int("neighbours", len(g.Links)))
-	c.leave(ctx, g, p)
+	t.Groups.Events.Add(api.Event{Kind: api.RouteChanged, Group: g.Name, Cause: "some of its members are reached by another way now"})
+	t.Log.Info("members are reached by another way now", zap.String("group", g.Name), zap.Int("neighbours", len(g.Links)))
+	t.leave(ctx, g, p)
 	return nil
 }
 
@@ -111,29 +111,29 @@ const hearWithin = 500 * time.Millisecond
 
 // hearWhoIsOut asks the boxes behind this one which receivers they have evicted: such a receiver
 // must not come back elsewhere, because the source no longer has what it lacks.
-func (c *Controller) hearWhoIsOut(ctx context.Context, g *groups.Group) {
+func (t *Branches) hearWhoIsOut(ctx context.Context, g *groups.Group) {
 	if p := &g.Wanted.Policy; !p.Evict && p.OnFatal != feedback.FatalEvict {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, hearWithin)
 	defer cancel()
-	c.groups.Lock()
+	t.Groups.Lock()
 	for _, l := range g.Links {
 		l.Asked = time.Time{}
 	}
-	c.groups.Changed(g)
-	c.groups.Unlock()
-	c.renewLinks(ctx, g)
+	t.Groups.Changed(g)
+	t.Groups.Unlock()
+	t.renewLinks(ctx, g)
 }
 
 // refuseBehind refuses to move a member of a quorum behind a link with others, if the quorum did
 // without the member's path for some packets: the source may no longer have them, and the whole
 // link would stay behind. The caller has locked the groups.
-func (c *Controller) refuseBehind(g *groups.Group, p *preparation) error {
+func (t *Branches) refuseBehind(g *groups.Group, p *preparation) error {
 	if g.Wanted.Policy.Ack == feedback.AckAll || len(p.sharing) == 0 {
 		return nil
 	}
-	state, _ := c.Switch.GroupState(g.ID)
+	state, _ := t.Groups.Switch.GroupState(g.ID)
 	for _, id := range p.sharing {
 		own := id
 		if l := groups.LinkOf(g.Links, id); l != nil {

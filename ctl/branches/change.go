@@ -1,4 +1,4 @@
-package ctl
+package branches
 
 import (
 	"context"
@@ -14,46 +14,46 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// stand sets up a new group: at the boxes behind this one, then here. It stores the text, unless
+// Stand sets up a new group: at the boxes behind this one, then here. It stores the text, unless
 // that is nil. If stand returns an error, nothing has changed here, and what was set up behind is
 // withdrawn. The caller has locked the group's name, and tracks the members.
-func (c *Controller) stand(ctx context.Context, g *groups.Group, text []byte) error {
-	if err := c.branchOff(g); err != nil {
+func (t *Branches) Stand(ctx context.Context, g *groups.Group, text []byte) error {
+	if err := t.branchOff(g); err != nil {
 		return err
 	}
-	if err := c.refuseNetwork(ctx, g); err != nil {
+	if err := t.Refuse(ctx, g); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
 		return groups.GivenUp(ctx)
 	}
 	if len(g.Links) > 0 {
-		links, err := c.askAll(ctx, c.errandOf(g, g.Wanted), g.Links)
+		links, err := t.askAll(ctx, t.errandOf(g, g.Wanted), g.Links)
 		if err == nil && ctx.Err() != nil {
 			err = groups.GivenUp(ctx)
 		}
 		if err != nil {
-			c.registrationFailed(g.Name, err)
-			c.withdraw(g.Name, g.Links)
+			t.registrationFailed(g.Name, err)
+			t.Withdraw(g.Name, g.Links)
 			return notStanding(g.Name, err)
 		}
 		g.SetLinks(links)
 	}
-	if err := c.groups.Add(g, text); err != nil {
-		c.withdraw(g.Name, g.Links)
+	if err := t.Groups.Add(g, text); err != nil {
+		t.Withdraw(g.Name, g.Links)
 		return err
 	}
-	c.groups.Lock()
-	defer c.groups.Unlock()
-	c.noteMove(g) // while it was stored
+	t.Groups.Lock()
+	defer t.Groups.Unlock()
+	t.NoteMove(g) // while it was stored
 	return nil
 }
 
 // branchOff gives the members of a new group to links.
-func (c *Controller) branchOff(g *groups.Group) error {
-	c.groups.Lock()
-	defer c.groups.Unlock()
-	if err := c.groups.RefuseNameTaken(g.Wanted); err != nil {
+func (t *Branches) branchOff(g *groups.Group) error {
+	t.Groups.Lock()
+	defer t.Groups.Unlock()
+	if err := t.Groups.RefuseNameTaken(g.Wanted); err != nil {
 		return err
 	}
 	var visited []string
@@ -63,11 +63,11 @@ func (c *Controller) branchOff(g *groups.Group) error {
 	} else {
 		g.Epoch = groups.NextVersion(0, now)
 	}
-	links, err := c.linksFor(g.Wanted, nil, visited)
+	links, err := t.linksFor(g.Wanted, nil, visited)
 	if err != nil {
 		return err
 	}
-	if err := c.refuseStandbyTree(g, links); err != nil {
+	if err := t.RefuseTree(g, links); err != nil {
 		return err
 	}
 	for _, l := range links {
@@ -92,7 +92,7 @@ func laterOf(g *groups.Group, l *groups.Link) (later []groups.Later) {
 	return later
 }
 
-// change makes a running group that of the file: receivers join and leave, here and at the boxes
+// Change makes a running group that of the file: receivers join and leave, here and at the boxes
 // behind. next is the branch after the change, if the group is one.
 //
 // Receivers join first, at all boxes, and only if all agree the change is made here; until then it
@@ -100,12 +100,12 @@ func laterOf(g *groups.Group, l *groups.Link) (later []groups.Later) {
 // next renewals.
 //
 // came are the receivers that are new here and take no part any more.
-func (c *Controller) change(ctx context.Context, g *groups.Group, file *groupfile.File, text []byte, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
-	p, err := c.prepare(g, file, next, came)
+func (t *Branches) Change(ctx context.Context, g *groups.Group, file *groupfile.File, text []byte, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
+	p, err := t.prepare(g, file, next, came)
 	if err == nil && p.moved {
 		// First those that move, as after a restart; only then is it known who joins.
-		if err = c.move(ctx, g, g.Wanted, g.Branch, nil); err == nil {
-			p, err = c.prepare(g, file, next, came)
+		if err = t.move(ctx, g, g.Wanted, g.Branch, nil); err == nil {
+			p, err = t.prepare(g, file, next, came)
 		}
 	}
 	if err != nil {
@@ -115,25 +115,25 @@ func (c *Controller) change(ctx context.Context, g *groups.Group, file *groupfil
 	if !p.remembers { // members that leave have no place for new memory; CheckOneChange has refused both at the root
 		e.file = below(withMembers(file, g.Wanted))
 	}
-	joined, err := c.askAll(ctx, e, p.joining)
+	joined, err := t.askAll(ctx, e, p.joining)
 	if err == nil && ctx.Err() != nil {
 		err = groups.GivenUp(ctx)
 	}
 	if err != nil {
-		c.takeBack(g, p)
+		t.takeBack(g, p)
 		return notStanding(g.Name, err)
 	}
 	p.join(joined)
-	c.groups.Lock()
+	t.Groups.Lock()
 	p.onto(g)
 	p.next.SetLinks(p.links)
-	if err = c.groups.Regroup(g, &p.next, text, came); err == nil {
-		c.groups.Unlock()
-		c.leave(ctx, g, p)
+	if err = t.Groups.Regroup(g, &p.next, text, came); err == nil {
+		t.Groups.Unlock()
+		t.leave(ctx, g, p)
 		return nil
 	}
-	c.groups.Unlock()
-	c.takeBack(g, p)
+	t.Groups.Unlock()
+	t.takeBack(g, p)
 	return err
 }
 
@@ -158,9 +158,9 @@ type preparation struct {
 }
 
 // prepare plans a change. came are receivers that are new here and do not join.
-func (c *Controller) prepare(g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) (*preparation, error) {
-	c.groups.Lock()
-	defer c.groups.Unlock()
+func (t *Branches) prepare(g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) (*preparation, error) {
+	t.Groups.Lock()
+	defer t.Groups.Unlock()
 	p := &preparation{remembers: !file.HasMemoryOf(g.Wanted), places: maps.Clone(came), here: map[groupfile.ID]groups.Place{}, renamed: map[groupfile.ID]groupfile.ID{}}
 	p.next.Wanted = file
 	var visited []string
@@ -172,18 +172,18 @@ func (c *Controller) prepare(g *groups.Group, file *groupfile.File, next *groups
 	}
 	p.onto(g)
 	var err error
-	if p.links, err = c.linksFor(file, g.Links, visited); err != nil {
+	if p.links, err = t.linksFor(file, g.Links, visited); err != nil {
 		return nil, err
 	}
-	if err := c.refuseStandbyTree(g, p.links); err != nil {
+	if err := t.RefuseTree(g, p.links); err != nil {
 		return nil, err
 	}
 	if err := p.findMoves(g, file); err != nil {
 		return nil, err
 	}
-	state, _ := c.Switch.GroupState(g.ID)
+	state, _ := t.Groups.Switch.GroupState(g.ID)
 	for _, l := range p.links {
-		if err := c.prepareLink(g, p, l, now); err != nil {
+		if err := t.prepareLink(g, p, l, now); err != nil {
 			return nil, err
 		}
 		l.Weight = p.weight(g, l, &state)
@@ -196,7 +196,7 @@ func (c *Controller) prepare(g *groups.Group, file *groupfile.File, next *groups
 			p.gone = append(p.gone, was)
 		}
 	}
-	p.errand = c.errandOf(&p.next, file) // what the box above says of itself may change from now on
+	p.errand = t.errandOf(&p.next, file) // what the box above says of itself may change from now on
 	return p, nil
 }
 
@@ -250,7 +250,7 @@ func (p *preparation) findMoves(g *groups.Group, file *groupfile.File) error {
 }
 
 // prepareLink finds out who joins, comes and leaves behind a link.
-func (c *Controller) prepareLink(g *groups.Group, p *preparation, l *groups.Link, now time.Time) error {
+func (t *Branches) prepareLink(g *groups.Group, p *preparation, l *groups.Link, now time.Time) error {
 	was := groups.LinkTo(g.Links, l.Box)
 	l.Later = slices.DeleteFunc(slices.Clone(l.Later), func(m groups.Later) bool { return !slices.Contains(l.Members, m.ID) })
 	joins, err := p.come(g, l, was)
@@ -390,10 +390,10 @@ func withMembers(f, more *groupfile.File) *groupfile.File {
 }
 
 // takeBack undoes the first part of a change: the receivers that joined leave again.
-func (c *Controller) takeBack(g *groups.Group, p *preparation) {
+func (t *Branches) takeBack(g *groups.Group, p *preparation) {
 	var fresh []*groups.Link
-	c.groups.Lock()
-	c.groups.Changed(g)
+	t.Groups.Lock()
+	t.Groups.Changed(g)
 	for _, l := range p.joining {
 		if was := groups.LinkTo(g.Links, l.Box); was != nil {
 			was.Version = groups.NextVersion(l.Version, time.Now())
@@ -402,22 +402,22 @@ func (c *Controller) takeBack(g *groups.Group, p *preparation) {
 			fresh = append(fresh, l)
 		}
 	}
-	c.groups.Unlock()
-	c.withdraw(g.Name, fresh)
-	c.renewLinks(context.Background(), g)
+	t.Groups.Unlock()
+	t.Withdraw(g.Name, fresh)
+	t.renewLinks(context.Background(), g)
 }
 
 // leave tells the boxes behind which receivers have left.
-func (c *Controller) leave(ctx context.Context, g *groups.Group, p *preparation) {
-	c.groups.Lock()
-	c.groups.Changed(g)
+func (t *Branches) leave(ctx context.Context, g *groups.Group, p *preparation) {
+	t.Groups.Lock()
+	t.Groups.Changed(g)
 	for _, box := range p.leaving {
 		if l := groups.LinkTo(g.Links, box); l != nil {
 			l.Version = groups.NextVersion(l.Version, time.Now())
 			l.Asked = time.Time{}
 		}
 	}
-	c.groups.Unlock()
-	c.withdraw(g.Name, p.gone)
-	c.renewLinks(ctx, g)
+	t.Groups.Unlock()
+	t.Withdraw(g.Name, p.gone)
+	t.renewLinks(ctx, g)
 }

@@ -1,0 +1,77 @@
+package branches
+
+import (
+	"context"
+	"errors"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groups"
+)
+
+// A box that fails a group tells its neighbours in the group's tree at once: with the next renewal
+// they would hear of it only later, and a box below would never be asked again.
+
+// tellFailure tells the boxes below and above that this box does not carry a group at present.
+func (t *Branches) tellFailure(ctx context.Context, g *groups.Group) {
+	t.Groups.Lock()
+	delete(t.failing, g)
+	if g.Problem == "" || g.Wanted == nil {
+		t.Groups.Unlock()
+		return
+	}
+	e, upper := t.errandOf(g, g.Wanted), ""
+	var links []*groups.Link
+	for _, l := range g.Links {
+		copied := *l
+		links = append(links, &copied)
+	}
+	if g.Branch != nil {
+		upper = g.Branch.Upper
+	}
+	t.Groups.Unlock()
+	_, err := t.askAll(ctx, e, links)
+	if upper != "" {
+		err = errors.Join(err, t.Boxes.TellUpper(ctx, upper, g.Name))
+	}
+	if err != nil {
+		t.Log.Debug("could not tell a neighbour that a group has failed; rocastd tries again", zap.String("group", g.Name), zap.Error(tellable(err)))
+		t.Groups.Lock()
+		defer t.Groups.Unlock()
+		t.failing[g] = struct{}{}
+	}
+}
+
+// BranchChanged hears from a box below that its part of a group has changed.
+func (t *Branches) BranchChanged(lower, name string) error {
+	t.Groups.Lock()
+	defer t.Groups.Unlock()
+	if g := t.Groups.Named(name); g != nil {
+		if l := groups.LinkTo(g.Links, lower); l != nil {
+			l.Asked = l.Asked.Add(-t.lease()) // it is due
+			t.Groups.Changed(g)
+			return nil
+		}
+	}
+	return api.Errorf(api.NotFound, "box %s does not ask box %s for a part of group %s", t.Box, lower, name)
+}
+
+// hearAbove takes what the box above says of itself, and lets the boxes below hear it. The caller
+// has locked the groups.
+func (t *Branches) hearAbove(g *groups.Group, problem string) {
+	b := g.Branch
+	if b.Above == problem {
+		return
+	}
+	if problem != "" {
+		t.Groups.Tell(api.Event{Kind: api.NeighbourDown, Group: g.Name, Neighbour: b.Upper, Cause: problem})
+	} else {
+		t.Groups.Tell(api.Event{Kind: api.NeighbourUp, Group: g.Name, Neighbour: b.Upper, Cause: "it carries the group again"})
+	}
+	b.Above = problem
+	t.Groups.Changed(g)
+	for _, l := range g.Links {
+		l.Asked = l.Asked.Add(-t.lease())
+	}
+}
