@@ -129,3 +129,38 @@ func TestAWithdrawalIsForgotten(t *testing.T) {
 	f.create(groupFile("10.1.0.2", "10.2.0.1"))
 	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1")
 }
+
+// A box in the middle loses its state directory. The root knows since when a later receiver below
+// takes part, so the middle box sends its PSNs by a new link, and the box below counts from there.
+func TestABoxInTheMiddleForgets(t *testing.T) {
+	for _, heard := range []bool{true, false} {
+		f := newTree(t)
+		f.create(groupFile("10.1.0.2", "10.3.0.1"))
+		b1, b2, b4 := f.box("b1"), f.box("b2"), f.box("b4")
+		for _, name := range []string{"b1", "b2", "b3"} {
+			f.box(name).sw.Carry("g1", 1005)
+		}
+		b1.update(t, groupFile("10.1.0.2", "10.3.0.1", "10.4.0.1"))
+		b2.joins("10.9.0.4", 1080)
+		b4.sw.Carry("g1", 1003)
+		if heard {
+			f.renewAll()
+		}
+		b2.restart(false, true)
+		b2.route(1, "b1")
+		b2.route(3, "b3")
+		b2.route(4, "b4")
+		f.renewAll()
+		f.renewAll()
+		if heard {
+			f.check("b1: 10.1.0.2 b2 | b2: b3 b4 | b3: 10.3.0.1 | b4: 10.4.0.1")
+			f.expects("10.4.0.1", 1080)
+			f.expects("10.3.0.1", 1000)
+			continue
+		}
+		// Where it is not known since when, nobody sends that receiver anything.
+		if g := b4.published("g1"); g != nil && len(g.Paths) > 0 {
+			t.Errorf("b4 sends to %v", g.Paths)
+		}
+	}
+}

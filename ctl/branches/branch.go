@@ -282,10 +282,13 @@ func whoCame(g *groups.Group, file *groupfile.File, stated []api.Later, again bo
 	came, places := map[groupfile.ID]groups.Place{}, groups.PlacesIn(stated)
 	for i := range file.Receivers {
 		m := &file.Receivers[i]
+		at := places[m.ID()]
 		if g.Wanted.Receiver(m.ID()) >= 0 || m.RemoteIP.IsValid() {
+			if own := g.PlaceOf(m.ID()); again && (at.Out && !own.Out || at.Known && at != own) {
+				return nil, false // the upper box has lost its state, and its PSNs on the link are others
+			}
 			continue
 		}
-		at := places[m.ID()]
 		if at.Known && !again {
 			return nil, false
 		}
