@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -174,5 +176,70 @@ func TestAGroupIsNotIdleAfterARound(t *testing.T) {
 	w = w.restart(t, true)
 	if g, _ := w.Group("g1"); !g.Restored {
 		t.Error("it begins as a new group")
+	}
+}
+
+// A group whose receivers are all joining or out is restored as it was: a receiver can join it.
+func TestAGroupWithoutReceiversIsRestored(t *testing.T) {
+	one := strings.Replace(g1, receiver3, "", 1)
+	two := one[:strings.LastIndex(strings.TrimSuffix(one, "\n"), "\n")+1] // without the last line, the only receiver
+	for name, c := range map[string]struct {
+		becomes func(w *world)
+		crash   string // the part of 10.77.0.4 after a crash
+		stop    string // and after a clean stop
+	}{
+		"the only receiver is replaced": {func(w *world) { w.update(t, one); w.update(t, two+receiver4) }, "lost", "joining"},
+		"all are behind": {func(w *world) {
+			w.update(t, one)
+			w.update(t, two+receiver4)
+			w.news(feedback.NoteJoined, "10.77.0.4", 1, 1005)
+			w.news(feedback.NoteBehind, "10.77.0.4", 1, 1007)
+		}, "behind", "behind"},
+	} {
+		for _, clean := range []bool{false, true} {
+			w := newWorld(t)
+			w.create(t, g1)
+			w.sw.Carry("g1", 5000)
+			c.becomes(w)
+			w = w.restart(t, clean)
+			want := c.crash
+			if clean {
+				want = c.stop
+			}
+			if m := w.part(t, "10.77.0.4"); m.Part != want || w.group(t).State == api.Failed {
+				t.Errorf("%s, clean %v: %+v, %+v", name, clean, m, w.group(t).GroupSummary)
+			}
+			g := w.sw.Table().Group(w.groups.Named("g1").ID)
+			if state, _ := w.sw.GroupState(g.ID); len(state.Paths) != 1 || state.Paths[0].Part == feedback.PartActive || state.Paths[0].Part == feedback.PartUnknown {
+				t.Errorf("%s, clean %v: %+v", name, clean, state.Paths)
+			}
+			w.update(t, two+receiver4+receiver4b)
+		}
+	}
+}
+
+// A member that was evicted as a receiver may be the source, and stays it after a restart.
+func TestASourceThatWasEvictedAsAReceiver(t *testing.T) {
+	for _, clean := range []bool{false, true} {
+		w := newWorld(t)
+		w.create(t, bothG1)
+		w.news(feedback.NoteEvicted, "10.77.0.2", 1, 1001)
+		if granted, _ := w.takes(t, turnOfB); !granted {
+			t.Fatal("not granted")
+		}
+		w = w.restart(t, clean)
+		id := w.groups.Named("g1").ID
+		state, _ := w.sw.GroupState(id)
+		if state.Source != turnOfB.Source || state.Paths[1].Part != feedback.PartGone || state.Paths[2].Part != feedback.PartUnknown {
+			t.Errorf("clean %v: the source is %v, %+v", clean, state.Source, state.Paths)
+		}
+		// In the next turn it gets nothing.
+		next := turnOfB
+		next.Source = mft.QP{IP: addr("10.77.0.1"), RemoteQPN: 1}
+		w.takes(t, next)
+		w = w.restart(t, clean)
+		if state, _ := w.sw.GroupState(w.groups.Named("g1").ID); state.Paths[1].Part != feedback.PartGone {
+			t.Errorf("clean %v: after its turn it is %v", clean, state.Paths[1].Part)
+		}
 	}
 }

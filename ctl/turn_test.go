@@ -312,6 +312,31 @@ func TestALongTurnIsStoredAgain(t *testing.T) {
 	}
 }
 
+// A turn is stored again, once, when its source has ended: after a crash its QP is not waited for.
+func TestAnEndedTurnIsStored(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, strings.Replace(bothG1, "mtu:", "on-fatal: evict\nmtu:", 1))
+	id, source := w.groups.Named("g1").ID, mft.QP(w.groups.Named("g1").File.Source.ID())
+	turn := mft.Turn{Source: source, Members: []mft.Standing{{QP: source, Expects: 5, Sender: mft.Sender{NextPSN: 1003, Ended: true}}}}
+	w.sw.Runs(id, turn)
+	w.watch.Look("g1", time.Now())
+	if w.groups.Named("g1").Past.Turn != nil {
+		t.Error("it is stored before it has ended")
+	}
+	w.sw.End(id)
+	w.watch.Look("g1", time.Now())
+	before := w.groups.Named("g1").Past.Turn
+	w.sw.Runs(id, mft.Turn{})
+	w.watch.Look("g1", time.Now())
+	if w.groups.Named("g1").Past.Turn != before {
+		t.Error("it is stored with every look")
+	}
+	w = w.restart(t, false)
+	if g := w.sw.Table().Group(w.groups.Named("g1").ID); g.Turn == nil || !g.Turn.Sender().Ended {
+		t.Errorf("%+v", g.Turn)
+	}
+}
+
 // While it is not known where the receivers are, what was stored before stays. So it does in a
 // group that ends with the daemon.
 func TestATurnIsNotStoredAgainWhileReceiversAreUnknown(t *testing.T) {

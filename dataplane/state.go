@@ -107,7 +107,7 @@ func newState(g *mft.Group) *state {
 		begins = st.recall(g.Turn)
 	}
 	st.merge = feedback.New(feedback.Config{
-		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: begins.NextPSN, Restored: g.Restored, Joined: joined(g), Weights: weights(g),
+		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: begins.NextPSN, Restored: g.Restored, Parts: st.parts(), Joined: joined(g), Weights: weights(g),
 	})
 	if i := slices.IndexFunc(g.Paths, func(p mft.Path) bool { return p.Box == mft.BoxAbove }); i >= 0 {
 		st.merge.Need(i)
@@ -119,6 +119,28 @@ func newState(g *mft.Group) *state {
 	st.merge.Away(st.active)
 	st.edits = g.Edits(st.active)
 	return st
+}
+
+// parts returns how each path takes part at first, or nil if all do. The QP of a member whose turn
+// has ended with a fatal NAK has ended as a receiver too. With on-fatal evict its path is gone.
+func (st *state) parts() (list []feedback.Part) {
+	set := func(path int, part feedback.Part) {
+		if list == nil {
+			list = make([]feedback.Part, len(st.group.Paths))
+		}
+		list[path] = part
+	}
+	for _, p := range st.group.Parts {
+		if i := st.group.FindPath(p.IP, p.RemoteQPN); i >= 0 {
+			set(i, p.Part)
+		}
+	}
+	for i := range st.turns {
+		if st.turns[i].Ended && st.group.Policy.OnFatal == feedback.FatalEvict {
+			set(i, feedback.PartGone)
+		}
+	}
+	return list
 }
 
 // joined returns which paths of a restored group have joined in its turn.

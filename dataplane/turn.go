@@ -253,6 +253,7 @@ func (st *state) endTurn() {
 		HadTurn: st.merge.Settled(), Ended: st.merge.Ended(), Round: st.merge.Round(),
 	}
 	if st.active != departed { // one that has left has no further turn
+		from.Ended = from.Ended || st.senderState(st.active).Ended // before a restart
 		*st.senderState(st.active) = from
 	}
 	for i := range st.turns {
@@ -322,7 +323,7 @@ func (st *state) soFar() (t mft.Turn, ok bool) {
 	next, messages := st.merge.Acked(lowest).Next(), st.merge.MSN(lowest)
 	t = st.turnOf(st.active)
 	from := t.Sender()
-	from.NextPSN, from.Messages = next, messages
+	from.NextPSN, from.Messages, from.Ended = next, messages, from.Ended || st.merge.Ended()
 	for i := range st.turns {
 		if m := t.Member(st.group.Paths[i].QP()); m != nil && i != st.active {
 			m.Expects, m.Messages = next.Add(st.offsets[i].deltaPSN), messages.Add(-st.offsets[i].deltaMSN)

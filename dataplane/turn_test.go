@@ -1014,3 +1014,100 @@ func TestWhoJoinsInATurnCountsItsMessages(t *testing.T) {
 	k.posts(ipA, 2)
 	k.gets(ipA, 2)
 }
+
+// endsAsSource is a group whose first source, a, is a receiver too. Its QP has ended with a READ.
+func endsAsSource(t *testing.T) *keeper {
+	a := both(0, ipA, firstPSN)
+	a.FirstPSN = 40
+	k := newKeeper(t, a, both(1, ipB, 500), receiver(2, ipC))
+	k.group.Policy.OnFatal = feedback.FatalEvict
+	k.begin()
+	k.members[ipA] = &actor{sends: firstPSN, expects: a.FirstPSN}
+	k.posts(ipA, 1)
+	k.cGets(ipA)
+	r := write(k.members[ipA].sends, nil)
+	r.bth.Opcode = roce.OpReadRequest
+	say(t, k.Net, r)
+	k.Ports[0].Take()
+	k.Ports[1].Take()
+	k.drain()
+	return k
+}
+
+// cGets lets c alone, and b unless it sends, get and acknowledge the next packet of from.
+func (k *keeper) cGets(from netip.Addr) {
+	k.t.Helper()
+	k.members[from].sends, k.members[from].sent = k.members[from].sends.Next(), k.members[from].sent.Add(1)
+	for _, to := range []netip.Addr{ipB, ipC} {
+		if to == from {
+			continue
+		}
+		if out := k.Ports[portOf[to]].Take(); len(out) != 1 || decode(k.t, out[0]).PSN != k.members[to].expects {
+			k.t.Fatalf("%v got %d frames; counters %v", to, len(out), moved(k.Switch))
+		}
+		k.answer(to)
+	}
+	if acks := k.Ports[portOf[from]].Take(); len(acks) != 1 || decode(k.t, acks[0]).PSN != k.members[from].sends.Prev() {
+		k.t.Fatalf("%v heard %d frames; counters %v", from, len(acks), moved(k.Switch))
+	}
+}
+
+// The QP of a source has ended with the NAK for a READ, and b goes on with c. A crash comes in b's
+// turn, or before it: a's QP is not waited for afterwards.
+func TestAnEndedSourceStaysOutAfterACrash(t *testing.T) {
+	for _, before := range []bool{false, true} {
+		k := endsAsSource(t)
+		if before {
+			st, _ := k.Switch.GroupState(k.group.ID)
+			turn, ok := k.Switch.RunningTurn(k.group.ID)
+			if !st.Ended || !ok || !turn.Sender().Ended {
+				t.Fatalf("ended %v; the running turn is %+v, %v", st.Ended, turn, ok)
+			}
+			k.stored = &turn
+			k.crash()
+			k.posts(ipB, 1)
+			k.passes(340*feedback.Tick(time.Millisecond), ipA)
+		} else {
+			k.posts(ipB, 1)
+		}
+		k.store()
+		if !k.stored.Members[0].Ended {
+			t.Errorf("crash before the switch %v: stored %+v", before, k.stored.Members[0])
+		}
+		k.Switch.BeginTurn(k.group.ID, true)
+		k.cGets(ipB)
+		k.crash()
+		for range 3 {
+			k.posts(ipB, 1)
+			k.cGets(ipB)
+		}
+		if st, _ := k.Switch.GroupState(k.group.ID); st.Paths[0].Part != feedback.PartGone {
+			t.Errorf("crash before the switch %v: a is %v", before, st.Paths[0].Part)
+		}
+	}
+}
+
+// A receiver that was evicted may be the source. After a restart it has a path that is gone, and
+// stays the source.
+func TestASourceThatIsOutAsAReceiver(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC), receiver(3, ipD))
+	b := k.group.Paths[0].QP()
+	k.group.Parts = []mft.Part{{QP: b, Part: feedback.PartGone}}
+	k.begin()
+	k.posts(ipB, 1)
+	k.store()
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.gets(ipB, 1)
+	k.crash()
+	k.posts(ipB, 1)
+	k.gets(ipB, 1)
+	if st, _ := k.Switch.GroupState(k.group.ID); st.Source != b {
+		t.Errorf("the source is %v", st.Source)
+	}
+	k.posts(ipA, 1)
+	k.store()
+	k.Switch.BeginTurn(k.group.ID, true)
+	if st, _ := k.Switch.GroupState(k.group.ID); st.Paths[0].Part != feedback.PartGone {
+		t.Errorf("after its turn b is %v", st.Paths[0].Part)
+	}
+}

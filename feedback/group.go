@@ -13,6 +13,9 @@ type Config struct {
 	// Restored says that traffic ran before this state began: neither the source's place nor what
 	// a path has acknowledged is known (rule 13).
 	Restored bool
+	// Parts is how each path takes part at first: PartActive, PartJoining, PartBehind or PartGone.
+	// nil: all take part.
+	Parts []Part
 	// Joined are the paths of a restored group that have joined in this turn, and for whose first
 	// packet the source may not have heard the ACK of all packets before. A quorum does not count
 	// such a path for these (rule 9).
@@ -53,6 +56,9 @@ func New(c Config) *Group {
 		g.legs = make([]leg, c.Paths)
 	} else {
 		g.policy.RepairWindow = 0 // nothing is retained
+	}
+	for i, part := range c.Parts {
+		g.paths[i].part = part
 	}
 	if c.Restored {
 		for _, j := range c.Joined {

@@ -29,6 +29,12 @@ type Join struct {
 	PSN roce.PSN // the first packet of the source that it got
 }
 
+// Part says how a member with a path takes part.
+type Part struct {
+	QP
+	Part feedback.Part
+}
+
 // Standing is where a member with a path stands.
 type Standing struct {
 	QP

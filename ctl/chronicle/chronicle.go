@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -76,10 +77,17 @@ func (c *Chronicle) Ended(id groupfile.ID) *Record {
 	return nil
 }
 
-// IsApart reports whether the published group lacks the receiver.
-func (c *Chronicle) IsApart(id groupfile.ID) bool {
-	r := c.records[id]
-	return r != nil && r.apart
+// Part returns how a receiver takes part when a group is published with this chronicle.
+func (c *Chronicle) Part(id groupfile.ID) feedback.Part {
+	switch c.Standing(id) {
+	case Joining:
+		return feedback.PartJoining
+	case Behind:
+		return feedback.PartBehind
+	case Evicted, Lost:
+		return feedback.PartGone
+	}
+	return feedback.PartActive
 }
 
 // FirstPSN returns the PSN that receiver m's QP expects when the source sends its first PSN. A
@@ -99,10 +107,8 @@ func (c *Chronicle) Out(id groupfile.ID, s Standing, psn roce.PSN) {
 	c.set(id, Record{Standing: s, PSN: psn})
 }
 
-// LeaveOut records that a receiver takes no part in the group that will be published.
-func (c *Chronicle) LeaveOut(id groupfile.ID, s Standing) {
-	c.set(id, Record{Standing: s, apart: true})
-}
+// LeaveOut records that a receiver takes no part, for a reason without a packet.
+func (c *Chronicle) LeaveOut(id groupfile.ID, s Standing) { c.set(id, Record{Standing: s}) }
 
 // Came records that a receiver has come from another box, or that its box has lost its state. Its
 // QP expects its first PSN with the source's PSN psn, like that of a receiver that joined there in
@@ -160,18 +166,6 @@ func (c *Chronicle) Open() (list []groupfile.ID) {
 func (c *Chronicle) Settle(id groupfile.ID) {
 	c.own()
 	c.records[id].Before = Acknowledged
-}
-
-// Resume puts the receivers that were joining at a clean stop back into the published group. It
-// returns whether there are any.
-func (c *Chronicle) Resume() (any bool) {
-	c.own()
-	for _, r := range c.records {
-		if r.Standing == Joining {
-			r.apart, any = false, true
-		}
-	}
-	return any
 }
 
 // Next returns the chronicle of the group after an update to file f. It drops the receivers that f

@@ -43,9 +43,6 @@ type Record struct {
 	// does not count it for those.
 	Before Before `json:"before,omitempty"`
 	update int    // counts the updates that brought receivers; set while the receiver is joining
-	// apart says that the published group lacks the receiver. A receiver that is put out while the
-	// daemon runs stays in the published group: the data path knows that it is out.
-	apart bool
 	// since is the source's PSN at which the receiver joined in an earlier run of the daemon. It is
 	// nil if the receiver did not join later, and is kept when the receiver is put out.
 	since *roce.PSN

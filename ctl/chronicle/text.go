@@ -119,7 +119,6 @@ func Read(text []byte, f *groupfile.File, clean bool) (Chronicle, error) {
 		if r.Standing == Joining && !clean {
 			r.Standing = Lost
 		}
-		r.apart = r.Standing != Joined
 		if r.Standing == Joined {
 			r.since = &r.PSN
 		}

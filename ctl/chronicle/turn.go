@@ -20,6 +20,15 @@ func (c *Chronicle) Take(t *mft.Turn) {
 // Renew records the same turn from where it has got to.
 func (c *Chronicle) Renew(t *mft.Turn) { c.Turn = t }
 
+// SourceEnded reports whether the turn says that its source was sent the NAK that ends its QP.
+func (c *Chronicle) SourceEnded() bool {
+	if c.Turn == nil {
+		return false
+	}
+	source := c.Turn.Sender()
+	return source != nil && source.Ended
+}
+
 // From returns the PSN of the source with which a restored group begins.
 func (c *Chronicle) From(f *groupfile.File) roce.PSN {
 	if c.Turn != nil {

@@ -41,6 +41,7 @@ type Switch struct {
 	running     map[mft.GroupID]mft.Turn // what RunningTurn returns
 	sources     map[mft.GroupID]mft.QP
 	noted       map[mft.GroupID]map[mft.QP]noted
+	ended       map[mft.GroupID]bool
 
 	// OnTurn, if set, is called when a turn begins, or does not.
 	OnTurn func(granted bool)
@@ -136,6 +137,13 @@ func (s *Switch) Traffic(name string, t dataplane.Traffic) {
 			s.traffic[g.ID] = t
 		}
 	}
+}
+
+// End makes the group report that its source was sent the NAK that ends its QP.
+func (s *Switch) End(id mft.GroupID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = map[mft.GroupID]bool{id: true}
 }
 
 // Refused makes the group report that data of its members was refused.
@@ -381,6 +389,9 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 	defer s.mu.Unlock()
 	if psn, carried := s.carried[id]; carried {
 		state.Started, state.Sent, state.Pos = true, psn, psn
+	}
+	if s.ended[id] {
+		state.Started, state.Ended = true, true
 	}
 	if psn, set := s.merged[id]; set {
 		state.Merged = psn

@@ -101,6 +101,7 @@ func (s *Set) Republish(g, next *Group, file *groupfile.File, amend func(*chroni
 	s.Changed(g)
 	if err := s.begin(g); err != nil {
 		was.held = g.held
+		err = errors.Join(err, was.anew(&was, nil)) // it begins anew too
 		*g = was
 		g.Published, g.Restored = nil, next.Restored
 		err = errors.Join(err, putBack())

@@ -75,7 +75,7 @@ func (s *Set) restore(k store.Group) {
 	// Store what recall made of the state after a crash, before a packet depends on it, and before
 	// the group can fail: the next restart must not read it again as the state of another stop.
 	s.KeepChronicle(g)
-	if err := s.resume(g); err != nil {
+	if err := s.begin(g); err != nil {
 		s.fail(g, willBeRetried(err))
 		s.trackFailed(g)
 		return
@@ -116,7 +116,7 @@ func (s *Set) RetryFailed() {
 func (s *Set) Retry(g *Group) {
 	s.untrack(g)
 	s.Changed(g)
-	if err := s.resume(g); err != nil {
+	if err := s.begin(g); err != nil {
 		g.Problem = willBeRetried(err).Error()
 		s.trackFailed(g)
 		return
@@ -152,30 +152,6 @@ func (g *Group) recall(k store.Group) (err error) {
 var errSwitched = errors.New("the source had switched before the daemon ended, and the offsets between the " +
 	"members' PSNs " +
 	"are lost; remove the group and create it again with fresh QPs and PSNs")
-
-// resume sets up a stored group. Members that no longer take part are left out, and members that
-// were still joining continue to join.
-func (s *Set) resume(g *Group) error {
-	if err := s.begin(g); err != nil {
-		return err
-	}
-	past := g.Past.Next(g.File, g.File) // a copy: if Replace fails, a retry has to begin without them too
-	if !past.Resume() {
-		return nil
-	}
-	next := *g
-	next.Past = past
-	built, err := s.build(&next, &g.Plan)
-	if err == nil {
-		err = s.Switch.Replace(g.ID, built)
-	}
-	if err != nil {
-		return errors.Join(err, s.end(g))
-	}
-	g.Published, g.Past = built, past
-	s.Changed(g)
-	return nil
-}
 
 // fail records why a stored group is not published. An error message about the file may quote an
 // R_Key that stands in a wrong place, so the log gets only the line number.

@@ -12,6 +12,7 @@ import (
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/ctl/regions"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -189,10 +190,10 @@ func (p *Plan) Boxes() (macs [][6]byte) {
 	return macs
 }
 
-// Group returns the group to publish: file f by this plan, without the receivers that the chronicle
-// records as apart. table is its memory, if that is not in the file, and else nil. was is what is
-// published now, or nil: what it knows of the memory is used again. The error is about the file's
-// memory.
+// Group returns the group to publish: file f by this plan. A receiver that the chronicle records as
+// out has no path, unless it has one now or may still be the source, or nobody has one. table is
+// the group's memory, if that is not in the file, and else nil. was is what is published now, or
+// nil: what it knows of the memory is used again. The error is about the file's memory.
 func (p *Plan) Group(f *groupfile.File, table *regions.Table, past *chronicle.Chronicle, restored bool, was *mft.Group) (*mft.Group, error) {
 	if was == nil {
 		was = new(mft.Group)
@@ -218,10 +219,17 @@ func (p *Plan) Group(f *groupfile.File, table *regions.Table, past *chronicle.Ch
 			return nil, err
 		}
 	}
+	omits := func(m *groupfile.Member) bool {
+		return past.Ended(m.ID()) != nil && m.Role != groupfile.Both && was.FindPath(m.IP, m.RemoteQPN) < 0
+	}
+	nobody := !slices.ContainsFunc(p.Receivers, func(l Leg) bool { return !omits(l.Member) })
 	for _, l := range p.Receivers {
 		m := l.Member
-		if past.IsApart(m.ID()) {
+		if omits(m) && !nobody {
 			continue
+		}
+		if part := past.Part(m.ID()); part != feedback.PartActive {
+			g.Parts = append(g.Parts, mft.Part{QP: mft.QP(m.ID()), Part: part})
 		}
 		path := mft.Path{
 			Leg: l.Leg, RemoteQPN: m.RemoteQPN, FirstPSN: past.FirstPSN(f.Source, *m),

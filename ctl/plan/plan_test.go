@@ -14,6 +14,7 @@ import (
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -182,8 +183,24 @@ func TestWhatIsPublishedOfAGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g, _ := p.Group(f, nil, &past, false, nil); len(g.Paths) != 1 || g.Paths[0].Dst != hostB || g.Restored {
-		t.Errorf("beside one that is apart: %+v", g)
+	// A member that is out, and may still be the source, has a path that takes no part. Another one
+	// has none, unless it is published or nobody else is.
+	out := []mft.Part{{QP: mft.QP{IP: hostC, RemoteQPN: 5}, Part: feedback.PartGone}}
+	both, _ := p.Group(f, nil, &past, false, nil)
+	if len(both.Paths) != 2 || !slices.Equal(both.Parts, out) || both.Restored {
+		t.Errorf("beside a sender that is out: %+v", both)
+	}
+	f.Receivers[slices.IndexFunc(f.Receivers, func(m groupfile.Member) bool { return m.IP == hostC })].Role = groupfile.Receiver
+	if g, _ := p.Group(f, nil, &past, false, nil); len(g.Paths) != 1 || g.Paths[0].Dst != hostB || g.Parts != nil {
+		t.Errorf("beside a receiver that is out: %+v", g)
+	}
+	slices.Reverse(both.Paths) // as they are published
+	if g, _ := p.Group(f, nil, &past, false, both); len(g.Paths) != 2 || !slices.Equal(g.Parts, out) {
+		t.Errorf("beside one that is out and published: %+v", g)
+	}
+	past.Out(groupfile.ID{IP: hostB, RemoteQPN: 6}, chronicle.Behind, 7)
+	if g, _ := p.Group(f, nil, &past, false, nil); len(g.Paths) != 2 || len(g.Parts) != 2 {
+		t.Errorf("all are out: %+v", g)
 	}
 }
 

@@ -74,12 +74,12 @@ func (w *Watch) settleTurn(g *groups.Group) {
 // 2^23 packets later. A look at the progress comes often enough for any link.
 const renewAfter = 1 << 20
 
-// renewTurn stores the running turn again, if the source has come far since it was stored. No
-// packet waits for that. If it cannot be stored, what was stored before is still true, and the next
-// look tries again.
+// renewTurn stores the running turn again, if the source has come far since it was stored or its QP
+// has ended. No packet waits for that. If it cannot be stored, what was stored before is still
+// true, and the next look tries again.
 func (w *Watch) renewTurn(g *groups.Group, s feedback.Snapshot) {
 	ahead := s.Merged.Sub(g.Past.From(g.File))
-	if near := ahead < renewAfter && ahead >= -feedback.Window; !s.Started || near || g.Unsure || w.closed {
+	if near := ahead < renewAfter && ahead >= -feedback.Window; !s.Started || near && (!s.Ended || g.Past.SourceEnded()) || g.Unsure || w.closed {
 		return
 	}
 	before := g.Past.Turn
