@@ -699,6 +699,64 @@ func TestAnOldPacketComesBehindACrash(t *testing.T) {
 	}
 }
 
+// What comes first of a behind a crash is refused, so nothing is forwarded, and a ends unheard. b
+// gets its turn all the same: the receivers are asked.
+func TestATurnBeginsBehindARefusedRequest(t *testing.T) {
+	for name, refused := range map[string]func(p *packet){
+		"READ":         func(p *packet) { p.bth.Opcode = roce.OpReadRequest },
+		"other memory": func(p *packet) { p.reth.RKey++; p.reth.DMABytes = 4 },
+	} {
+		k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+		k.message(ipA)
+		k.crash()
+		say(t, k.Net, with(write(k.members[ipA].sends, nil), refused))
+		k.posts(ipB, 1)
+		k.passes(190 * feedback.Tick(time.Millisecond))
+		if notes := k.drain(); len(notes) > 0 {
+			t.Errorf("%s, after 190 ms: %+v", name, notes)
+		}
+		k.passes(100 * feedback.Tick(time.Millisecond))
+		if n := k.calls(); n != 2 {
+			t.Errorf("%s: a was asked %d times", name, n)
+		}
+		k.store()
+		k.Switch.BeginTurn(k.group.ID, true)
+		k.gets(ipB, 1)
+	}
+}
+
+// a has ended, and its last packet has not come to d. With source-switch: force b's turn begins
+// behind a crash as well, and d is behind.
+func TestAForcedTurnBeginsBehindACrash(t *testing.T) {
+	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC), receiver(3, ipD))
+	k.group.Policy.Switch = feedback.SwitchForce
+	k.begin()
+	k.message(ipA)
+	k.posts(ipA, 1)
+	for _, host := range []netip.Addr{ipB, ipC} {
+		heard(t, k.Net, host, roce.OpWriteOnly)
+		k.answer(host)
+	}
+	k.members[ipA].sends++
+	k.crash()
+	k.posts(ipB, 1)
+	k.passes(240 * feedback.Tick(time.Millisecond))
+	if notes := k.drain(); len(notes) > 0 {
+		t.Errorf("after 240 ms: %+v", notes)
+	}
+	k.passes(100 * feedback.Tick(time.Millisecond))
+	notes := k.drain()
+	if len(notes) != 2 || notes[0].What != feedback.NoteBehind || notes[0].Receiver != ipD || notes[1].What != feedback.NoteWaits {
+		t.Fatalf("notes %+v; counters %v", notes, moved(k.Switch))
+	}
+	k.calls()
+	k.store()
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.group.Paths = k.group.Paths[:2] // d gets nothing
+	k.gets(ipB, 1)
+	silent(t, k.Net)
+}
+
 // a is asked for its next packet, because b waits, and sends it. It hears the ACK before its timer
 // runs out, and only then b's turn begins.
 func TestTheSourceAnswersAndHearsTheACK(t *testing.T) {

@@ -61,16 +61,19 @@ func someoneUnknown(paths []path) bool {
 }
 
 // doubted reports whether it is in doubt what the source has sent, since a restart. It is not while
-// a counted path lacks something: the source was sent no ACK of that, and sends it again.
+// a counted path lacks something: the source was sent no ACK of that, and sends it again. A switch
+// by force does not wait for that.
+//
+// A refused request ends no doubt before the source was sent the NAK: it may have ended meanwhile.
 func (g *Group) doubted() bool {
 	s := &g.source
 	switch {
-	case !s.known || !s.unsure || g.refusal.syndrome != 0 && g.floor.known || g.end.sent:
+	case !s.known || !s.unsure || g.end.sent:
 		return false
 	case s.told || !g.floor.known:
 		return true
 	}
-	return s.pos != s.sent && g.Settled()
+	return s.pos != s.sent && (g.Settled() || g.policy.Switch == SwitchForce)
 }
 
 // Ask asks the paths whose state is unknown what they have acknowledged, and then the source what
@@ -102,13 +105,13 @@ func (g *Group) Ask(now Tick, s SourceSwitch, acts []Action) []Action {
 		g.raise(next) // what was retained is not sent again
 		a.at = now - AskPeriod
 	case now-a.from >= onItsWay+g.policy.settleWithin() && (g.sparesSilent(s) || g.forces()):
-		best := furthest(g.paths).acked
+		best := furthest(g.paths)
 		for i := range g.paths {
-			if p := &g.paths[i]; p.part == PartUnknown && (!p.told || p.acked != best) {
+			if p := &g.paths[i]; p.part == PartUnknown && (!p.told || p.acked != best.acked) {
 				acts = g.fallBehind(i, acts)
 			}
 		}
-		g.settleAt()
+		g.beginBehind(best)
 		return acts
 	}
 	if now-a.from < onItsWay || now-a.at < AskPeriod {
@@ -260,9 +263,7 @@ func (g *Group) forces() bool {
 	return have >= g.policy.Ack.least()
 }
 
-// settleAt makes the group what it is behind the last packet that the receivers have, if enough of
-// them have told the same place. Nobody knows whether that packet ends a message, so the source is
-// asked next.
+// settleAt begins behind the furthest path if enough of them have told the same place.
 func (g *Group) settleAt() {
 	best := furthest(g.paths)
 	if best == nil {
@@ -270,28 +271,36 @@ func (g *Group) settleAt() {
 	}
 	ripenLate(g.paths, best.acked.Next())
 	have, counted := 0, 0
+	for i := range g.paths {
+		p := &g.paths[i]
+		if !p.counted() {
+			continue
+		}
+		counted += g.weight(i)
+		if p.knows() && p.acked == best.acked {
+			have += g.weight(i)
+		}
+	}
+	if need := int(g.policy.Ack); need == 0 && have == counted || need != 0 && have >= need {
+		g.beginBehind(best)
+	}
+}
+
+// beginBehind makes the group what it is behind the last packet that the receivers have. Nobody
+// knows whether that packet ends a message, so the source is asked next.
+func (g *Group) beginBehind(best *path) {
+	at, asked, before := best.acked, g.asking, slices.Clone(g.paths)
 	messages := best.msn
 	for i := range g.paths {
 		p := &g.paths[i]
-		if p.counted() {
-			counted += g.weight(i)
+		if !p.knows() || p.acked != at {
+			continue
 		}
-		if p.knows() && p.acked == best.acked {
-			if !p.fresh {
-				have += g.weight(i)
-			}
-			if p.msn.Sub(messages) < 0 {
-				messages = p.msn
-			}
-		}
-	}
-	if need := int(g.policy.Ack); need == 0 && have < counted || have < need {
-		return
-	}
-	at, asked, before := best.acked, g.asking, slices.Clone(g.paths)
-	for i := range g.paths {
-		if p := &g.paths[i]; p.told && p.acked == at {
+		if p.told {
 			p.part = PartActive
+		}
+		if p.msn.Sub(messages) < 0 {
+			messages = p.msn
 		}
 	}
 	g.begin(at.Next(), messages)
