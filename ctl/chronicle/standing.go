@@ -42,7 +42,6 @@ type Record struct {
 	// Before is what is known of the packets before PSN, of a receiver that has joined. A quorum
 	// does not count it for those.
 	Before Before `json:"before,omitempty"`
-	update int    // counts the updates that brought receivers; set while the receiver is joining
 	// since is the source's PSN at which the receiver joined in an earlier run of the daemon. It is
 	// nil if the receiver did not join later, and is kept when the receiver is put out.
 	since *roce.PSN
