@@ -35,10 +35,12 @@ var rooms = []room{
 	{dir: "dataplane", suites: quickFirst("dataplane", "PortThatTakesNothing|EnginesAgree|KeepsToTheWindow|MayKeepTheLastCopy|AgreeOnTheOwner")},
 	{dir: "ctl", suites: []suite{control, {dir: "cmd/rocast"}, {dir: "ctl/server"}}},
 	{dir: "ctl/address", suites: quickFirst("ctl/address", "Kernel|Interfaces|WithoutItsNote|IPv6|TakeOff|Living")},
+	{dir: "ctl/branches", suites: []suite{{dir: "ctl/branches"}, control}},
 	{dir: "ctl/chronicle", suites: []suite{{dir: "ctl/chronicle"}, control}},
 	{dir: "ctl/cm", suites: append(quickFirst("ctl/cm", "Many|Repeated|Bounds|Down|Over(Sockets|IPv6)|ICRC|LogNames|CannotBe|NotSent|Transmit"),
 		suite{dir: "ctl/config"}, suite{dir: "ctl", flags: []string{"-test.run=RDMACM"}})},
 	{dir: "ctl/config", suites: []suite{{dir: "ctl/config"}}, swept: true},
+	{dir: "ctl/follow", suites: []suite{{dir: "ctl/follow"}, control}},
 	{dir: "ctl/groupfile", suites: []suite{{dir: "ctl/groupfile"}}},
 	{dir: "ctl/groups", suites: []suite{control}},
 	{dir: "ctl/hosts", suites: []suite{{dir: "ctl/hosts"}, control}},
@@ -53,11 +55,12 @@ var rooms = []room{
 	{dir: "ctl/store", suites: []suite{{dir: "ctl/store"}}},
 	{dir: "ctl/tree", suites: []suite{{dir: "ctl/tree"}}, swept: true},
 	{dir: "ctl/view", suites: []suite{{dir: "ctl/view"}, control}},
+	{dir: "ctl/watch", suites: []suite{control}},
 	{dir: "ctl/yamldoc", suites: []suite{{dir: "ctl/yamldoc"}}, swept: true},
 }
 
 // control are the tests of ctl, but for those with etcd: it maps more memory than a suite may have.
-var control = suite{dir: "ctl", flags: []string{"-test.skip=Etcd|OfTheSource|TheRoot|WasAway|TakesOver|NoBoxCan|SourceMoves|TheAddress|WhereBoxesShareGroups"}}
+var control = suite{dir: "ctl", flags: []string{"-test.skip=Etcd|OfTheSource|TheRoot|ARoot|LivingRoot|WasAway|TakesOver|NoBoxCan|SourceMoves|TheAddress|WhereBoxesShareGroups|WithoutTheClaim|StaysAtItsRoot|AGroupIsCreatedAgain"}}
 
 // quickFirst are the tests of a package, those that match slow after the others.
 func quickFirst(dir, slow string) []suite {
