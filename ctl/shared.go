@@ -299,6 +299,9 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	c.groups.Unlock()
 	switch {
 	case t.away && e.Wanted() && hasTurns(e, c.Box):
+		if g != nil && !e.Held { // the claim is what lets it tell the other boxes why the group stands still
+			_, _ = c.Desired.Claim(ctx, name, e) // the next tick tries again
+		}
 		c.standStill(g, true)
 		c.report(ctx, name, e.Revision, nil)
 		return

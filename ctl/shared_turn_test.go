@@ -203,7 +203,12 @@ func TestTheAddressOfASwitchedGroupGoesAndComesBack(t *testing.T) {
 		return strings.Contains(e.Report, "does not have its address")
 	})
 	b2.reconcile(t.Context(), "g1", true)
-	if s := b2.says(t); b2.published("g1") != nil || b2.root("g1") != "b1" || s.Reason != why {
+	if err := b1.Desired.Yield(t.Context(), "g1"); err != nil { // as when its lease ends
+		t.Fatal(err)
+	}
+	b1.reconcile(t.Context(), "g1", true)
+	b2.eventually("the root claims the group again, and says it again", func() bool { return b2.root("g1") == "b1" && b2.reportOf("g1") != "" })
+	if s := b2.says(t); b2.published("g1") != nil || s.Reason != why {
 		t.Errorf("b2 carries %v, the root is %q, and b2 says %+v", b2.published("g1"), b2.root("g1"), s)
 	}
 	b2.addresses.Give(virtualIP, false)
