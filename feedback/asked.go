@@ -236,13 +236,17 @@ func (g *Group) sparesSilent(s SourceSwitch) bool {
 	receives := s.OldPath >= 0 && s.OldPath != s.NewPath && g.away.takesData()
 	for i := range g.paths {
 		p := &g.paths[i]
-		if p.knows() && p.acked != best.acked || !p.knows() && (i == s.NewPath || i == g.needed) {
+		if p.knows() && p.acked != best.acked || !p.knows() && (i == s.NewPath || g.waitsAbove(i)) {
 			return false
 		}
 		receives = receives || p.told && i != s.NewPath
 	}
 	return receives
 }
+
+// waitsAbove reports whether path i is that of the box above, and is to tell what it has. It is not
+// while that box is the source.
+func (g *Group) waitsAbove(i int) bool { return i == g.needed && g.paths[i].part == PartUnknown }
 
 // forces reports whether the next source waits for nobody who lacks something: with source-switch:
 // force, if enough receivers stand at the furthest place.
@@ -256,7 +260,7 @@ func (g *Group) forces() bool {
 		switch p := &g.paths[i]; {
 		case p.knows() && p.acked == best.acked && !p.fresh:
 			have += g.weight(i)
-		case i == g.needed:
+		case g.waitsAbove(i):
 			return false
 		}
 	}
@@ -305,12 +309,14 @@ func (g *Group) beginBehind(best *path) {
 	}
 	g.begin(at.Next(), messages)
 	keepEnded(g.paths, before)
-	g.findEnd()
 	g.asking = asked
 	g.source.told, g.source.unsure = true, true
 	g.source.counted = at.Prev() // it may be inside a message
-	g.merged.known = false       // nobody knows what the source has heard an ACK of
 	g.claim = claim{true, at, asked.from + onItsWay}
 	g.doubts.doubtRestart(at.Next())
+	g.merged.known = false // nobody knows what the source has heard an ACK of
 	g.recount()
+	g.merged.known, g.merged.highest = g.floor.known, g.floor.psn // but it is no more than that
+	g.findEnd()
+	g.merged.known = false
 }
