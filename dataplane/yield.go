@@ -31,24 +31,26 @@ const requestAhead = 2 * feedback.Window
 type yield struct {
 	given     bool          // the box has yielded
 	requested bool          // the turn was requested of it
-	since     feedback.Tick // the first time
+	next      roce.PSN      // behind the source's newest packet when it was requested the first time
+	since     feedback.Tick // the first time, or the first one behind the source's newest packet
 	at        feedback.Tick // the last time
 }
 
 // yields reports whether the source is no other box, or one that has yielded, or one that the
-// policy can do without. The last needs that the box has had as long as a receiver has to catch up.
+// policy can do without. The last needs that the box has sent nothing for as long as a receiver has
+// to catch up: one that is inside a message rightly does not yield.
 func (st *state) yields(now feedback.Tick, claim feedback.SourceSwitch) bool {
 	y := &st.yield
 	switch {
 	case y.given || st.active < 0 || st.group.Paths[st.active].Box == mft.NoBox:
 		return true
-	case st.merge.Ended() || st.group.Policy.Switch == feedback.SwitchForce:
+	case st.merge.Ended() || st.senderState(st.active).Ended || st.group.Policy.Switch == feedback.SwitchForce:
 		return true
 	}
 	if st.group.Paths[st.active].Box == mft.BoxAbove { // which is waited for whatever the policy says
 		return false
 	}
-	return y.requested && claim.SparesOld(st.merge, now-y.since)
+	return y.requested && y.next == st.merge.NextPSN() && claim.SparesOld(st.merge, now-y.since)
 }
 
 // request requests the turn of the source, which is another box, unless it did so just now.
@@ -58,8 +60,8 @@ func (st *state) request(now feedback.Tick, c *Core, out *Outputs) {
 		return
 	}
 	c.disarm(now, st, out)
-	if !y.requested {
-		y.requested, y.since = true, now
+	if next := st.merge.NextPSN(); !y.requested || y.next != next {
+		y.requested, y.since, y.next = true, now, next
 	}
 	y.at = now
 	out.Replies = append(out.Replies, st.question(&feedback.Action{
@@ -94,7 +96,7 @@ func (st *state) requestedBy(now feedback.Tick, c *Core, leg *mft.Leg, sender in
 	switch {
 	case st.merge.MayAsk():
 		return c.question(now, st, leg, sender, out)
-	case waits && (y.given || y.requested && leg.Src.Less(leg.Dst)): // of two requests that cross, one counts
+	case waits && (w.held || y.given || y.requested && leg.Src.Less(leg.Dst)): // of two requests that cross, one counts
 		return SourceAsks
 	case first.PSN != st.merge.NextPSN():
 		return SourceAsks

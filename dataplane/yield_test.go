@@ -1,0 +1,212 @@
+package dataplane_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// branch is a box with members c and d and a link to another box, which is the source and sends.
+type branch struct {
+	t     *testing.T
+	net   *porttest.Net
+	group *mft.Group
+	now   feedback.Tick
+	sent  packet // the other box's newest packet
+}
+
+// newBranch has sent nothing yet.
+func newBranch(t *testing.T, other mft.Box, policy feedback.Policy) *branch {
+	b := &branch{t: t, group: group()}
+	link := linkTo(linkDown, ipUpper, ipLower, qpnUpper, qpnLower, psnLower, psnUpper)
+	link.Box = other
+	b.group.KeepsTurns, b.group.Policy = true, policy
+	b.group.Paths = []mft.Path{link, both(2, ipC, 200), receiver(3, ipD)}
+	b.group.Source = mft.Source{Leg: link.Leg, RemoteQPN: qpnLower, FirstPSN: psnUpper}
+	b.begin()
+	return b
+}
+
+func (b *branch) begin() {
+	b.net = porttest.NewAt(5, func() feedback.Tick { return b.now })
+	if _, err := b.net.Switch.Add(b.group); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// crash begins again with the turn that control has stored.
+func (b *branch) crash(stored *mft.Turn) {
+	b.group.Restored, b.group.Turn = true, stored
+	b.begin()
+}
+
+// sends lets the other box send a packet, which c and d acknowledge.
+func (b *branch) sends() { b.posts()() }
+
+// posts lets the other box send a packet. The result lets c and d acknowledge it.
+func (b *branch) posts() (acknowledge func()) {
+	psn := roce.PSN(psnUpper)
+	if b.sent.src.IsValid() {
+		psn = b.sent.bth.PSN.Next()
+	}
+	b.sent = b.says(psn)
+	sayAt(b.t, b.net, linkDown, b.sent)
+	c, d := heard(b.t, b.net, ipC, roce.OpWriteOnly), heard(b.t, b.net, ipD, roce.OpWriteOnly)
+	return func() {
+		say(b.t, b.net, ack(ipC, c, roce.SyndromeUnlimited))
+		say(b.t, b.net, ack(ipD, d, roce.SyndromeUnlimited))
+		b.net.Ports[linkDown].Take()
+	}
+}
+
+// says is a packet of the other box.
+func (b *branch) says(psn roce.PSN) packet {
+	r := write(psn, []byte("from the other box"))
+	r.src, r.dst, r.bth.DestQPN = ipUpper, ipLower, qpnLower
+	return r
+}
+
+// cSends lets c send the first packet of its turn.
+func (b *branch) cSends() {
+	r := write(200, []byte("from c"))
+	r.src = ipC
+	say(b.t, b.net, r)
+}
+
+// later lets time pass. Requests to the other box are lost.
+func (b *branch) later(times int) {
+	for range times {
+		b.now += feedback.Tick(10 * time.Millisecond)
+		b.net.Poll()
+		b.net.Ports[linkDown].Take()
+	}
+}
+
+func (b *branch) waits() bool {
+	_, waits := b.net.Switch.NextTurn(b.group.ID)
+	return waits
+}
+
+var sparing = feedback.Policy{Evict: true, SilentAfter: 200 * time.Millisecond}
+
+// The other box has not answered for as long as the policy says, so control stores c's turn. Then
+// that box requests a turn of its own. It is not yielded to, or what is stored would be no turn.
+func TestATurnThatIsBeingStoredIsNotYielded(t *testing.T) {
+	b := newBranch(t, mft.BoxBelow, sparing)
+	b.sends()
+	for range 5 {
+		b.cSends()
+		b.later(5)
+	}
+	turn, ok := b.net.Switch.NextTurn(b.group.ID)
+	if !ok || turn.Source.IP != ipC {
+		t.Fatalf("control is to store %+v, %v", turn.Source, ok)
+	}
+	request := b.says(b.sent.bth.PSN.Next().Add(2 * feedback.Window))
+	request.bth.Opcode, request.reth, request.payload = roce.OpWriteMiddle, nil, nil
+	sayAt(t, b.net, linkDown, request)
+	if got := b.net.Ports[linkDown].Take(); len(got) != 0 {
+		t.Errorf("the other box hears %+v", decode(t, got[0]))
+	}
+	b.net.Switch.BeginTurn(b.group.ID, true)
+	if st, _ := b.net.Switch.GroupState(b.group.ID); st.Source.IP != ipC {
+		t.Errorf("c's turn is stored, and the source is %v", st.Source)
+	}
+}
+
+// The other box sends, and is inside messages when c wants to send. It rightly does not yield, and
+// is not spared because it was asked long ago.
+func TestABoxThatSendsIsNotSpared(t *testing.T) {
+	b := newBranch(t, mft.BoxBelow, sparing)
+	b.sends()
+	b.cSends()
+	for range 40 {
+		b.later(10)
+		b.sends()
+		b.cSends()
+		if b.waits() {
+			t.Fatalf("c's turn begins after %v, although the other box sends", time.Duration(b.now))
+		}
+	}
+	last := b.posts()
+	for range 30 { // always one packet on its way, so the turn is not requested again
+		b.later(2)
+		next := b.posts()
+		last()
+		last = next
+	}
+	b.cSends()
+	last()
+	if b.waits() {
+		t.Fatal("c's turn begins, because the turn of the other box was requested long ago")
+	}
+	b.later(19)
+	b.cSends()
+	if b.waits() {
+		t.Error("the other box has had less time than silent-after")
+	}
+	b.later(2)
+	b.cSends()
+	if !b.waits() {
+		t.Error("the other box is silent, and c's turn does not begin")
+	}
+}
+
+// The box above has ended as the source. It gets what c sends all the same, after a crash too, and c
+// hears no ACK without it; and nobody asks it for its turn, which is over.
+func TestABoxAboveThatHasEndedIsWaitedForAfterACrash(t *testing.T) {
+	b := newBranch(t, mft.BoxAbove, feedback.Policy{OnFatal: feedback.FatalEvict})
+	b.sends()
+	read := b.says(b.sent.bth.PSN.Next())
+	read.bth.Opcode = roce.OpReadRequest
+	sayAt(t, b.net, linkDown, read)
+	turn, ok := b.net.Switch.RunningTurn(b.group.ID)
+	if !ok {
+		t.Fatal("there is no turn to store")
+	}
+	b.crash(&turn)
+	up, asked := 0, 0
+	stands := map[netip.Addr]roce.PSN{}
+	for n := range 60 {
+		if n%10 == 0 {
+			b.cSends()
+		}
+		b.now += feedback.Tick(10 * time.Millisecond)
+		b.net.Poll()
+		if _, ok := b.net.Switch.NextTurn(b.group.ID); ok {
+			b.net.Switch.BeginTurn(b.group.ID, true)
+		}
+		for port, ip := range map[int]netip.Addr{2: ipC, 3: ipD} {
+			for _, f := range b.net.Ports[port].Take() {
+				switch d := decode(t, f); {
+				case d.Opcode == roce.OpAck && d.Syndrome.IsACK():
+					t.Fatalf("c hears %v %d, and the box above has acknowledged nothing", d.Syndrome, d.PSN)
+				case d.Opcode == roce.OpWriteOnly:
+					stands[ip] = d.PSN
+					fallthrough
+				case d.Opcode == roce.OpWriteMiddle:
+					if _, has := stands[ip]; !has {
+						stands[ip] = d.PSN.Add(1)
+					}
+					say(t, b.net, ack(ip, stands[ip], roce.SyndromeUnlimited))
+				}
+			}
+		}
+		for _, f := range b.net.Ports[linkDown].Take() {
+			switch d := decode(t, f); d.Opcode {
+			case roce.OpWriteOnly:
+				up++
+			case roce.OpWriteMiddle:
+				asked++
+			}
+		}
+	}
+	if up == 0 || asked != 0 {
+		t.Errorf("the box above has got %d packets of c, and was asked for its turn %d times", up, asked)
+	}
+}
