@@ -122,8 +122,8 @@ func newState(g *mft.Group) *state {
 }
 
 // parts returns how each path takes part at first, or nil if all do. The QP of a member whose turn
-// has ended with a fatal NAK has ended as a receiver too. With on-fatal evict its path is gone, unless
-// it is that of the box above, which is waited for whatever the policy says.
+// has ended with a fatal NAK has ended as a receiver too. With on-fatal evict its path is gone,
+// unless it is that of the box above, which is waited for whatever the policy says.
 func (st *state) parts() (list []feedback.Part) {
 	set := func(path int, part feedback.Part) {
 		if list == nil {

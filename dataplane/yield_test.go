@@ -157,8 +157,8 @@ func TestABoxThatSendsIsNotSpared(t *testing.T) {
 	}
 }
 
-// The box above has ended as the source. It gets what c sends all the same, after a crash too, and c
-// hears no ACK without it; and nobody asks it for its turn, which is over.
+// The box above has ended as the source. It gets what c sends all the same, after a crash too, and
+// c hears no ACK without it. Nobody requests its turn, which is over.
 func TestABoxAboveThatHasEndedIsWaitedForAfterACrash(t *testing.T) {
 	b := newBranch(t, mft.BoxAbove, feedback.Policy{OnFatal: feedback.FatalEvict})
 	b.sends()
