@@ -61,7 +61,7 @@ func TestOpenLeavesNothingOpenWhenItFails(t *testing.T) {
 		if o != nil {
 			must(t, o.Close())
 		}
-		if now := openFiles(t); now != before {
+		if now := openFiles(t); now > before { // what an earlier test has opened may close meanwhile
 			t.Errorf("room for %d files: %d files stay open", room, now-before)
 		}
 	}

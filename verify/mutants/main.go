@@ -1,8 +1,8 @@
 // Command mutants breaks the code on purpose, one place at a time, and shows that a test notices
 // each time. There are two kinds of mutants:
 //
-//   - rules (list*.go): each breaks one rule of merging by hand, or of the engine that carries plain
-//     packets, of the queues of ports, or of the soft NIC's DCQCN. The tests of package feedback
+//   - rules (list*.go): each breaks one rule of merging by hand, or of the engine that carries
+//     plain packets, of the queues of ports, or of the soft NIC's DCQCN. The tests of package feedback
 //     have to notice, or else those of verify/model; for a file of another package those of
 //     dataplane, or else the simulation; for the soft NIC its own.
 //   - generated ones (generate.go): each changes one condition, operator, number or statement of a
