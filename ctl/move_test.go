@@ -546,3 +546,29 @@ func TestTheWholeGroupIsDescribedToOthers(t *testing.T) {
 		t.Errorf("since %d", got)
 	}
 }
+
+// A group has failed at a restart when the box below answers with another end of its link. What is
+// done with it then touches no other group: its ID in the data path is nobody's, or another's.
+func TestAFailedGroupGetsAnotherEndOfALink(t *testing.T) {
+	f := newTree(t)
+	b2, b3 := f.box("b2"), f.box("b3")
+	f.create(strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"), "mtu: 1024\n", "mtu: 1024\nrepair: local\n", 1))
+	other := strings.NewReplacer("name: g1", "name: a", "10.1.0.100", "10.2.0.100", "{ip: 10.1.0.1, qpn: 17", "{ip: 10.2.0.3, qpn: 17",
+		"mtu: 1024\n", "mtu: 1024\nrepair: off\n").Replace(groupFile("10.2.0.2"))
+	if _, err := b2.Create(t.Context(), []byte(other)); err != nil {
+		t.Fatal(err)
+	}
+	b2.small = true // no memory to retain packets: g1 fails
+	b2.restart(true, false)
+	if g := b2.groups.Named("g1"); g.Published != nil || g.ID != b2.groups.Named("a").ID {
+		t.Fatalf("g1 has ID %d: the test shows nothing", g.ID)
+	}
+	for range 2 { // the first one sets the link up again
+		b3.edit("g1", func(g *groups.Group) { g.Branch.Own.QPN++ })
+		b2.due("g1")
+		b2.Branches.Tend(t.Context(), b2.groups.Named("g1"))
+	}
+	if b2.published("a") == nil {
+		t.Error("the other group is out of the data path")
+	}
+}

@@ -93,7 +93,9 @@ func (s *Set) Republish(g, next *Group, file *groupfile.File, amend func(*chroni
 	next.Published = nil
 	// It keeps its addresses until the next version says which it needs, so nobody waits, and sees
 	// neither version, in between.
-	if err := s.Switch.Remove(g.ID); err != nil {
+	if was.Published == nil {
+		// the data path does not have it
+	} else if err := s.Switch.Remove(g.ID); err != nil {
 		s.Log.Error("could not remove all of a group that is published again from the data path", zap.String("group", g.Name), zap.Error(err))
 	}
 	s.untrack(g)

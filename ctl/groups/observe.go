@@ -9,8 +9,11 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Observe enters what the data path shows of a group.
+// Observe enters what the data path shows of a group, if it has the group.
 func (s *Set) Observe(g *Group) {
+	if g.Published == nil {
+		return // its ID may be another group's
+	}
 	if state, ok := s.Switch.GroupState(g.ID); ok {
 		s.Enter(g, &state)
 	}
