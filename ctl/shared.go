@@ -34,7 +34,7 @@ type Desired interface {
 	Update(ctx context.Context, name string, text []byte, from int64) (revision int64, err error)
 	Remove(ctx context.Context, name string, from int64) error
 	Claim(ctx context.Context, name string, e desired.Entry) (claimed bool, err error)
-	TakeOver(ctx context.Context, name string) (claimed bool, err error)
+	TakeOver(ctx context.Context, name string, e desired.Entry) (claimed bool, err error)
 	Report(ctx context.Context, name, report string) error
 	PutMembers(ctx context.Context, name string, state []byte) error
 	Yield(ctx context.Context, name string) error
@@ -298,6 +298,11 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	g := c.groups.Named(name)
 	c.groups.Unlock()
 	switch {
+	case t.byAddress && g != nil && g.Branch == nil && isTakenInVain(g, e, c.Box):
+		c.Log.Warn("this box carries a group with its address, and hears only now that the group's source has switched before; it ends the group",
+			zap.String("group", name))
+		c.letGo(g)
+		return
 	case t.away && e.Wanted() && hasTurns(e, c.Box):
 		if g != nil && !e.Held { // the claim is what lets it tell the other boxes why the group stands still
 			_, _ = c.Desired.Claim(ctx, name, e) // the next tick tries again
@@ -336,7 +341,7 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 		g = nil
 	}
 	err = c.become(ctx, g, file, e, t.begun)
-	if t.byAddress && !e.Held && (c.tellLater(name) || !c.tellTakenOver(ctx, name)) {
+	if t.byAddress && !e.Held && (c.tellLater(name) || !c.tellTakenOver(ctx, name, e)) {
 		return
 	}
 	c.report(ctx, name, e.Revision, err)
@@ -460,6 +465,12 @@ func (c *Controller) claim(ctx context.Context, name string, again bool) task {
 // only this box has the turns.
 func hasTurns(e desired.Entry, box string) bool {
 	return e.Wanted() && chronicle.SaysSwitched(e.Members) && e.IsCarriedLastBy(box)
+}
+
+// isTakenInVain reports whether this box has begun a group with its address, and did not know that
+// the group's source had switched: only the box that carried it last has the turns.
+func isTakenInVain(g *groups.Group, e desired.Entry, box string) bool {
+	return !g.Past.Switched && chronicle.SaysSwitched(e.Members) && !e.IsCarriedLastBy(box)
 }
 
 // settled reports whether this box has set up or refused the present version of a group.

@@ -114,6 +114,55 @@ func TestALivingRootKeepsItsTurns(t *testing.T) {
 	}
 }
 
+// lateEtcd is etcd for a box that knows what it knew at some time, and no more.
+type lateEtcd struct {
+	Desired
+	known *atomic.Pointer[desired.Entry] // nil: it knows what is
+}
+
+func (l lateEtcd) Entry(name string) (desired.Entry, bool) {
+	if e := l.known.Load(); e != nil {
+		return *e, true
+	}
+	return l.Desired.Entry(name)
+}
+
+// A box that gets the address has not heard yet that the source has switched. It begins the group,
+// and does not become its root; it ends the group when it hears of the switch. The turns stay.
+func TestABoxHearsOfASwitchAfterItHasTheAddress(t *testing.T) {
+	t.Parallel()
+	cluster := etcd.Start(t, 1)
+	b1, b2 := pair(t)
+	var known atomic.Pointer[desired.Entry]
+	b2.through = func(d Desired) Desired { return lateEtcd{d, &known} }
+	for _, b := range []*box{b1, b2} {
+		b.share(cluster)
+		b.hearAddresses()
+	}
+	if _, err := b1.Create(t.Context(), []byte(bothFile(followingFile("10.1.0.2", "10.1.0.3")))); err != nil {
+		t.Fatal(err)
+	}
+	b2.eventually("it knows of the group", func() bool { return b2.root("g1") == "b1" })
+	before, _ := b2.Desired.Entry("g1")
+	known.Store(&before)
+	b1.switches()
+	b1.addresses.Give(virtualIP, false)
+	b2.addresses.Give(virtualIP, true)
+	b2.eventually("it begins the group", b2.has("g1"))
+	b2.reconcile(t.Context(), "g1", true)
+	if root := b1.root("g1"); root != "b1" {
+		t.Errorf("the root is %q: the group is taken over by what was known before the switch", root)
+	}
+	known.Store(nil)
+	b2.reconcile(t.Context(), "g1", true)
+	b2.eventually("it ends the group", b2.lacks("g1"))
+	b1.addresses.Give(virtualIP, true)
+	b1.eventually("it goes on with the turn", func() bool { return b1.root("g1") == "b1" && b1.hasTurn() && b1.groups.Named("g1").Away == "" })
+	if e, _ := b1.Desired.Entry("g1"); !strings.Contains(string(e.Members), "sourceSwitched") {
+		t.Errorf("etcd knows %s", e.Members)
+	}
+}
+
 // The source of a switched group comes behind another box. That box cannot carry the group, so the
 // root goes on.
 func TestASwitchedGroupStaysAtItsRoot(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/desired"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/yamldoc"
@@ -153,8 +154,8 @@ func (c *Controller) tellLater(name string) bool {
 
 // tellTakenOver makes this box the root of a group that it carries because it has the group's
 // address. While etcd does not answer, the group runs on.
-func (c *Controller) tellTakenOver(ctx context.Context, name string) (told bool) {
-	taken, err := c.Desired.TakeOver(ctx, name)
+func (c *Controller) tellTakenOver(ctx context.Context, name string, e desired.Entry) (told bool) {
+	taken, err := c.Desired.TakeOver(ctx, name, e)
 	c.groups.Lock()
 	defer c.groups.Unlock()
 	if g := c.groups.Named(name); g != nil {
@@ -162,7 +163,7 @@ func (c *Controller) tellTakenOver(ctx context.Context, name string) (told bool)
 			c.Log.Warn("this box carries a group whose address it has, and could not tell the other boxes; rocastd tries again",
 				zap.String("group", name), zap.Error(err))
 		}
-		g.Untold, g.UntoldInLog = err != nil, err != nil
+		g.Untold, g.UntoldInLog = !taken, err != nil
 	}
 	if taken {
 		c.keepMembers(name) // what happened before etcd knew

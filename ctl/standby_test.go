@@ -178,10 +178,10 @@ type slowEtcd struct {
 	answers chan struct{}
 }
 
-func (s slowEtcd) TakeOver(ctx context.Context, name string) (bool, error) {
+func (s slowEtcd) TakeOver(ctx context.Context, name string, e desired.Entry) (bool, error) {
 	select {
 	case <-s.answers:
-		return s.Desired.TakeOver(ctx, name)
+		return s.Desired.TakeOver(ctx, name, e)
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
@@ -226,9 +226,9 @@ type countedEtcd struct {
 	tries *atomic.Int64
 }
 
-func (c countedEtcd) TakeOver(ctx context.Context, name string) (bool, error) {
+func (c countedEtcd) TakeOver(ctx context.Context, name string, e desired.Entry) (bool, error) {
 	defer c.tries.Add(1)
-	return c.Desired.TakeOver(ctx, name)
+	return c.Desired.TakeOver(ctx, name, e)
 }
 
 // etcd has died with the first box. The second one takes the group over all the same, and says so

@@ -69,9 +69,10 @@ type Entry struct {
 	Claim    int64  // grows with every claim
 	Report   string // what that box says of it; "": nothing
 
-	lease   clientv3.LeaseID // of the claim
-	begunAt int64            // the revision of the last claim; 0: there was none
-	since   [len(kinds)]int64
+	lease     clientv3.LeaseID // of the claim
+	begunAt   int64            // the revision of the last claim; 0: there was none
+	membersAt int64            // the revision of Members; 0: there are none
+	since     [len(kinds)]int64
 }
 
 // Open connects to etcd. It does not wait for an answer: a box must be able to start, and to
@@ -175,9 +176,12 @@ func (d *Desired) Claim(ctx context.Context, name string, e Entry) (claimed bool
 	return claimed, err
 }
 
-// TakeOver makes this box the root of a group, whichever box was, unless the group is removed.
-func (d *Desired) TakeOver(ctx context.Context, name string) (claimed bool, err error) {
-	return d.claim(ctx, name, clientv3.Compare(clientv3.CreateRevision(d.key(groups, name)), ">", 0))
+// TakeOver makes this box the root of a group, whichever box was, unless the group is removed. e is
+// what this box knows of the group. If the state of the members has changed since, the box has
+// begun with an older one, and it takes nothing over.
+func (d *Desired) TakeOver(ctx context.Context, name string, e Entry) (claimed bool, err error) {
+	return d.claim(ctx, name, clientv3.Compare(clientv3.CreateRevision(d.key(groups, name)), ">", 0),
+		clientv3.Compare(clientv3.ModRevision(d.key(members, name)), "=", e.membersAt))
 }
 
 func (d *Desired) claim(ctx context.Context, name string, conditions ...clientv3.Cmp) (claimed bool, err error) {

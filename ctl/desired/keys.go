@@ -80,7 +80,10 @@ func (e *Entry) set(k kind, revision int64, pair *mvccpb.KeyValue) {
 			e.begunAt = pair.ModRevision
 		}
 	case members:
-		e.Members = value
+		e.Members, e.membersAt = value, 0
+		if pair != nil {
+			e.membersAt = pair.ModRevision
+		}
 	case roots:
 		e.Root, e.lease = string(value), 0
 		if pair != nil {
