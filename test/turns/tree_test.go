@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -237,6 +238,9 @@ func (g *grove) writes(from *leaf, slots, times int, done func(n int)) {
 // ROCAST_SEED is the number of the first grove. With ROCAST_QUORUM the groves have a quorum of so
 // many, and members may wait for ever: see docs/merging.md#what-is-not-promised.
 func TestBoxesOfATreeAreKilledAroundATurn(t *testing.T) {
+	if os.Getenv("ROCAST_CRASHES") == "" {
+		t.Skip("set ROCAST_CRASHES: a group may go on saying that a member waits for its turn, see docs/merging.md#what-is-not-promised")
+	}
 	const perGrove = 10
 	left, first, quorum := number(t, "ROCAST_CRASHES", 4), number(t, "ROCAST_SEED", 0), number(t, "ROCAST_QUORUM", 0)
 	for n := first; left > 0; n++ {
