@@ -298,8 +298,8 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	g := c.groups.Named(name)
 	c.groups.Unlock()
 	switch {
-	case t.byAddress && g != nil && g.Branch == nil && isTakenInVain(g, e, c.Box):
-		c.Log.Warn("this box carries a group with its address, and hears only now that the group's source has switched before; it ends the group",
+	case t.byAddress && isTakenInVain(g, e, c.Box):
+		c.Log.Warn("this box has the address of a group, and hears only now that the group's source has switched before; it does not carry the group",
 			zap.String("group", name))
 		c.letGo(g)
 		return
@@ -467,10 +467,10 @@ func hasTurns(e desired.Entry, box string) bool {
 	return e.Wanted() && chronicle.SaysSwitched(e.Members) && e.IsCarriedLastBy(box)
 }
 
-// isTakenInVain reports whether this box has begun a group with its address, and did not know that
-// the group's source had switched: only the box that carried it last has the turns.
+// isTakenInVain reports whether this box has begun a group with its address, or is about to, and did
+// not know that the group's source had switched: only the box that carried it last has the turns.
 func isTakenInVain(g *groups.Group, e desired.Entry, box string) bool {
-	return !g.Past.Switched && chronicle.SaysSwitched(e.Members) && !e.IsCarriedLastBy(box)
+	return (g == nil || !g.Past.Switched) && chronicle.SaysSwitched(e.Members) && !e.IsCarriedLastBy(box)
 }
 
 // settled reports whether this box has set up or refused the present version of a group.
