@@ -467,8 +467,9 @@ func hasTurns(e desired.Entry, box string) bool {
 	return e.Wanted() && chronicle.SaysSwitched(e.Members) && e.IsCarriedLastBy(box)
 }
 
-// isTakenInVain reports whether this box has begun a group with its address, or is about to, and did
-// not know that the group's source had switched: only the box that carried it last has the turns.
+// isTakenInVain reports whether this box has begun a group with its address, or is about to, and
+// did not know that the group's source had switched: only the box that carried it last has the
+// turns.
 func isTakenInVain(g *groups.Group, e desired.Entry, box string) bool {
 	return (g == nil || !g.Past.Switched) && chronicle.SaysSwitched(e.Members) && !e.IsCarriedLastBy(box)
 }

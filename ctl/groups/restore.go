@@ -15,7 +15,7 @@ import (
 )
 
 // Restore sets up the stored groups again. If a group fails, it stays stored, is shown as failed,
-// and is retried by Run; the other groups are still restored.
+// and RetryFailed tries again; the other groups are still restored.
 func (s *Set) Restore() error {
 	kept, err := s.Store.Restore()
 	if err != nil {

@@ -54,7 +54,7 @@ const spareBytes = 16 << 20
 
 // Compact writes the file of a group's regions anew when most of its changes have no effect any
 // more. Until then it is only appended to, so a change does not cost what the whole table does.
-// compact returns how many bytes the file has then.
+// Compact returns how many bytes the file has then.
 func (s *Set) Compact(g *Group) (end int64) {
 	if !g.Kept || g.TableEnd <= 2*g.Table.Bytes()+spareBytes {
 		return g.TableEnd
