@@ -8,6 +8,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab/etcd"
 )
@@ -255,6 +256,7 @@ func TestTheAddressOfASwitchedGroupGoesAndComesBack(t *testing.T) {
 	if err := b1.Desired.Yield(t.Context(), "g1"); err != nil { // as when its lease ends
 		t.Fatal(err)
 	}
+	b1.edit("g1", func(g *groups.Group) { g.AddressGone = false }) // a restart without the address does not know it
 	b1.reconcile(t.Context(), "g1", true)
 	b2.eventually("the root claims the group again, and says it again", func() bool { return b2.root("g1") == "b1" && b2.reportOf("g1") != "" })
 	if s := b2.says(t); b2.published("g1") != nil || s.Reason != why {

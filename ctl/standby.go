@@ -79,7 +79,7 @@ func (c *Controller) standStill(g *groups.Group, away bool) {
 	c.groups.Lock()
 	defer c.groups.Unlock()
 	was := g.Away
-	g.AddressGone, g.Away = g.AddressGone && away, ""
+	g.AddressGone, g.Away = away, ""
 	if away {
 		g.Away = fmt.Sprintf("the box does not have its address %v, and no other box can carry it, because its source has switched; "+
 			"give the address back to this box, or remove the group and create it again with fresh QPs and PSNs", g.Wanted.IP)
