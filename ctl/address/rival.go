@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rival is called of a host that uses an address which the Owner holds.
+// Rival is called with an IP that the Owner holds and with another host that uses that IP.
 type Rival func(ip netip.Addr, c Claim)
 
 // A host that takes an address tells nobody as a rule, so the hosts are asked again and again. They
@@ -20,7 +20,7 @@ const (
 	askRivalsEvery = time.Second
 	askRivalsAfter = time.Minute // for the same address
 	askRivalsMost  = 8           // questions at a time
-	// rivalGone is the time after which a rival that was not heard again is told anew.
+	// A rival that was not heard for rivalGone is reported again when it is heard.
 	rivalGone = 3 * askRivalsAfter
 	rivalsMax = 1024
 )
@@ -31,8 +31,7 @@ type sighting struct {
 	mac [macBytes]byte
 }
 
-// watch hears what hosts say of addresses, on all interfaces, as the question of package address
-// hears it on one.
+// watch receives the ARP and ND packets of hosts on all interfaces.
 type watch struct{ arp, nd *os.File }
 
 func openWatch() (w watch, err error) {
@@ -133,8 +132,9 @@ func (o *Owner) askNext(now time.Time) (turn []Place) {
 	return turn
 }
 
-// rival judges that a host claims an address. It returns whether that is news: the Owner has added
-// the address there, the host is not the box itself, and the same was not heard a moment ago.
+// rival handles the claim of a host to an address. It reports whether the claim is news: the Owner
+// has added the address on that interface, the host is not the box itself, and the host was not
+// heard to claim it within rivalGone.
 func (o *Owner) rival(now time.Time, ip netip.Addr, mac [macBytes]byte, ifIndex int) (c Claim, news bool) {
 	o.mu.Lock()
 	h := o.held[Place{IfIndex: ifIndex, IP: ip}]

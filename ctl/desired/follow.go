@@ -58,9 +58,9 @@ func (d *Desired) readAll(ctx context.Context) (revision int64, err error) {
 	}
 }
 
-// take makes the entries what etcd answered. Unless it must, it does not if this box has made a
-// change since etcd answered, which it would undo. Etcd that answers of the time before again and
-// again was set back to a backup: then it is right.
+// take replaces the entries by an answer of etcd. With mayRefuse it refuses an answer that is older
+// than a change of this box: that change would be undone. If etcd gives old answers several times,
+// somebody has restored it from a backup, and the caller takes the old answer.
 func (d *Desired) take(answer *clientv3.GetResponse, mayRefuse bool) (taken bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

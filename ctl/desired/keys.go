@@ -56,9 +56,9 @@ func (d *Desired) isName(name string) bool {
 	return err == nil
 }
 
-// set applies a key's value to an entry, which had it since a revision of etcd. A nil pair is a key
-// that was deleted. This box knows of its own changes before etcd tells it of them; what is older
-// than these is ignored.
+// set stores in an entry the value that a key has had since a revision of etcd. pair is nil if the
+// key was deleted. This box stores its own changes before etcd reports them, so set ignores a
+// revision older than the stored one.
 func (e *Entry) set(k kind, revision int64, pair *mvccpb.KeyValue) {
 	if revision < e.since[k] {
 		return

@@ -53,10 +53,10 @@ type ending struct {
 // Party returns the party of a name, or nil.
 func (l *Hall) Party(name string) *Party { return l.parties[name] }
 
-// Come takes a question of a host: the first one of it adds the host to the party, and later ones
-// say that it still waits. there is the host as it was added. all says that nobody is missing any
-// more: the caller creates the group, and calls Close then. Every Come without an error is followed
-// by one Answered.
+// Come takes a question of a host. The first question adds the host to the party, and a later one
+// says that the host still waits. there is the host as the party has it. all reports that the party
+// is complete: the caller then creates the group and calls Close. After each Come without an error
+// the caller calls Answered once.
 func (l *Hall) Come(now time.Time, name string, h *Host) (p *Party, there *Host, all bool, err error) {
 	l.expire(now)
 	p = l.parties[name]
@@ -152,8 +152,7 @@ func (p *Party) fits(h *Host, at int) error {
 	return nil
 }
 
-// Answered ends a Come of a host that is there. left says that the host has gone: its connection
-// ended.
+// Answered ends a Come. left says that the host ended its connection before the answer.
 func (l *Hall) Answered(now time.Time, p *Party, there *Host, left bool) {
 	there.last, there.asks = now, there.asks-1
 	if left && there.asks == 0 && !p.Closed && p.waits(there) {
@@ -169,9 +168,9 @@ func (l *Hall) leave(p *Party, h *Host) {
 	}
 }
 
-// end tells the questions of a host that wait, and its next one, why it waits no more. nil: its
-// group was created. There is room for it, because the oldest ending of the host goes, or that of
-// all.
+// end records why a host waits no more, for its waiting questions and for its next one; nil: its
+// group was created. If the list is full, the oldest ending of this host is dropped, or the oldest
+// of all.
 func (l *Hall) end(now time.Time, name string, h *Host, why error) {
 	h.refusal = why
 	own := 0
@@ -187,13 +186,14 @@ func (l *Hall) end(now time.Time, name string, h *Host, why error) {
 	l.ended = append(l.ended, ending{name, h, why, now})
 }
 
-// Forget lets a host that joins anew not hear how its waiting ended before.
+// Forget drops the record of how an earlier waiting of a host ended. It is called when the host
+// joins again.
 func (l *Hall) Forget(name string, h *Host) {
 	l.ended = slices.DeleteFunc(l.ended, func(e ending) bool { return e.name == name && e.host.Is(h) })
 }
 
-// Ended reports whether the waiting of a host that asks again has ended, between its two questions
-// or before, and why. nil: its group was created, or it waits elsewhere.
+// Ended reports whether the waiting of a host has ended since its last question, and why; nil: its
+// group was created, or the host waits for it outside the hall.
 func (l *Hall) Ended(now time.Time, name string, h *Host) (ended bool, why error) {
 	for _, e := range l.ended {
 		if e.name == name && e.host.Is(h) && now.Sub(e.at) <= keepEnding {
@@ -203,8 +203,8 @@ func (l *Hall) Ended(now time.Time, name string, h *Host) (ended bool, why error
 	return false, nil
 }
 
-// WaitsElsewhere says that a host waits for its group, and not in the hall. If it leaves, or
-// another program of it comes, it hears so as in the hall.
+// WaitsElsewhere records that a host waits for its group outside the hall. If the host leaves, or
+// another program of it joins, its next question hears of it as in the hall.
 func (l *Hall) WaitsElsewhere(now time.Time, name string, h *Host) {
 	l.Forget(name, h)
 	l.Replaced(name, h.IP)
@@ -223,8 +223,8 @@ func (l *Hall) expire(now time.Time) {
 	}
 }
 
-// Leave removes a host that wants to wait no more, and reports whether it did wait. If its group is
-// being created, the host is returned: it can leave when that is over.
+// Leave removes a waiting host, and reports whether the host was waiting. If its group is being
+// created, Leave returns the host: it can leave when the creation is over.
 func (l *Hall) Leave(now time.Time, name string, ip netip.Addr) (closed *Host, waited bool) {
 	p := l.parties[name]
 	if p == nil {
@@ -251,15 +251,16 @@ func (l *Hall) Close(now time.Time, p *Party, why error) {
 	}
 }
 
-// HasLeft says that a host has left its group, which may have been created since its last question.
+// HasLeft records that a host has left its group. The program of the host may not have heard yet
+// that the group was created.
 func (l *Hall) HasLeft(name string, ip netip.Addr) { l.endAfter(name, ip, hasLeft(name, ip)) }
 
-// Replaced says that another program of a host has taken the place of the one before in its group,
-// which may have been created since the last question of that one.
+// Replaced records that another program of a host has taken the member's place in the group. The
+// earlier program may not have heard yet that the group was created.
 func (l *Hall) Replaced(name string, ip netip.Addr) { l.endAfter(name, ip, replaced(name, ip)) }
 
-// endAfter lets those programs of a host hear why they are not in a group that were refused nothing
-// before.
+// endAfter gives a reason to the endings of a host that have none: the group was created, and now
+// the host is not in it any more.
 func (l *Hall) endAfter(name string, ip netip.Addr, why error) {
 	for i := range l.ended {
 		if e := &l.ended[i]; e.name == name && e.host.IP == ip && e.why == nil {
@@ -281,7 +282,7 @@ func (p *Party) at(ip netip.Addr) int {
 	return slices.IndexFunc(p.Hosts, func(h *Host) bool { return h.IP == ip })
 }
 
-// waits reports whether a host is in the party, which it was when it came.
+// waits reports whether a host is still in the party.
 func (p *Party) waits(there *Host) bool { return slices.Contains(p.Hosts, there) }
 
 // Came returns the IPs of the hosts.

@@ -36,7 +36,7 @@ type Host struct {
 	refusal error
 }
 
-// Anew returns the host as it has not waited yet. What has come to the hall stays the hall's.
+// Anew returns a copy of the host that has not come to a hall yet.
 func (h *Host) Anew() *Host {
 	return &Host{IP: h.IP, HostRequest: h.HostRequest, role: h.role, policy: h.policy, over: make(chan struct{})}
 }
@@ -45,8 +45,8 @@ func (h *Host) Anew() *Host {
 // another program of it has come.
 func (h *Host) Over() <-chan struct{} { return h.over }
 
-// Refusal returns why the host waits no more. nil: it waits, or its group was created, and what
-// came after that is an ending of the hall.
+// Refusal returns why the host waits no more. It is nil if the host waits or its group was created;
+// what happens to the host after that is in Hall.Ended.
 func (h *Host) Refusal() error { return h.refusal }
 
 // Is reports whether two hosts are the same program, with the same queue pair. A program that

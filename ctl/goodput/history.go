@@ -9,17 +9,18 @@ import (
 // is forgotten, so that it knows the last seconds well and the last minutes roughly.
 const keptMarks = 64
 
-// History remembers where the source of a group was and when. So it can say how old the packet is
-// that a receiver waits for. The zero History remembers nothing. A History does not change.
+// History remembers how many packets the source of a group had sent at which times, to tell the age
+// of the packet that a receiver waits for. The zero History remembers nothing. A History does not
+// change.
 type History struct{ marks []mark }
 
-// mark says where the source was at a moment.
+// mark is the number of packets that the source had sent at a time.
 type mark struct {
 	at   time.Time
 	sent uint64
 }
 
-// With returns a History that also knows that the source has sent so many packets by now.
+// With returns a History that also has the number of packets that the source has sent by now.
 func (h History) With(now time.Time, sent uint64) History {
 	kept := make([]mark, 0, keptMarks)
 	switch n := len(h.marks); {
@@ -38,9 +39,9 @@ func (h History) With(now time.Time, sent uint64) History {
 	return History{append(kept, mark{now, sent})}
 }
 
-// Age returns how long ago the packet was sent that a receiver lacks which has acknowledged so many
-// of them; 0: it lacks none. Between two marks the source is taken to have sent at an even pace. A
-// packet that is older than all marks is at least as old as the first one.
+// Age returns the age of the first packet that a receiver lacks, if the receiver has acknowledged
+// so many packets; 0: it lacks none. Between two marks the source is taken to have sent at an even
+// pace. For a packet older than all marks, Age returns the age of the first mark.
 func (h History) Age(now time.Time, acknowledged uint64) time.Duration {
 	i, _ := slices.BinarySearchFunc(h.marks, acknowledged+1, func(m mark, sent uint64) int {
 		if m.sent < sent {

@@ -27,8 +27,8 @@ type lag struct {
 	seen    bool
 }
 
-// Step looks at the receivers that take part. It returns those that have acknowledged nothing for
-// the time after, each once, and those of them that get on again.
+// Step takes where the receivers are that take part. It returns the receivers that have
+// acknowledged nothing for the time after, each once, and those of them that get on again.
 func (s *Stalls[ID]) Step(now time.Time, sample Sample, places []Place[ID], after time.Duration) (stalled, returned []ID) {
 	if s.epoch != sample.Epoch {
 		s.lag, s.epoch = nil, sample.Epoch // in another PSN space nobody is where it was
@@ -88,7 +88,7 @@ func (s *Stalls[ID]) Mark(now time.Time, id ID, acked roce.PSN) bool {
 	return true
 }
 
-// Stalled returns the receivers that have stalled and do not get on yet; nil: there are none.
+// Stalled returns the receivers that have stalled and do not get on yet; nil: there is none.
 func (s *Stalls[ID]) Stalled() (set map[ID]bool) {
 	for id, l := range s.lag {
 		if !l.stalled {

@@ -15,9 +15,9 @@ type Standstill struct {
 	told   bool
 }
 
-// Step takes a sample. begun says that the group has stood still for the time after, once; ended
-// says that it gets on again, or that nothing waits any more. lasted is the time for which it has
-// stood still, or had, when one of them is true.
+// Step takes a sample. begun reports, once, that the group has stood still for the time after.
+// ended reports that such a group gets on again, or that no packet waits any more. With begun or
+// ended, lasted is how long the group has stood still.
 func (s *Standstill) Step(now time.Time, sample Sample, after time.Duration) (begun, ended bool, lasted time.Duration) {
 	same := !s.since.IsZero() && s.epoch == sample.Epoch && s.merged == sample.Merged && sample.outstanding()
 	if !same {
@@ -35,5 +35,5 @@ func (s *Standstill) Step(now time.Time, sample Sample, after time.Duration) (be
 	return true, false, lasted
 }
 
-// Stands reports whether Step has told that the group stands still, and not yet that it gets on.
+// Stands reports whether the group stands still: Step has reported begun, and not yet ended.
 func (s *Standstill) Stands() bool { return s.told }

@@ -69,8 +69,8 @@ func readSecret(v yamldoc.Value) (s Secret, err error) {
 	return s, err
 }
 
-// HostPolicy is what the program of a host says of its group's policy: KEY=VALUE,..., with the keys
-// of a group file. The zero value says nothing.
+// HostPolicy is the part of a group's policy that a program on a host names: KEY=VALUE pairs with
+// the keys of a group file. The zero value names nothing.
 type HostPolicy []string
 
 // policyPair has no character that means something in YAML.
@@ -101,7 +101,7 @@ func (p HostPolicy) Fields() (text string) {
 	return text
 }
 
-// on sets the keys in a policy.
+// on sets the named keys in a policy.
 func (p HostPolicy) on(policy *feedback.Policy) (lines map[string]int, err error) {
 	if len(p) == 0 {
 		return nil, nil
@@ -122,7 +122,7 @@ func unlined(err error) error {
 	return err
 }
 
-// whole returns the policy of a group file with these keys alone.
+// whole returns the policy of a group file that has only these keys.
 func (p HostPolicy) whole(pathMTU int) (policy feedback.Policy, err error) {
 	policy.Repair = feedback.RepairLocal
 	lines, err := p.on(&policy)
@@ -132,7 +132,7 @@ func (p HostPolicy) whole(pathMTU int) (policy feedback.Policy, err error) {
 	return policy, err
 }
 
-// Same reports whether two hosts say the same of a group, if both say something.
+// Same reports whether two hosts name the same policy, or one of them names none.
 func (p HostPolicy) Same(o HostPolicy) bool {
 	const largest = 4096 // the path MTU is that of the group, which is not known yet
 	one, _ := p.whole(largest)
@@ -140,7 +140,7 @@ func (p HostPolicy) Same(o HostPolicy) bool {
 	return len(p) == 0 || len(o) == 0 || one == other
 }
 
-// IsOf reports whether a group with this policy has what the host says.
+// IsOf reports whether this policy has the values that the host names.
 func (p HostPolicy) IsOf(policy feedback.Policy) bool {
 	as := policy
 	_, err := p.on(&as)

@@ -71,7 +71,7 @@ func (p *parser) read(document yamldoc.Value) error {
 	return document.Fields(append(noteLines(p.Lines, fields), PolicyFields(&p.Policy, p.Lines)...)...)
 }
 
-// noteLines lets lines have the line of each field that is read.
+// noteLines makes each field store its line in lines when it is read.
 func noteLines(lines map[string]int, fields []yamldoc.Field) []yamldoc.Field {
 	for i, f := range fields {
 		fields[i].Set = func(v yamldoc.Value) error {

@@ -119,8 +119,9 @@ type waiting struct {
 	member groupfile.ID
 }
 
-// lateToConfirm notes which members have not confirmed, and returns those that have had their time.
-// In a group of an operator only members that have come by themselves count.
+// lateToConfirm records since when members have not confirmed, and returns the members whose time
+// to confirm is over. In a group that an operator created, only members that joined by themselves
+// count.
 func (d *desk) lateToConfirm(now time.Time, known []Known) (late []waiting) {
 	since := map[waiting]time.Time{}
 	for _, g := range known {

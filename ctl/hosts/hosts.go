@@ -137,8 +137,8 @@ func (h *Hosts) End(ctx context.Context, host netip.Addr, name string, tell bool
 	return err
 }
 
-// working returns a context for what a question does besides waiting: it goes on when the time to
-// wait is over, for a bound of its own, and not when the host has hung up.
+// working returns a context for the work of a question. The context outlives the end of the waiting
+// time by at most workWithin, and ends when the host hangs up.
 func working(waits context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(waits), workWithin)
 	stop := context.AfterFunc(waits, func() {
@@ -369,8 +369,8 @@ func (h *Hosts) unsubscribe(name string, f *feed) {
 	}
 }
 
-// tend closes f.changed each time the answer about a group has another version, and when it has
-// looked for the first time: the group may have ended since the question looked that waits.
+// tend closes f.changed each time the answer about a group has another version, and once after its
+// first look, because the group may have changed between the question's look and that one.
 func (h *Hosts) tend(ctx context.Context, name string, f *feed) {
 	at, version := h.Control.Now(name), "not known yet"
 	for ctx.Err() == nil {
@@ -421,10 +421,10 @@ func (h *Hosts) lookAtGroupIPs(ctx context.Context) {
 	h.Control.BadIPs(bad)
 }
 
-// removeGone removes the members whose programs have gone: nobody listens where they listened. A
-// program that goes on by single connections hangs up too, but listens. Of one that never said
-// where it listens, the end of its connection has to do. A host that does not answer at all may
-// come back, so its member stays.
+// removeGone removes the members whose programs have ended: the host refuses a connection to the
+// port where the program listened. A program that goes on by single connections has ended its
+// questions too, but still listens. A program that never named a port counts as ended when its
+// connection ends. A host that does not answer at all may come back, so its member stays.
 func (h *Hosts) removeGone(ctx context.Context, now time.Time) {
 	known := h.Control.Known()
 	h.mu.Lock()

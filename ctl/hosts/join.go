@@ -264,9 +264,10 @@ func gathering(name string, came []string) api.HostGroup {
 	return answer
 }
 
-// isMadeAnew reports whether a host waits until the others have made the group anew that ended with
-// it, to join then: those that are left wait for each other alone. Programs that have all started
-// again say the same number of members, and it makes the group with them.
+// isMadeAnew reports whether a host has to wait until the other members have made the group again
+// that ended when this host left; it joins afterwards. The others wait for one member fewer. If all
+// programs have started again, they name the same number of members as this host, and it makes the
+// group with them.
 func (d *desk) isMadeAnew(now time.Time, name string, host *gather.Host) bool {
 	d.forgetEnded(now)
 	after, party := d.ended[name], d.hall.Party(name)

@@ -60,8 +60,8 @@ func (d *desk) leaving(waited bool, member func(time.Time, *task, *Group, *api.M
 	}
 }
 
-// leavesAlone ends the membership of one host. Its question hears so, if that does not know yet
-// that the group was created.
+// leavesAlone ends the membership of one host. If the host's program has not heard yet that the
+// group was created, it hears now that the host has left.
 func (d *desk) leavesAlone(_ time.Time, t *task, _ *Group, m *api.Member) act {
 	d.hall.HasLeft(t.name, t.ip)
 	return d.drops(m, func(_ time.Time, _ *task, _ bool, err error) act { return end(err) })
@@ -192,7 +192,7 @@ func endedBy(g *Group, host netip.Addr, format string, args ...any) *endedGroup 
 	return after
 }
 
-// keep remembers for a while what the members of a group hear that has ended.
+// keep remembers for a while what the other members of a group that has ended are to hear.
 func (d *desk) keep(now time.Time, after *endedGroup) {
 	after.Version = versionOf(after.HostGroup)
 	d.forgetEnded(now)
@@ -207,8 +207,7 @@ func (d *desk) forgetEnded(now time.Time) {
 	maps.DeleteFunc(d.ended, func(_ string, g *endedGroup) bool { return now.Sub(g.at) > keepLeft })
 }
 
-// endedFor returns the group of a name that has ended, if a host was one of the other members; else
-// nil.
+// endedFor returns the ended group of a name if the host was one of its other members, else nil.
 func (d *desk) endedFor(now time.Time, name string, host netip.Addr) *endedGroup {
 	d.forgetEnded(now)
 	if g := d.ended[name]; g != nil && slices.Contains(g.members, host.String()) {
@@ -217,8 +216,8 @@ func (d *desk) endedFor(now time.Time, name string, host netip.Addr) *endedGroup
 	return nil
 }
 
-// unheard answers a member that had not heard of the group before it ended. If the others make the
-// group anew when one of them sends, they say how many they are.
+// unheard is the answer to a member that had not heard of the group before it ended. If the other
+// members make the group again when one of them sends, the answer has their number.
 func (g *endedGroup) unheard() (api.HostGroup, error) {
 	if g.State == api.HostEnded {
 		return g.HostGroup, nil

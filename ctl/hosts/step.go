@@ -18,13 +18,13 @@ const (
 	// of multicast.
 	minHostQPN = 2
 	maxHostQPN = 1<<24 - 2
-	// maxOfHost bounds the groups of one host that run, and maxUnconfirmed those of them of which a
-	// member has not said that its QP is ready: one host alone cannot use up what the box has for
-	// groups.
+	// maxOfHost bounds the running groups of one host, and maxUnconfirmed those of them with a
+	// member that has not confirmed that its QP is ready. One host alone cannot use up the box's
+	// room for groups.
 	maxOfHost      = 256
 	maxUnconfirmed = 64
-	// keepLeft is how long members hear whom a group had that has ended. They are to ask about once
-	// a second, and hear of it then.
+	// keepLeft is how long the members of an ended group can hear that it has ended. They ask about
+	// once a second.
 	keepLeft = 10 * time.Minute
 	// maxLeft bounds the groups that are kept so: hosts may make and leave any number of groups.
 	maxLeft = 1024
