@@ -16,5 +16,6 @@
 // answer, in which the keys name the group's memory; a [Talk] knows these messages. The group of
 // the transfer is made when the receivers' keys are known (run.go): the source cannot WRITE before.
 //
-// Read first: config.go, then machine.go and connection.go.
+// Read first: config.go, then machine.go and connection.go. A Machine finds its connections in a
+// book (book.go), and what a step sends and tells is in its post (post.go).
 package cm

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	wire "github.com/rocast/rocast/roce/cm"
 )
@@ -55,7 +54,7 @@ func (m *Machine) made(e Made) {
 	c := m.conns[e.Connection]
 	c.making = false
 	if c.state == Over {
-		m.remember(c)
+		m.remember(c, m.now+m.limits.remember)
 	}
 	err := e.Err
 	switch {
@@ -149,37 +148,7 @@ func (m *Machine) finish(c *connection) {
 		}
 	}
 	if c.state = Over; !c.making {
-		m.remember(c)
-	}
-}
-
-// remember keeps a connection that is over for late messages. There may be many of them, so a step
-// looks only at the oldest one, and at those on whose lines messages may still be under way.
-func (m *Machine) remember(c *connection) {
-	c.deadline = m.now + m.limits.remember
-	m.over = append(m.over, c)
-	if c.source.line == nil {
-		delete(m.busy, c.id)
-	}
-}
-
-func (m *Machine) forgetOldest() {
-	c := m.over[0]
-	m.over = slices.Delete(m.over, 0, 1)
-	m.forget(c)
-}
-
-func (m *Machine) forget(c *connection) {
-	delete(m.conns, c.id)
-	delete(m.busy, c.id)
-	delete(m.byKey, c.key)
-	for _, s := range c.sides {
-		m.ways.Release(s.addr)
-		delete(m.byID, s.pair.Local)
-		delete(m.lines, lineKey{s.addr, c.qpn})
-	}
-	if m.past = append(m.past, c.seen()); len(m.past) > MaxPast {
-		m.past = slices.Delete(m.past, 0, 1)
+		m.remember(c, m.now+m.limits.remember)
 	}
 }
 
@@ -215,9 +184,6 @@ func (m *Machine) tick(c *connection) {
 		}
 	}
 }
-
-// isDue reports whether a time has come; 0 never does.
-func (m *Machine) isDue(at time.Duration) bool { return at > 0 && m.now >= at }
 
 // repeat sends a message again that has no answer, or stops waiting for the answer.
 func (m *Machine) repeat(s *side) {

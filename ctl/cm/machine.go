@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/ctl/groupfile"
-	"github.com/rocast/rocast/roce"
 	wire "github.com/rocast/rocast/roce/cm"
 )
 
@@ -53,39 +52,15 @@ type Down struct{ Reason string }
 // Lost says that a group was removed, though not by a Remove.
 type Lost struct{ Group string }
 
-// seed has the numbers from which a Machine counts. They are random, so that no number of an
-// earlier run comes again while a host still knows it.
-type seed struct {
-	commID uint32
-	tid    uint64
-	guid   uint64 // see side.guid
-	qpn    roce.QPN
-}
-
 // Machine decides what the box answers at one group IP. It does no I/O and reads no clock. What it
 // has to know of the network it asks its caller.
 type Machine struct {
 	config Config
-	ways   Ways
 	talk   NewTalk
-	seed   seed
-	start  time.Time
-	limits limits
-
-	now     time.Duration
-	actions []Action
-	news    []*connection // established or ended by this step
-	nextID  uint64
-	conns   map[uint64]*connection
-	busy    map[uint64]*connection // those for which something may be due
-	over    []*connection          // those that are only remembered, in the order in which they are forgotten
-	byKey   map[sourceKey]*connection
-	byID    map[uint32]*side // by the box's comm ID
-	lines   map[lineKey]*side
-	run     *run // nil: none is on
-	counts  Counts
-	isDown  bool
-	past    []Connection // that are over, oldest first
+	book
+	post
+	run    *run // nil: none is on
+	isDown bool
 }
 
 // Ways knows how hosts are reached. Its methods return at once.
@@ -98,10 +73,7 @@ type Ways interface {
 }
 
 func newMachine(c Config, ways Ways, talk NewTalk, s seed, l limits, start time.Time) *Machine {
-	return &Machine{
-		config: c, ways: ways, talk: talk, seed: s, limits: l, start: start,
-		conns: map[uint64]*connection{}, busy: map[uint64]*connection{}, byKey: map[sourceKey]*connection{}, byID: map[uint32]*side{}, lines: map[lineKey]*side{},
-	}
+	return &Machine{config: c, talk: talk, book: newBook(ways, s), post: post{limits: l, start: start}}
 }
 
 // Step takes what happened at a time, which is counted from the machine's start and never goes
@@ -170,84 +142,7 @@ func (m *Machine) close() {
 	}
 }
 
-// isIdle reports whether nothing is left to be told to anybody.
-func (m *Machine) isIdle() bool {
-	for _, c := range m.busy {
-		if c.state != Over {
-			return false
-		}
-	}
-	return true
-}
-
-// all returns the connections in the order in which they began.
-func (m *Machine) all() []*connection { return inOrder(m.conns) }
-
-func inOrder(conns map[uint64]*connection) []*connection {
-	l := make([]*connection, 0, len(conns))
-	for _, c := range conns {
-		l = append(l, c)
-	}
-	slices.SortFunc(l, func(a, b *connection) int { return int(a.id) - int(b.id) })
-	return l
-}
-
-func (m *Machine) isNews(c *connection) {
-	if !slices.Contains(m.news, c) {
-		m.news = append(m.news, c)
-	}
-}
-
-func (m *Machine) wall() time.Time { return m.start.Add(m.now) }
-
-func (m *Machine) do(a Action) { m.actions = append(m.actions, a) }
-
-// say sends a message once. The other side repeats its own message if this one is lost.
-func (m *Machine) say(s *side, message wire.Message) {
-	mad := &wire.MAD{Header: wire.Header{TID: s.tid}, Message: message}
-	s.cached = mad
-	m.do(Send{s.addr, *mad})
-}
-
-// insist sends a message until it is answered, or as often as the limits say.
-func (m *Machine) insist(s *side, message wire.Message) {
-	m.say(s, message)
-	s.retry, s.tries, s.due = s.cached, m.limits.tries-1, m.now+m.limits.again
-}
-
 func (s *side) settle(to at) { s.at, s.retry, s.due = to, nil, 0 }
-
-// again answers a message that has arrived before.
-func (m *Machine) again(s *side) {
-	m.counts[Repeated]++
-	if s.cached != nil {
-		m.do(Send{s.addr, *s.cached})
-	}
-}
-
-// newSide adds one end of a connection, with a comm ID of its own.
-func (m *Machine) newSide(c *connection, addr netip.Addr) *side {
-	for {
-		m.seed.commID++
-		if m.seed.commID != 0 && m.byID[m.seed.commID] == nil {
-			break
-		}
-	}
-	m.seed.tid++
-	s := &side{conn: c, addr: addr, pair: wire.Pair{Local: m.seed.commID}, tid: m.seed.tid}
-	m.byID[s.pair.Local] = s
-	return s
-}
-
-// nextQPN returns a QPN that no connection has had for a long time: the queue pairs of an ended
-// connection may still send packets.
-func (m *Machine) nextQPN() roce.QPN {
-	const first, last = 0x100, 0xFFFFFE
-	if m.seed.qpn++; m.seed.qpn < first || m.seed.qpn > last {
-		m.seed.qpn = first
-	}
-	return m.seed.qpn
-}
 
 func (m *Machine) hear(e Heard) {
 	switch message := e.MAD.Message.(type) {
@@ -284,16 +179,6 @@ func (m *Machine) hear(e Heard) {
 	}
 }
 
-// find returns the side to which a message belongs: the one whose comm ID it names, if it comes
-// from that host, and if the host has not used another comm ID before.
-func (m *Machine) find(from netip.Addr, pair wire.Pair) *side {
-	s := m.byID[pair.Remote]
-	if s == nil || s.addr != from || s.pair.Remote != 0 && s.pair.Remote != pair.Local {
-		return nil
-	}
-	return s
-}
-
 func (m *Machine) withSide(e Heard, pair wire.Pair, then func(*side)) {
 	if s := m.find(e.From, pair); s != nil {
 		then(s)
@@ -306,7 +191,7 @@ func (m *Machine) withSide(e Heard, pair wire.Pair, then func(*side)) {
 // meanwhile. The receiver's program would repeat its answer for a minute, and wait.
 func (m *Machine) disown(e Heard, rep *wire.REP) {
 	m.counts[NoConnection]++
-	if m.knows(e.From) {
+	if m.config.knows(e.From) {
 		rej := &wire.REJ{Pair: swap(rep.Pair), Answers: wire.AnswersREP, Reason: wire.InvalidCommID}
 		m.do(Send{e.From, wire.MAD{Header: e.MAD.Header, Message: rej}})
 	}
@@ -394,7 +279,7 @@ func (m *Machine) hearREJ(e Heard, rej *wire.REJ) {
 		m.finish(s.conn)
 	case s.at == gone:
 		m.counts[Repeated]++
-	case m.isEarly(s, rej):
+	case m.run.isEarly(s, rej):
 		s.due = m.now + m.limits.early
 	case s.isSource:
 		s.settle(gone)
@@ -409,7 +294,7 @@ func (m *Machine) hearDREQ(e Heard, dreq *wire.DREQ) {
 	switch {
 	case s == nil: // the answer to an earlier DREQ was lost, and the connection is forgotten
 		m.counts[NoConnection]++
-		if m.knows(e.From) {
+		if m.config.knows(e.From) {
 			m.do(Send{e.From, wire.MAD{Header: e.MAD.Header, Message: &wire.DREP{Pair: swap(dreq.Pair)}}})
 		}
 		return
@@ -458,7 +343,7 @@ func (m *Machine) leaves(s *side, why wire.Reason, private [148]byte, how string
 	case c.state == Asking:
 		m.weigh(c)
 		return
-	case m.isControl(c) && c.state == Established:
+	case m.run.isControl(c) && c.state == Established:
 		m.quits(s)
 		return
 	}
@@ -468,8 +353,8 @@ func (m *Machine) leaves(s *side, why wire.Reason, private [148]byte, how string
 }
 
 // knows reports whether a host may be a side of a connection.
-func (m *Machine) knows(addr netip.Addr) bool {
-	return m.config.Allows(addr) || slices.Contains(m.config.Receivers, addr)
+func (c *Config) knows(addr netip.Addr) bool {
+	return c.Allows(addr) || slices.Contains(c.Receivers, addr)
 }
 
 func swap(p wire.Pair) wire.Pair { return wire.Pair{Local: p.Remote, Remote: p.Local} }

@@ -1,7 +1,6 @@
 package cm
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
 
@@ -15,12 +14,12 @@ func (m *Machine) hearREQ(from netip.Addr, tid uint64, req *wire.REQ) {
 		m.hearREQAgain(c)
 		return
 	}
-	why, counter := m.objection(from, req)
+	why, counter := m.config.objection(from, req)
 	if why == 0 {
 		if old := m.connected(from, req); old != nil {
 			why, counter = wire.StaleConnection, Stale
 			m.end(old, "the source's queue pair asked for another connection", wire.StaleConnection)
-		} else if m.isFull(from) || m.isBusy(from) {
+		} else if m.isFull(from) || m.run.isBusy(from) {
 			why, counter = wire.NoResources, TooMany
 		}
 	}
@@ -61,20 +60,20 @@ func (m *Machine) wait(c *connection) {
 }
 
 // objection returns why a REQ cannot be served; 0: it can.
-func (m *Machine) objection(from netip.Addr, req *wire.REQ) (wire.Reason, Counter) {
+func (c *Config) objection(from netip.Addr, req *wire.REQ) (wire.Reason, Counter) {
 	var header wire.IPHeader
 	switch {
-	case !m.config.Allows(from):
+	case !c.Allows(from):
 		return wire.InvalidServiceID, Stranger
-	case req.ServiceID != wire.ServiceID(m.config.Port) || !header.Decode(&req.PrivateData):
+	case req.ServiceID != wire.ServiceID(c.Port) || !header.Decode(&req.PrivateData):
 		return wire.InvalidServiceID, OtherService
 	case req.Transport != 0:
 		return wire.InvalidTransport, OtherKind
-	case req.Primary.LocalGID != wire.GIDOf(from) || header.Src != from || header.Dst != m.config.GroupIP || req.QPN <= wire.QPN:
+	case req.Primary.LocalGID != wire.GIDOf(from) || header.Src != from || header.Dst != c.GroupIP || req.QPN <= wire.QPN:
 		return wire.InvalidGID, WrongAddress
 	case req.PathMTU < 1 || req.PathMTU > 5:
 		return wire.InvalidPathMTU, WrongMTU
-	case m.receivers(req) == nil:
+	case c.receivers(req) == nil:
 		return wire.ConsumerDefined, WrongReceivers
 	}
 	return 0, 0
@@ -83,9 +82,9 @@ func (m *Machine) objection(from netip.Addr, req *wire.REQ) (wire.Reason, Counte
 // receivers returns the receivers to which a source connects, or nil if it may not connect to what
 // its REQ names. Where sources choose, the private data behind the header of RDMA-CM has up to 14
 // IPv4 addresses, each once, and zeros behind them, as P4CE has them: 56 bytes.
-func (m *Machine) receivers(req *wire.REQ) (l []netip.Addr) {
-	if !m.config.Choose {
-		return m.config.Receivers
+func (c *Config) receivers(req *wire.REQ) (l []netip.Addr) {
+	if !c.Choose {
+		return c.Receivers
 	}
 	list, ends := req.PrivateData[wire.IPHeaderBytes:], false
 	for ; len(list) >= 4; list = list[4:] {
@@ -93,26 +92,16 @@ func (m *Machine) receivers(req *wire.REQ) (l []netip.Addr) {
 		switch {
 		case ip == netip.IPv4Unspecified():
 			ends = true
-		case ends, !slices.Contains(m.config.Receivers, ip), slices.Contains(l, ip):
+		case ends, !slices.Contains(c.Receivers, ip), slices.Contains(l, ip):
 			return nil
 		default:
 			l = append(l, ip)
 		}
 	}
-	if len(l) < m.config.needed(len(l)) {
+	if len(l) < c.needed(len(l)) {
 		return nil
 	}
 	return l
-}
-
-// connected returns the connection that the queue pair of a REQ has already.
-func (m *Machine) connected(from netip.Addr, req *wire.REQ) *connection {
-	for _, c := range m.busy {
-		if c.state < Ending && c.key.addr == from && c.key.guid == req.CAGUID && c.req.QPN == req.QPN {
-			return c
-		}
-	}
-	return nil
 }
 
 // isFull reports whether one more connection of a source is too many. It forgets the oldest
@@ -142,18 +131,8 @@ func (m *Machine) isFull(from netip.Addr) bool {
 
 // begin makes a connection and asks its receivers.
 func (m *Machine) begin(key sourceKey, tid uint64, req *wire.REQ) {
-	m.nextID++
-	c := &connection{
-		id: m.nextID, key: key, req: req, qpn: m.nextQPN(), began: m.wall(),
-		mra: m.now + m.limits.again, deadline: m.now + m.limits.asking,
-	}
-	m.conns[c.id], m.busy[c.id], m.byKey[key] = c, c, c
-	c.source = m.newSide(c, key.addr)
-	c.source.isSource, c.source.tid, c.source.pair.Remote, c.source.qpn = true, tid, req.LocalCommID, req.QPN
-	for _, ip := range m.receivers(req) {
-		c.receivers = append(c.receivers, m.newSide(c, ip))
-	}
-	c.sides = append([]*side{c.source}, c.receivers...)
+	c := m.book.begin(key, tid, req, m.config.receivers(req))
+	c.began, c.mra, c.deadline = m.wall(), m.now+m.limits.again, m.now+m.limits.asking
 	m.enter(c)
 	m.invite(c)
 }
@@ -201,17 +180,4 @@ func (m *Machine) reqFor(c *connection, r *side) *wire.REQ {
 		clear(req.PrivateData[wire.IPHeaderBytes:])
 	}
 	return &req
-}
-
-// rej refuses a side. Whoever has no comm ID of the other side yet names its CA GUID instead.
-func (m *Machine) rej(s *side, answers wire.Answered, why wire.Reason) *wire.REJ {
-	rej := &wire.REJ{Pair: s.pair, Answers: answers, Reason: why}
-	if s.isSource {
-		rej.Pair.Local = 0 // as Linux: nothing of the connection is kept that could be named
-	}
-	if !s.isSource && s.pair.Remote == 0 {
-		rej.Reason, rej.InfoBytes = wire.Timeout, 8
-		binary.BigEndian.PutUint64(rej.Info[:], s.guid(m.seed.guid))
-	}
-	return rej
 }

@@ -73,18 +73,17 @@ func (m *Machine) enter(c *connection) {
 
 // isBusy reports whether a REQ comes while the receivers' programs serve somebody else, or do not
 // expect it. A run remembers its connections until it ends, so it cannot have any number of them.
-func (m *Machine) isBusy(from netip.Addr) bool {
-	r := m.run
+func (r *run) isBusy(from netip.Addr) bool {
 	return r != nil && (r.control.key.addr != from || r.control.state != Established || !r.talk.ExpectsConnections() ||
 		len(r.data) == MaxConnections)
 }
 
 // isControl reports whether the programs talk on a connection.
-func (m *Machine) isControl(c *connection) bool { return m.run != nil && m.run.control == c }
+func (r *run) isControl(c *connection) bool { return r != nil && r.control == c }
 
 // offer answers the source without a group.
 func (m *Machine) offer(c *connection) {
-	if m.isControl(c) {
+	if m.run.isControl(c) {
 		m.openLine(c.source, c.rep.StartingPSN, c.req.StartingPSN)
 		for _, r := range c.receivers {
 			m.openLine(r, c.req.StartingPSN, r.rep.StartingPSN)
@@ -116,19 +115,13 @@ func (m *Machine) received(e Received) {
 	packets, message, isAlive := s.line.hear(m.now, e.Packet)
 	m.transmit(s, packets)
 	switch {
-	case !m.isControl(c) || c.state != Established:
+	case !m.run.isControl(c) || c.state != Established:
 	case !isAlive:
 		m.hangUp(c, fmt.Errorf("%v ended its queue pair", s))
 	case message != nil && s.isSource:
 		m.hangUp(c, m.ask(message))
 	case message != nil:
 		m.hangUp(c, m.answer(s, message))
-	}
-}
-
-func (m *Machine) transmit(s *side, packets []Packet) {
-	for _, p := range packets {
-		m.do(Transmit{s.addr, p})
 	}
 }
 
@@ -233,8 +226,8 @@ func (m *Machine) late(c *connection) {
 // perftest listens again when it has answered on the control connection, and the source may connect
 // before it does. The kernel keeps nothing of a REQ for which it has no listener, so the same REQ
 // is sent again.
-func (m *Machine) isEarly(s *side, rej *wire.REJ) bool {
-	return m.run != nil && !m.isControl(s.conn) && s.at == asked && s.tries > 0 && rej.Reason == wire.InvalidServiceID
+func (r *run) isEarly(s *side, rej *wire.REJ) bool {
+	return r != nil && !r.isControl(s.conn) && s.at == asked && s.tries > 0 && rej.Reason == wire.InvalidServiceID
 }
 
 // quits takes a receiver out of a control connection. After the transfer each receiver disconnects
@@ -247,7 +240,7 @@ func (m *Machine) quits(s *side) {
 
 // leave ends a run with its control connection.
 func (m *Machine) leave(c *connection) {
-	if !m.isControl(c) {
+	if !m.run.isControl(c) {
 		return
 	}
 	data := m.run.data

@@ -144,7 +144,7 @@ func TestTheAlarm(t *testing.T) {
 		}
 		m.conns[1] = &connection{id: 1, source: &side{}, state: Over}
 		m.now = time.Since(s.began)
-		m.remember(m.conns[1])
+		m.remember(m.conns[1], m.now+m.limits.remember)
 		if n := after(10*time.Second - 1); n != 0 || len(m.conns) != 1 {
 			t.Errorf("%d rings too early, %d connections", n, len(m.conns))
 		}

@@ -1,0 +1,58 @@
+package cm
+
+import (
+	"slices"
+	"time"
+
+	wire "github.com/rocast/rocast/roce/cm"
+)
+
+// post is what one step of a Machine has to send, what there is to tell of it, and when it is.
+type post struct {
+	limits  limits
+	start   time.Time
+	now     time.Duration
+	actions []Action
+	news    []*connection // established or ended by this step
+	counts  Counts
+}
+
+func (p *post) do(a Action) { p.actions = append(p.actions, a) }
+
+// say sends a message once. The other side repeats its own message if this one is lost.
+func (p *post) say(s *side, message wire.Message) {
+	mad := &wire.MAD{Header: wire.Header{TID: s.tid}, Message: message}
+	s.cached = mad
+	p.do(Send{s.addr, *mad})
+}
+
+// insist sends a message until it is answered, or as often as the limits say.
+func (p *post) insist(s *side, message wire.Message) {
+	p.say(s, message)
+	s.retry, s.tries, s.due = s.cached, p.limits.tries-1, p.now+p.limits.again
+}
+
+// again answers a message that has arrived before.
+func (p *post) again(s *side) {
+	p.counts[Repeated]++
+	if s.cached != nil {
+		p.do(Send{s.addr, *s.cached})
+	}
+}
+
+func (p *post) transmit(s *side, packets []Packet) {
+	for _, packet := range packets {
+		p.do(Transmit{s.addr, packet})
+	}
+}
+
+func (p *post) isNews(c *connection) {
+	if !slices.Contains(p.news, c) {
+		p.news = append(p.news, c)
+	}
+}
+
+func (p *post) wall() time.Time { return p.start.Add(p.now) }
+
+// isDue reports whether a time has come; 0 never does.
+func (p *post) isDue(at time.Duration) bool { return at > 0 && p.now >= at }
