@@ -41,7 +41,7 @@ func (g *Group) MayMerge() (migReq, ok bool) {
 func (g *Group) AcksDecide() bool {
 	for i := range g.legs {
 		l := &g.legs[i]
-		if g.paths[i].part == PartActive && (l.sampling || l.served || l.attempts > 0 || l.high != g.source.sent) {
+		if g.paths[i].part == PartActive && (l.sampling || l.sentAgain || l.attempts > 0 || l.high != g.source.sent) {
 			return true
 		}
 	}

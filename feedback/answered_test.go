@@ -200,7 +200,7 @@ func TestAcksDecide(t *testing.T) {
 	}{
 		"nothing":                              {func(*Group) {}, false},
 		"a round trip is being measured":       {func(g *Group) { g.legs[1].sampling = true }, true},
-		"a packet was sent again":              {func(g *Group) { g.legs[1].served = true }, true},
+		"a packet was sent again":              {func(g *Group) { g.legs[1].sentAgain = true }, true},
 		"a path was probed":                    {func(g *Group) { g.legs[1].attempts = 1 }, true},
 		"a path was not sent everything":       {func(g *Group) { g.legs[1].high = g.legs[1].high.Prev() }, true},
 		"the source is going to be sent a NAK": {func(g *Group) { g.lull.asked = true }, true},

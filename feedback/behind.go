@@ -171,16 +171,16 @@ func (st *stream) hearAsk(i int, again bool) {
 	}
 }
 
-// served notes that acked+1 is copied to p.
-func (p *path) served() {
+// copied notes that acked+1 is copied to p.
+func (p *path) copied() {
 	if p.ask != askNone {
 		p.follows = p.ask == askProven
 		p.doubt()
 	}
 }
 
-// mended notes that repair sends acked+1 to p: the NAK that was heard proves no loss any more.
-func (p *path) mended() {
+// repaired notes that repair sends acked+1 to p: the NAK that was heard proves no loss any more.
+func (p *path) repaired() {
 	if p.ask == askProven {
 		p.doubt()
 	}

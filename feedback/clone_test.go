@@ -31,7 +31,7 @@ func aGroup(p Policy) *Group {
 		g.gap = gapCalls{seen: true, since: stateNow - gapAgain/2}
 		g.legs[0] = leg{
 			due: stateNow + 1e6, srtt: 1e5, sampleAt: stateNow - 2e5, since: stateNow - 7e6, cursor: 112, asked: 111, high: 115,
-			resent: 110, sample: 113, state: legFeeding, window: 4, attempts: 2, running: true, sampling: true, served: true,
+			resent: 110, sample: 113, state: legRepairing, window: 4, attempts: 2, running: true, sampling: true, sentAgain: true,
 		}
 	}
 	g.paths[0] = path{since: stateNow - 5e6, acked: 108, msn: 3, from: 104, fresh: true, pending: roce.NAKSequence, credit: 7, ask: askDoubt, unheard: 2}
@@ -212,7 +212,7 @@ func TestStateTellsRepairsApart(t *testing.T) {
 		"attempts":      func(_ *Group, l *leg) { l.attempts++ },
 		"does not run":  func(_ *Group, l *leg) { l.running = false },
 		"samples not":   func(_ *Group, l *leg) { l.sampling = false },
-		"served":        func(_ *Group, l *leg) { l.served = false },
+		"sentAgain":     func(_ *Group, l *leg) { l.sentAgain = false },
 		"barred":        func(_ *Group, l *leg) { l.barred = true },
 		"reported":      func(_ *Group, l *leg) { l.reported = true },
 		"another leg":   func(g *Group, _ *leg) { g.legs[0], g.legs[1] = g.legs[1], g.legs[0] },

@@ -75,7 +75,7 @@ func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ [
 		}
 		if p.acked.Next() == psn {
 			g.setPending(p, 0)
-			p.served()
+			p.copied()
 		}
 		acts = append(acts, Action{Kind: Copy})
 		last := &acts[len(acts)-1] // to write it where it lies costs less than to copy it there

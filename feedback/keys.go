@@ -136,11 +136,11 @@ func (k *Key) Set(p *Policy, text string) (err error) {
 // lowest one, as a rule.
 func (k *Key) noDuration(text string) error {
 	least, most := time.Duration(k.Least), time.Duration(k.Most)
-	mend := "write one such as " + short(20*least)
+	advice := "write one such as " + short(20*least)
 	if k.Never != "" {
-		mend += ", or 0 for " + k.Never
+		advice += ", or 0 for " + k.Never
 	}
-	return fmt.Errorf("%q is not a time from %s to %s; %s", text, short(least), short(most), mend)
+	return fmt.Errorf("%q is not a time from %s to %s; %s", text, short(least), short(most), advice)
 }
 
 // short is a duration without the parts that are 0, in ASCII.

@@ -15,7 +15,7 @@ func (rp *repair) appendLeg(b []byte, i int, first roce.PSN, now Tick) []byte {
 	if since := now - l.backsAt; l.backs > 0 && since < rp.backsWithin(l) {
 		b = append(binary.AppendVarint(b, int64(since)), l.backs)
 	}
-	b = append(b, flags(l.running, l.served, l.barred, l.reported, measures && l.sampling))
+	b = append(b, flags(l.running, l.sentAgain, l.barred, l.reported, measures && l.sampling))
 	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(l.window)), uint64(l.flight))
 	for _, psn := range []roce.PSN{later(l.asked, acked), later(l.resent, acked), l.high} {
 		b = binary.AppendVarint(b, int64(psn.Sub(first)))

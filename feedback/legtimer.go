@@ -6,12 +6,12 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// A probe that is answered begins a repair with firstPush packets. A path has patienceTimes round
+// A probe that is answered begins a repair with firstBurst packets. A path has patienceTimes round
 // trips to answer. A receiver without a posted receive is waited for at most restAtMost; a longer
 // time is the source's to wait. A repair that has not gone back for calmAfter goes well; at 25 Gb/s
 // that is some thousand packets. repairLong is when a repair that does not end is reported.
 const (
-	firstPush     = 2
+	firstBurst    = 2
 	calmAfter     = 3 // milliseconds
 	patienceTimes = 3
 	restAtMost    = 5 * millisecond
@@ -183,14 +183,14 @@ func (rp *repair) hurry(now Tick, i int, psn roce.PSN) {
 // rest waits before the packet is sent again that the path had no receive for.
 func (rp *repair) rest(now Tick, ev *Event) {
 	l := &rp.legs[ev.Path]
-	rp.feed(now, ev.Path, rp.paths[ev.Path].acked.Next(), 0)
+	rp.repairFrom(now, ev.Path, rp.paths[ev.Path].acked.Next(), 0)
 	rp.setLeg(l, legResting)
 	rp.runFor(now, l, Tick(ev.Syndrome.RNRTimer().Duration()))
 }
 
-// nudge sends path i the packet that it waits for, and goes on to copy new packets to it: most
+// probeOnce sends path i the packet that it waits for, and goes on to copy new packets to it: most
 // paths that are silent for the first time have lost nothing and are only late.
-func (rp *repair) nudge(now Tick, i int, acts []Action) []Action {
+func (rp *repair) probeOnce(now Tick, i int, acts []Action) []Action {
 	l := &rp.legs[i]
 	l.probes++
 	rp.tally.Probes++
@@ -202,7 +202,7 @@ func (rp *repair) nudge(now Tick, i int, acts []Action) []Action {
 // probe sends path i the packet that it waits for, and nothing else until it answers.
 func (rp *repair) probe(now Tick, i int, acts []Action) []Action {
 	l := &rp.legs[i]
-	rp.feed(now, i, rp.paths[i].acked.Next(), 1)
+	rp.repairFrom(now, i, rp.paths[i].acked.Next(), 1)
 	rp.setLeg(l, legProbing)
 	l.probes++
 	rp.tally.Probes++
@@ -236,7 +236,7 @@ func (rp *repair) legTimers(now Tick, acts []Action) []Action {
 				l.backoff = min(l.backoff+1, 16)
 			}
 			if l.state == legDirect {
-				acts = rp.nudge(now, i, acts)
+				acts = rp.probeOnce(now, i, acts)
 			} else {
 				acts = rp.probe(now, i, acts)
 			}

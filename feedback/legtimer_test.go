@@ -286,7 +286,7 @@ func TestTheRateIsWhatAPathAcknowledges(t *testing.T) {
 // taken for a longer path.
 func TestARepairFindsWhatThePathTakes(t *testing.T) {
 	const rtt, takes = 40 * microsecond, 100
-	l := leg{flight: leastFlight, state: legFeeding}
+	l := leg{flight: leastFlight, state: legRepairing}
 	for range 1000 {
 		packets := int32(l.most())
 		late := max(rtt, rtt*Tick(packets)/takes) // what the path does not take waits in a queue
@@ -334,7 +334,7 @@ func TestARepairThatGoesWellCatchesUp(t *testing.T) {
 			l.widen(now, g.policy.RepairWindow)
 		}
 	}
-	g.feed(start, 0, 1, 1)
+	g.repairFrom(start, 0, 1, 1)
 	for _, want := range []uint16{2, 4, 8, leastFlight * 5 / 4, leastFlight * 5 / 4, leastFlight * 5 / 4} {
 		if widen(1); l.window != want {
 			t.Fatalf("the window is %d, want %d", l.window, want)
@@ -351,7 +351,7 @@ func TestARepairThatGoesWellCatchesUp(t *testing.T) {
 	if widen(10); int(l.window) != g.policy.RepairWindow {
 		t.Errorf("at last the window is %d", l.window)
 	}
-	g.feed(now, 0, 1, 2*leastFlight)
+	g.repairFrom(now, 0, 1, 2*leastFlight)
 	if widen(1); l.window != leastFlight*5/4 {
 		t.Errorf("after a loss the window is %d", l.window)
 	}

@@ -113,7 +113,7 @@ func (rr *replier) breakSilence(now Tick, acts []Action) []Action {
 	switch {
 	case !unheard && !rr.mute():
 		return acts
-	case !l.seen, !unheard && rr.mending(): // a receiver that is being mended will answer
+	case !l.seen, !unheard && rr.repairHoldsFloor(): // a receiver under repair will answer
 		l.seen, l.since = true, now
 		return acts
 	case now-l.since < rr.patienceWithSource(unheard):

@@ -9,10 +9,10 @@ const RepairBurst = 64
 type legState uint8
 
 const (
-	legDirect  legState = iota // new packets are copied to it
-	legFeeding                 // it gets retained packets from its cursor on, paced by its ACKs
-	legProbing                 // it was silent and was sent the packet that it waits for, and no more
-	legResting                 // it has no receive posted, and is sent nothing until its time is over
+	legDirect    legState = iota // new packets are copied to it
+	legRepairing                 // it gets retained packets from its cursor on, paced by its ACKs
+	legProbing                   // it was silent and was sent the packet that it waits for, and no more
+	legResting                   // it has no receive posted, and is sent nothing until its time is over
 )
 
 // leg is what repair knows of one path. The packets from its cursor on were not sent to it since it
@@ -27,22 +27,22 @@ type leg struct {
 
 	// Its repair.
 
-	since    Tick   // when the path stopped being direct
-	due      Tick   // when its timer runs out, if it runs
-	backsAt  Tick   // since when backs counts
-	window   uint16 // how many packets beyond acked its repair may send
-	flight   uint16 // how many packets fill the path: rate times quickest
-	state    legState
-	attempts uint8  // how often it was probed since it made progress
-	wentBack uint16 // when its repair began or last went back, in milliseconds modulo 2^16
-	backs    uint8  // how often it went back since backsAt
-	backoff  uint8  // how often it was probed since a round trip was measured, 16 at most
-	carried  bool   // it was last sent packets by the engine
-	running  bool   // its timer runs
-	sampling bool
-	served   bool // acked+1 was sent again since the path waits for it
-	barred   bool // repair has given up acked+1
-	reported bool
+	since     Tick   // when the path stopped being direct
+	due       Tick   // when its timer runs out, if it runs
+	backsAt   Tick   // since when backs counts
+	window    uint16 // how many packets beyond acked its repair may send
+	flight    uint16 // how many packets fill the path: rate times quickest
+	state     legState
+	attempts  uint8  // how often it was probed since it made progress
+	wentBack  uint16 // when its repair began or last went back, in milliseconds modulo 2^16
+	backs     uint8  // how often it went back since backsAt
+	backoff   uint8  // how often it was probed since a round trip was measured, 16 at most
+	carried   bool   // it was last sent packets by the engine
+	running   bool   // its timer runs
+	sampling  bool
+	sentAgain bool // acked+1 was sent again since the path waits for it
+	barred    bool // repair has given up acked+1
+	reported  bool
 
 	// Its round trips.
 
@@ -118,7 +118,7 @@ func (rp *repair) endLeg(i int) {
 	l := &rp.legs[i]
 	rp.setLeg(l, legDirect)
 	rp.setRunning(l, false)
-	l.served = false
+	l.sentAgain = false
 }
 
 func (rp *repair) setLeg(l *leg, s legState) {
@@ -192,7 +192,7 @@ func (rp *repair) direct(now Tick, i int, ev *Event) bool {
 
 func (rp *repair) copied(now Tick, i int, ev *Event) bool {
 	l, psn := &rp.legs[i], ev.PSN
-	if l.state != legDirect || l.served && !psn.After(l.resent) {
+	if l.state != legDirect || l.sentAgain && !psn.After(l.resent) {
 		rp.hurry(now, i, psn)
 		return false
 	}
@@ -218,14 +218,14 @@ func (rp *repair) sends(now Tick, i int, psn roce.PSN, ackReq bool) {
 	}
 }
 
-// mend takes a NAK of an active path for acked+1, if the switch can repair that.
+// repairAfterNAK takes a NAK of an active path for acked+1, if the switch can repair that.
 //
 // The order of the cases is the rule: the first one that is true decides. A path that rests has
 // said how long, so nothing that it says meanwhile counts. Where the source has let go of the
 // packet, nobody else can help, so no number of attempts and no RNR time ends the repair. Only then
 // an RNR NAK may find the attempts used up, or ask for more time than the switch waits. A sequence
 // NAK for what was sent again may be older than that. The last is how often a path may go back.
-func (rp *repair) mend(now Tick, ev *Event, acts []Action) (_ Outcome, _ []Action, done bool) {
+func (rp *repair) repairAfterNAK(now Tick, ev *Event, acts []Action) (_ Outcome, _ []Action, done bool) {
 	if !rp.repairable(ev.Path) {
 		rp.endLeg(ev.Path)
 		return 0, acts, false
@@ -249,13 +249,13 @@ func (rp *repair) mend(now Tick, ev *Event, acts []Action) (_ Outcome, _ []Actio
 	case rnr:
 		rp.rest(now, ev)
 		return Repaired, acts, true
-	case l.served:
+	case l.sentAgain:
 		return Swallowed, acts, true
 	case !rp.mayGoBack(now, l):
 		return Repaired, rp.sendOne(now, ev.Path, acts), true
 	}
-	rp.feed(now, ev.Path, p.acked.Next(), l.most())
-	return Repaired, rp.push(now, ev.Path, acts), true
+	rp.repairFrom(now, ev.Path, p.acked.Next(), l.most())
+	return Repaired, rp.repairMore(now, ev.Path, acts), true
 }
 
 // backsAtMost is how often a path may go back in a round trip. A path that loses one packet of a
@@ -277,7 +277,7 @@ func (rp *repair) backsWithin(l *leg) Tick { return max(l.srtt, Tick(rp.policy.R
 // sendOne sends path i the packet that it waits for, and leaves its cursor where it is.
 func (rp *repair) sendOne(now Tick, i int, acts []Action) []Action {
 	l, p := &rp.legs[i], &rp.paths[i]
-	p.mended()
+	p.repaired()
 	next := p.acked.Next()
 	cursor := later(l.cursor, next.Next())
 	l.cursor = next
@@ -286,15 +286,15 @@ func (rp *repair) sendOne(now Tick, i int, acts []Action) []Action {
 	return acts
 }
 
-// mends reports whether the switch is about to mend what path i lacks: it is under repair, or will
-// be probed if it does not answer.
-func (rp *repair) mends(i int) bool {
+// willRepair reports whether the switch is about to repair what path i lacks: it is under repair,
+// or will be probed if it does not answer.
+func (rp *repair) willRepair(i int) bool {
 	return rp.policy.repairs() && (rp.legs[i].state != legDirect || rp.legs[i].running && rp.repairable(i))
 }
 
-// mending reports whether the floor is about to move because the switch mends what a path lacks.
-// Then the source need not be called back.
-func (rp *repair) mending() bool { return rp.anyHolding(rp.mends) }
+// repairHoldsFloor reports whether the floor is about to move because the switch repairs what a
+// path lacks. Then the source need not be called back.
+func (rp *repair) repairHoldsFloor() bool { return rp.anyHolding(rp.willRepair) }
 
 // anyHolding reports whether the condition is true of a path that holds the floor down. Such a path
 // stands at the floor. If members of a quorum have left and too few paths have come as far as the
@@ -314,23 +314,23 @@ func (rp *repair) anyHolding(condition func(i int) bool) bool {
 	return false
 }
 
-// feed begins or continues the repair of path i at psn.
-func (rp *repair) feed(now Tick, i int, psn roce.PSN, window uint16) {
+// repairFrom begins or continues the repair of path i at psn.
+func (rp *repair) repairFrom(now Tick, i int, psn roce.PSN, window uint16) {
 	l, p := &rp.legs[i], &rp.paths[i]
 	if l.state == legDirect {
 		l.since = now
 	}
-	rp.setLeg(l, legFeeding)
+	rp.setLeg(l, legRepairing)
 	l.cursor, l.window, l.wentBack = psn, window, milliseconds(now)
-	p.mended()
+	p.repaired()
 }
 
 // leastAsked is how many packets a repair sends at least before one in the middle asks for an ACK.
 const leastAsked = 3
 
-// push sends path i the retained packets that its window allows, RepairBurst at most. The last one
-// asks for an ACK, and so do some before, so that the answers keep the repair going.
-func (rp *repair) push(now Tick, i int, acts []Action) []Action {
+// repairMore sends path i the retained packets that its window allows, RepairBurst at most. The
+// last one asks for an ACK, and so do some before, so that the answers keep the repair going.
+func (rp *repair) repairMore(now Tick, i int, acts []Action) []Action {
 	l, p := &rp.legs[i], &rp.paths[i]
 	limit := p.acked.Add(int32(l.window))
 	if limit.After(rp.source.sent) {
@@ -362,7 +362,7 @@ func (rp *repair) resend(now Tick, i int, ackReq bool, acts []Action) []Action {
 	l.cursor = psn.Next()
 	l.repaired++
 	if psn == rp.paths[i].acked.Next() {
-		l.served = true
+		l.sentAgain = true
 	}
 	l.resent = later(l.resent, psn)
 	rp.sends(now, i, psn, ackReq)
@@ -389,7 +389,7 @@ func (rp *repair) moved(now Tick, i int, by int32) (resumes bool) {
 	// next packet too.
 	lacks := l.attempts > 0 && by == 1
 	resumes = lacks || l.barred && l.high.Before(rp.source.sent)
-	l.served, l.barred, l.attempts = false, false, 0
+	l.sentAgain, l.barred, l.attempts = false, false, 0
 	rp.setRunning(l, false)
 	if l.asked.After(acked) {
 		rp.run(now, l)
@@ -405,18 +405,18 @@ func (rp *repair) clock(now Tick, i int, resumes bool, acts []Action) []Action {
 		if !resumes {
 			return acts
 		}
-		rp.feed(now, i, acked.Next(), firstPush)
+		rp.repairFrom(now, i, acked.Next(), firstBurst)
 	case legResting:
-		rp.feed(now, i, acked.Next(), firstPush)
+		rp.repairFrom(now, i, acked.Next(), firstBurst)
 	case legProbing:
 		// What the path was sent and not asked for it may have or lack: the next packet tells, if
 		// there is one to send that asks.
 		more := l.high.Before(rp.source.sent) && l.high.Sub(acked) < int32(l.most())
 		switch probe := l.cursor.Prev(); {
 		case acked == l.high || more && !acked.Before(l.asked):
-			rp.feed(now, i, l.high.Next(), l.most())
+			rp.repairFrom(now, i, l.high.Next(), l.most())
 		case acked == probe:
-			rp.feed(now, i, acked.Next(), firstPush)
+			rp.repairFrom(now, i, acked.Next(), firstBurst)
 		case !rp.repairable(i):
 			rp.giveUp(i, GivenUpNotRetained)
 			return acts
@@ -425,11 +425,11 @@ func (rp *repair) clock(now Tick, i int, resumes bool, acts []Action) []Action {
 			// probe shows what is missing.
 			return rp.probe(now, i, acts)
 		}
-	case legFeeding:
+	case legRepairing:
 		l.cursor = later(l.cursor, acked.Next())
 		l.widen(now, rp.policy.RepairWindow)
 	}
-	return rp.push(now, i, acts)
+	return rp.repairMore(now, i, acts)
 }
 
 func later(a, b roce.PSN) roce.PSN {

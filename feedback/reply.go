@@ -87,7 +87,7 @@ func (rr *replier) replyGoBack(acts []Action) []Action {
 	case s == 0 && gap:
 		cause = CauseGap
 	}
-	if s == 0 && (gap || rr.policy.Nak == NakLower && rr.someoneAsks(rr.floor.psn) && !rr.mending()) {
+	if s == 0 && (gap || rr.policy.Nak == NakLower && rr.someoneAsks(rr.floor.psn) && !rr.repairHoldsFloor()) {
 		s = roce.NAKSequence
 	}
 	if s == 0 {

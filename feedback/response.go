@@ -108,7 +108,7 @@ func (g *Group) negative(now Tick, ev *Event, p *path, acts []Action) (Outcome, 
 		return g.fatal(ev, p, acts)
 	}
 	g.hearAsk(ev.Path, g.sentAgain(ev.Path))
-	if outcome, repaired, done := g.mend(now, ev, acts); done {
+	if outcome, repaired, done := g.repairAfterNAK(now, ev, acts); done {
 		return outcome, repaired
 	}
 	switch {

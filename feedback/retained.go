@@ -112,7 +112,7 @@ func (rp *repair) repairable(i int) bool {
 func (rp *repair) forgo(psn roce.PSN) {
 	rp.raise(psn.Next())
 	for i := range rp.legs {
-		if l := &rp.legs[i]; (l.state != legDirect || l.served) && !rp.paths[i].acked.Next().After(psn) {
+		if l := &rp.legs[i]; (l.state != legDirect || l.sentAgain) && !rp.paths[i].acked.Next().After(psn) {
 			rp.giveUp(i, GivenUpNotRetained)
 		}
 	}

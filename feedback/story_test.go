@@ -558,7 +558,7 @@ func (s *story) showLeg(i int) {
 	}
 	l := &s.g.legs[i]
 	if l.state != legDirect {
-		states := [...]string{legFeeding: "fed", legProbing: "probed", legResting: "rests"}
+		states := [...]string{legRepairing: "fed", legProbing: "probed", legResting: "rests"}
 		fmt.Fprintf(&s.out, " %s at %s", states[l.state], s.show24(l.cursor))
 	}
 	if l.running {

@@ -29,7 +29,7 @@ func (g *Group) silence(now Tick, acts []Action) []Action {
 		if !p.part.takesData() || !g.source.known || p.part == PartActive && !p.acked.Before(g.source.sent) {
 			continue
 		}
-		if g.mends(i) || now-p.since < Tick(g.policy.SilentAfter) || g.source.resentAt <= p.since || !g.someoneAheadOf(p) {
+		if g.willRepair(i) || now-p.since < Tick(g.policy.SilentAfter) || g.source.resentAt <= p.since || !g.someoneAheadOf(p) {
 			continue
 		}
 		if !p.silent {

@@ -116,15 +116,13 @@ var meanings = []meaning{
 	},
 	{
 		forms: []string{"served"}, means: "nothing: write repaired, answered or visited",
-		others: map[string]int{"feedback": 1},
 	},
 	{
 		forms: []string{"mend", "mends", "mended", "mending", "nudge", "feed", "feeds", "fed"},
-		means: "nothing: the box repairs, the source resends, and a probe is sent because of silence", others: map[string]int{"ctl": 5, "feedback": 6, "test": 1},
+		means: "nothing: the box repairs, the source resends, and a probe is sent because of silence", others: map[string]int{"ctl": 5, "test": 1},
 	},
 	{
 		forms: []string{"push"}, means: "onto a queue", only: []string{"feedback", "dataplane"}, names: []string{"dataplane.Push"},
-		others: map[string]int{"feedback": 2},
 	},
 	{
 		forms: []string{"takeback"}, means: "nothing: write disarm, undo or release", others: map[string]int{"ctl": 2},

@@ -35,7 +35,7 @@ func TestStateIsWhole(t *testing.T) {
 		}},
 		{leg.Type.Elem(), []string{
 			"cursor", "asked", "high", "resent", "since", "due", "backsAt", "window", "flight", "state", "attempts", "wentBack",
-			"backs", "backoff", "carried", "running", "sampling", "served", "barred", "reported", "srtt", "sampleAt", "fromAt", "sample", "from",
+			"backs", "backoff", "carried", "running", "sampling", "sentAgain", "barred", "reported", "srtt", "sampleAt", "fromAt", "sample", "from",
 			"varies", "quickest", "rate", "repaired", "probes", "givenUp",
 		}},
 		{field(repair, "retained"), []string{"oldest", "lowest", "at", "repairing", "running", "due"}},
