@@ -15,6 +15,7 @@ import (
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/services"
+	"github.com/rocast/rocast/ctl/shared"
 	"github.com/rocast/rocast/ctl/store"
 	"github.com/rocast/rocast/ctl/watch"
 )
@@ -34,7 +35,7 @@ type Parts struct {
 	Neighbours []neighbour.Config
 	Lease      time.Duration // of branches behind this box; 0: branches.DefaultLease
 	// Desired has the groups of several boxes, of which this is Box. nil: this box has its own.
-	Desired Desired
+	Desired shared.Desired
 	// Perftest lists the helpers of the config, which Run starts.
 	Perftest []perftest.Config
 	// CM lists the group IPs of the config that answer RDMA-CM.
@@ -59,15 +60,11 @@ type Controller struct {
 	Branches *branches.Branches
 	watch    *watch.Watch
 	network  *follow.Network
-	shared   shared
 	started  time.Time
 	pulse    pulse
-	parsing  chan struct{} // one token: parsing may need much memory, so only one text is parsed at a time
+	shared   *shared.Shared // nil: this box has its groups for itself
+	parsing  chan struct{}  // one token: parsing may need much memory, so only one text is parsed at a time
 
 	// BadGroupIPs says which of groupIPs of hosts: no group can have, and why. nil: all can.
 	badGroupIPs atomic.Pointer[map[string]string]
-
-	// What follows is guarded by the lock of groups.
-
-	storeAway bool // an event has said that etcd does not answer
 }

@@ -25,12 +25,12 @@ func (c *Controller) Create(ctx context.Context, text []byte) (api.Group, error)
 	if err != nil {
 		return api.Group{}, groups.APIError(err)
 	}
-	if c.Desired != nil {
+	if c.shared != nil {
 		if file.Table {
 			return api.Group{}, groups.APIError(yamldoc.Errorf(file.Lines["memory"], "memory is a table, which only this box would have, and with "+
 				"store: etcd all boxes share what they know of a group; list the regions in the file (at most %d)", groupfile.MaxRegions))
 		}
-		return c.createShared(ctx, file, text)
+		return c.shared.Create(ctx, file, text)
 	}
 	return c.create(ctx, file, text)
 }
@@ -117,16 +117,18 @@ func (c *Controller) Remove(name string) error { return c.removeFrom(name, nil) 
 
 // removeFrom removes a group. from is the version that is to go; nil: any.
 func (c *Controller) removeFrom(name string, from *basis) error {
-	if c.Desired == nil || c.isHelpers(name) {
+	if c.shared == nil || c.isHelpers(name) {
 		err := c.remove(name, from)
 		if err == nil {
 			c.Services.Lost(name)
 		}
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), reportWithin)
-	defer cancel()
-	return c.removeShared(ctx, name, from)
+	revision, err := from.inEtcd(name)
+	if err != nil {
+		return err
+	}
+	return c.shared.Remove(name, revision)
 }
 
 // isHelpers reports whether a group is that of a perftest run or an RDMA-CM connection. Only this
@@ -148,7 +150,7 @@ func (c *Controller) remove(name string, from *basis) error {
 	case g == nil:
 		err = groups.NoGroup(name)
 	case g.Branch != nil:
-		err = belongsTo(&g.Version)
+		err = groups.BelongsTo(&g.Version)
 	default:
 		if err = from.isStill(name, g.Wanted); err == nil {
 			err = c.groups.Forget(g)
@@ -160,10 +162,4 @@ func (c *Controller) remove(name string, from *basis) error {
 	}
 	c.Branches.Withdraw(name, g.Links)
 	return nil
-}
-
-// belongsTo refuses a change on this box of a group that was created on another one.
-func belongsTo(g *groups.Version) error {
-	return api.Errorf(api.BadRequest, "group %s was created on box %s, which asks this box for a part of it; change or remove it there",
-		g.Name, g.Branch.Root)
 }

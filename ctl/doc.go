@@ -23,22 +23,30 @@
 //	read.go          what the API reads; pulse.go, whether the forwarding threads work
 //	serving.go       what the services at group IPs (ctl/services) know of control
 //	hosting.go       what groups that hosts make (ctl/hosts) know of control
-//	shared.go        groups that all boxes share, in etcd; standby.go, those that go with an address
 //
 // A group may span several boxes (docs/tree.md). To this box, the boxes behind
 // it are receivers, and an upper box is the source: a member that is behind a neighbour is replaced
 // in the group's file by the link to the neighbour, and nothing below plan knows of trees.
 //
-// Each of the packages below can be read alone: groups (the groups of this box: what readers see of
-// each, one change at a time, what is stored and published), view (what the API shows of them),
-// branches (the parts of groups that other boxes carry), follow (groups follow the links, next hops
-// and addresses of the box), watch (what is seen of groups that run: whether they get on, who is
-// out, who is the source), plan, tree, neighbour, chronicle, ports, groupfile (the files users
-// write), nexthop (how hosts are reached), address (the groups' IPs on the box), store (the state
-// directory), api (the messages on the socket), server (the socket), metrics, config, desired
-// (groups that several boxes share), hosts (groups that programs on hosts make), services (groups
-// for programs that know nothing of groups), perftest and cm (two such services), groupip (what
-// both share).
+// Each of the packages below can be read alone. None of them knows one that stands above it here.
+// The packages server (the socket of the API) and metrics know this one.
+//
+//	shared             groups that all boxes share, and those that go with an address
+//	desired            what etcd has of them
+//	hosts              groups that programs on hosts make
+//	services           groups for programs that know nothing of groups: perftest and cm, by groupip
+//	branches           the parts of groups that other boxes carry, by neighbour and tree
+//	follow             groups follow the links, next hops and addresses of the box
+//	watch              what is seen of groups that run: whether they get on, who is out, who is
+//	                   the source
+//	view               what the API shows of them
+//	groups             the groups of this box: what readers see of each, one change at a time, what is
+//	                   stored and published
+//	plan               what is published of a group; ports, nexthop: how hosts are reached
+//	chronicle          what happened to receivers
+//	store, address     the state directory; the groups' IPs on the box
+//	groupfile, config  the files that users write
+//	api                the messages on the socket
 //
 // # Events and goodput
 //

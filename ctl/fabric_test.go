@@ -19,6 +19,7 @@ import (
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/ctl/shared"
 	"github.com/rocast/rocast/ctl/store"
 	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/mft"
@@ -52,7 +53,7 @@ type box struct {
 	// small says that the box has no memory for repair.
 	small bool
 	// through stands between the box and etcd; nil: nothing does.
-	through func(Desired) Desired
+	through func(shared.Desired) shared.Desired
 }
 
 // due lets the leases of the branches behind a box be due. A box that hears from one of them writes

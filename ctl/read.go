@@ -21,7 +21,9 @@ func (c *Controller) Groups() api.Groups {
 	for _, v := range c.groups.AllSeen() {
 		list.Groups = append(list.Groups, view.Summary(v))
 	}
-	list.Groups = append(list.Groups, c.elsewhere()...)
+	if c.shared != nil {
+		list.Groups = append(list.Groups, c.shared.AllElsewhere()...)
+	}
 	view.Sort(list.Groups)
 	return list
 }
@@ -31,10 +33,18 @@ func (c *Controller) Group(name string) (api.Group, error) {
 	if v := c.groups.Seen(name); v != nil {
 		return c.view(v), nil
 	}
-	if s, ok := c.summaryElsewhere(name); ok {
+	if s, ok := c.elsewhere(name); ok {
 		return api.Group{GroupSummary: s}, nil
 	}
 	return api.Group{}, groups.NoGroup(name)
+}
+
+// elsewhere describes a group that another box carries.
+func (c *Controller) elsewhere(name string) (s api.GroupSummary, ok bool) {
+	if c.shared == nil {
+		return s, false
+	}
+	return c.shared.Elsewhere(name)
 }
 
 // view describes a group as it is in the data path now.
@@ -58,7 +68,7 @@ func (c *Controller) Confirm(name string, request []byte) (api.Group, error) {
 		return api.Group{}, api.Errorf(api.BadRequest, "the confirmation cannot be read (%v); write ip, qpn and state", err)
 	}
 	if c.groups.Seen(name) == nil {
-		if s, ok := c.summaryElsewhere(name); ok {
+		if s, ok := c.elsewhere(name); ok {
 			return api.Group{}, api.Errorf(api.BadRequest, "group %s is carried by box %s; confirm there", name, s.Root)
 		}
 	}
@@ -146,8 +156,8 @@ func (c *Controller) Status() api.Status { return c.statusAt(time.Now()) }
 
 func (c *Controller) statusAt(now time.Time) api.Status {
 	b := view.Box{Started: c.started, Workers: c.Workers, Stuck: c.pulse.alive(now), Ports: c.groups.SeenPorts(), Groups: c.groups.AllSeen(), Strays: c.watch.Strays()}
-	if c.Desired != nil {
-		b.StoreAway = c.Desired.Away()
+	if c.shared != nil {
+		b.StoreAway = c.shared.Desired.Away()
 	}
 	if bad := c.badGroupIPs.Load(); bad != nil {
 		b.BadGroupIPs = *bad

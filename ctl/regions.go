@@ -52,26 +52,22 @@ func (c *Controller) ChangeRegions(ctx context.Context, name string, request []b
 
 // basis is the version of a group from which a change was made.
 type basis struct {
-	file     *groupfile.File
-	revision int64 // in etcd
+	file     *groupfile.File // of a group of this box alone; else nil
+	revision int64           // in etcd
 }
 
 // running returns the file of a running group, and its version.
 func (c *Controller) running(ctx context.Context, name string) (*groupfile.File, *basis, error) {
-	if c.Desired != nil && !c.isHelpers(name) {
-		e, _ := c.Desired.Entry(name)
-		if !e.Wanted() {
-			return nil, nil, c.notShared(name)
-		}
-		f, err := c.parseStored(ctx, e.Text)
-		return f, &basis{revision: e.Revision}, err
+	if c.shared != nil && !c.isHelpers(name) {
+		f, revision, err := c.shared.Running(ctx, name)
+		return f, &basis{revision: revision}, err
 	}
 	g := c.groups.Seen(name)
 	switch {
 	case g == nil:
 		return nil, nil, groups.NoGroup(name)
 	case g.Branch != nil:
-		return nil, nil, belongsTo(g)
+		return nil, nil, groups.BelongsTo(g)
 	case g.Wanted == nil:
 		return nil, nil, api.Errorf(api.BadRequest, "group %s does not run (%s)", name, g.Problem)
 	}
@@ -84,6 +80,18 @@ func (b *basis) isStill(name string, is *groupfile.File) error {
 		return groups.ChangedMeanwhile(name)
 	}
 	return nil
+}
+
+// inEtcd returns the revision in etcd from which a change was made; 0: any.
+func (b *basis) inEtcd(name string) (int64, error) {
+	switch {
+	case b == nil:
+		return 0, nil
+	case b.file != nil: // of a group that was this box's alone, and has ended
+		return 0, groups.ChangedMeanwhile(name)
+	default:
+		return b.revision, nil
+	}
 }
 
 // withRegions returns the file with another memory.

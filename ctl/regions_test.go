@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -281,4 +282,21 @@ func TestARegionOfAConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.expect(t, nothing)
+}
+
+// What was changed from a group of this box alone is no change of a shared group that has its name.
+func TestAChangeFromAGroupOfThisBoxAlone(t *testing.T) {
+	for _, c := range []struct {
+		from *basis
+		want string
+	}{
+		{nil, "0 <nil>"},
+		{&basis{revision: 7}, "7 <nil>"},
+		{&basis{file: &groupfile.File{}}, "0 group g1 was changed by someone else at the same time; look at it with rocast group show, and try again"},
+	} {
+		revision, err := c.from.inEtcd("g1")
+		if got := fmt.Sprint(revision, err); got != c.want {
+			t.Errorf("%+v: %s", c.from, got)
+		}
+	}
 }

@@ -15,25 +15,23 @@ import (
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/ctl/services"
+	"github.com/rocast/rocast/ctl/shared"
 	"github.com/rocast/rocast/ctl/watch"
 )
 
 // New returns a Controller without groups; Restore adds the stored ones.
 func New(parts Parts) *Controller {
 	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1)}
-	of := groups.Parts{Switch: parts.Switch, NextHops: parts.NextHops, Addresses: parts.Addresses, Store: parts.Store, Log: parts.Log, Members: c.keepMembers}
-	c.groups, c.shared = groups.NewSet(of, ports.New(parts.Switch.Ports())), newShared()
+	of := groups.Parts{Switch: parts.Switch, NextHops: parts.NextHops, Addresses: parts.Addresses, Store: parts.Store, Log: parts.Log}
+	c.groups = groups.NewSet(of, ports.New(parts.Switch.Ports()))
 	c.watch = watch.New(watch.Options{Groups: c.groups, Switch: parts.Switch, Log: parts.Log, Doubt: parts.NextHops.Doubt})
 	c.Branches = branches.New(branches.Options{
 		Groups: c.groups, Boxes: parts.Boxes, Box: parts.Box, Neighbours: parts.Neighbours, Lease: parts.Lease, Log: parts.Log,
-		Settle: c.settle, Refuse: c.refuseNetwork, RefuseTree: c.refuseStandbyTree, Confirmed: c.watch.ConfirmedAbove, Restored: c.watch.Restored, Describe: c.Group,
+		Settle: c.settle, Refuse: c.refuseNetwork, RefuseTree: c.refuseTree, Confirmed: c.watch.ConfirmedAbove, Restored: c.watch.Restored, Describe: c.Group,
 	})
 	c.network = follow.New(follow.Options{
 		Groups: c.groups, Switch: parts.Switch, NextHops: parts.NextHops, Log: parts.Log, FollowBonds: parts.FollowBonds, Moves: c.Branches.NoteMove,
 	})
-	if parts.Desired != nil {
-		c.watch.Mark = c.markSwitches
-	}
 	c.Frames = frames.New(parts.Switch, c.groups.Carried, groups.NoGroup)
 	c.Services = services.New(services.Options{
 		Control: serving{c}, Hops: parts.NextHops, Addresses: parts.Addresses, Log: parts.Log, Bounds: c.Bounds, Perftest: parts.Perftest, CM: parts.CM,
@@ -42,7 +40,34 @@ func New(parts Parts) *Controller {
 	for _, n := range c.Neighbours {
 		c.NextHops.Track(n.Address)
 	}
+	if parts.Desired != nil {
+		c.share()
+	}
 	return c
+}
+
+// share lets this box share its groups with others.
+func (c *Controller) share() {
+	c.shared = shared.New(shared.Options{
+		Groups: c.groups, Desired: c.Desired, Box: c.Box, Carrier: c.Branches, Log: c.Log, Parse: c.parseStored, Settle: c.settle, MayBecome: c.mayBecome,
+		IsLocal: c.Addresses.Local, Describe: c.view, Restored: c.watch.Restored,
+	})
+	c.groups.Members, c.watch.Mark = c.shared.MembersChanged, c.shared.MarkSwitches
+}
+
+// refuseTree refuses links for a group that cannot have any.
+func (c *Controller) refuseTree(g *groups.Group, links []*groups.Link) error {
+	if c.shared == nil {
+		return nil
+	}
+	return shared.RefuseTree(g, links)
+}
+
+// addressesChanged hears that addresses of the box have come or gone; nil: any may have.
+func (c *Controller) addressesChanged(changes []address.Change) {
+	if c.shared != nil {
+		c.shared.AddressesChanged(changes)
+	}
 }
 
 // Run handles kernel notifications and the data path's notes until ctx is done.
@@ -60,8 +85,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	tasks.Go(func() error { return c.watch.FollowNotes(ctx) })
 	tasks.Go(func() error { return c.Services.KeepUp(ctx) })
 	tasks.Go(func() error { return c.Branches.Run(ctx) })
-	tasks.Go(func() error { return c.followDesired(ctx) })
-	tasks.Go(func() error { return c.followAway(ctx) })
+	if c.shared != nil {
+		tasks.Go(func() error { return c.shared.Run(ctx) })
+	}
 	tasks.Go(func() error { return c.watch.FollowProgress(ctx) })
 	return tasks.Wait()
 }

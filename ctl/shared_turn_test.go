@@ -9,6 +9,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/desired"
 	"github.com/rocast/rocast/ctl/groups"
+	"github.com/rocast/rocast/ctl/shared"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab/etcd"
 )
@@ -81,7 +82,7 @@ func TestNoOtherBoxTakesOverAGroupWhoseSourceHasSwitched(t *testing.T) {
 	}
 	stop(false)
 	b2.eventually("the group has no root", func() bool { return b2.root("g1") == "" })
-	b2.reconcile(t.Context(), "g1", true)
+	b2.shared.Reconcile(t.Context(), "g1", true)
 	if s := b2.says(t); b2.published("g1") != nil || b2.root("g1") != "" || s.State != api.Failed || s.Reason != onlyB1 {
 		t.Errorf("b2 carries %v, the root is %q, and b2 says %+v", b2.published("g1"), b2.root("g1"), s)
 	}
@@ -107,7 +108,7 @@ func TestALivingRootKeepsItsTurns(t *testing.T) {
 	id := b1.published("g1").ID
 	stop(false)
 	b2.eventually("the group has no root", func() bool { return b2.root("g1") == "" })
-	b2.reconcile(t.Context(), "g1", true)
+	b2.shared.Reconcile(t.Context(), "g1", true)
 	b1.share(cluster)
 	b1.eventually("it is the root again", func() bool { return b1.root("g1") == "b1" })
 	if g := b1.published("g1"); g == nil || g.ID != id {
@@ -117,7 +118,7 @@ func TestALivingRootKeepsItsTurns(t *testing.T) {
 
 // lateEtcd is etcd for a box that knows what it knew at some time, and no more.
 type lateEtcd struct {
-	Desired
+	shared.Desired
 	known *atomic.Pointer[desired.Entry] // nil: it knows what is
 }
 
@@ -135,7 +136,7 @@ func TestABoxHearsOfASwitchAfterItHasTheAddress(t *testing.T) {
 	cluster := etcd.Start(t, 1)
 	b1, b2 := pair(t)
 	var known atomic.Pointer[desired.Entry]
-	b2.through = func(d Desired) Desired { return lateEtcd{d, &known} }
+	b2.through = func(d shared.Desired) shared.Desired { return lateEtcd{d, &known} }
 	for _, b := range []*box{b1, b2} {
 		b.share(cluster)
 		b.hearAddresses()
@@ -150,12 +151,12 @@ func TestABoxHearsOfASwitchAfterItHasTheAddress(t *testing.T) {
 	b1.addresses.Give(virtualIP, false)
 	b2.addresses.Give(virtualIP, true)
 	b2.eventually("it begins the group", b2.has("g1"))
-	b2.reconcile(t.Context(), "g1", true)
+	b2.shared.Reconcile(t.Context(), "g1", true)
 	if root := b1.root("g1"); root != "b1" {
 		t.Errorf("the root is %q: the group is taken over by what was known before the switch", root)
 	}
 	known.Store(nil)
-	b2.reconcile(t.Context(), "g1", true)
+	b2.shared.Reconcile(t.Context(), "g1", true)
 	b2.eventually("it ends the group", b2.lacks("g1"))
 	b1.addresses.Give(virtualIP, true)
 	b1.eventually("it goes on with the turn", func() bool { return b1.root("g1") == "b1" && b1.hasTurn() && b1.groups.Named("g1").Away == "" })
@@ -177,7 +178,7 @@ func TestASwitchedGroupStaysAtItsRoot(t *testing.T) {
 	}
 	b1.switches()
 	b1.route(1, "b2")
-	b1.reconcile(t.Context(), "g1", true)
+	b1.shared.Reconcile(t.Context(), "g1", true)
 	b1.eventually("it carries the group", b1.hasTurn)
 	if root := b1.root("g1"); root != "b1" {
 		t.Errorf("the root is %q", root)
@@ -186,7 +187,7 @@ func TestASwitchedGroupStaysAtItsRoot(t *testing.T) {
 
 // claimless is etcd for a box that cannot claim a group once it has yielded it.
 type claimless struct {
-	Desired
+	shared.Desired
 	yielded *atomic.Bool
 }
 
@@ -204,7 +205,7 @@ func TestNoTurnBeginsWithoutTheClaim(t *testing.T) {
 	cluster := etcd.Start(t, 1)
 	b1 := newFabric(t, 1).box("b1")
 	var yielded atomic.Bool
-	b1.through = func(d Desired) Desired { return claimless{d, &yielded} }
+	b1.through = func(d shared.Desired) shared.Desired { return claimless{d, &yielded} }
 	b1.share(cluster)
 	if _, err := b1.Create(t.Context(), []byte(bothFile(groupFile("10.1.0.2", "10.1.0.3")))); err != nil {
 		t.Fatal(err)
@@ -252,12 +253,12 @@ func TestTheAddressOfASwitchedGroupGoesAndComesBack(t *testing.T) {
 		e, _ := b2.Desired.Entry("g1")
 		return strings.Contains(e.Report, "does not have its address")
 	})
-	b2.reconcile(t.Context(), "g1", true)
+	b2.shared.Reconcile(t.Context(), "g1", true)
 	if err := b1.Desired.Yield(t.Context(), "g1"); err != nil { // as when its lease ends
 		t.Fatal(err)
 	}
 	b1.edit("g1", func(g *groups.Group) { g.AddressGone = false }) // a restart without the address does not know it
-	b1.reconcile(t.Context(), "g1", true)
+	b1.shared.Reconcile(t.Context(), "g1", true)
 	b2.eventually("the root claims the group again, and says it again", func() bool { return b2.root("g1") == "b1" && b2.reportOf("g1") != "" })
 	if s := b2.says(t); b2.published("g1") != nil || s.Reason != why {
 		t.Errorf("b2 carries %v, the root is %q, and b2 says %+v", b2.published("g1"), b2.root("g1"), s)

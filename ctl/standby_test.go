@@ -11,6 +11,7 @@ import (
 	"github.com/rocast/rocast/ctl/desired"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groups"
+	"github.com/rocast/rocast/ctl/shared"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab/etcd"
 )
@@ -32,7 +33,7 @@ func TestAGroupThatFollowsItsAddressPassesNoBox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b1.Desired = (*desired.Desired)(nil)
+	b1.shared = new(shared.Shared)
 	const want = "line 3: addressing is switch-ip, so with store: etcd the group goes with its address from box to box, and some members are behind " +
 		"other boxes; use addressing: group-ip"
 	if err := b1.Branches.Stand(t.Context(), groups.New(file, true), nil); err == nil || err.Error() != want {
@@ -44,7 +45,7 @@ func TestAGroupThatFollowsItsAddressPassesNoBox(t *testing.T) {
 	if err := b1.Remove("g1"); err != nil {
 		t.Error(err)
 	}
-	b1.Desired = nil
+	b1.shared = nil
 	f.create(followingFile("10.1.0.2", "10.3.0.1"))
 	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1")
 }
@@ -174,7 +175,7 @@ func TestTheAddressIsAwayShortly(t *testing.T) {
 
 // slowEtcd answers take-overs only when told to.
 type slowEtcd struct {
-	Desired
+	shared.Desired
 	answers chan struct{}
 }
 
@@ -190,11 +191,11 @@ func (s slowEtcd) TakeOver(ctx context.Context, name string, e desired.Entry) (b
 // However many groups there are, none waits until etcd has answered about another one.
 func TestNoTakeOverWaitsForEtcd(t *testing.T) {
 	t.Parallel()
-	const last = atOnce + 4
+	const last = 20 // more than are set up at the same time
 	cluster := etcd.Start(t, 1)
 	b1, b2 := pair(t)
 	answers := make(chan struct{})
-	b2.through = func(d Desired) Desired { return slowEtcd{d, answers} }
+	b2.through = func(d shared.Desired) shared.Desired { return slowEtcd{d, answers} }
 	stop := b1.share(cluster)
 	for i := 1; i <= last; i++ {
 		file := strings.NewReplacer("name: g1", fmt.Sprint("name: g", i), "qpn: 1\n", fmt.Sprintf("qpn: %d\n", 10+i),
@@ -222,7 +223,7 @@ func TestNoTakeOverWaitsForEtcd(t *testing.T) {
 
 // countedEtcd counts the take-overs that were tried.
 type countedEtcd struct {
-	Desired
+	shared.Desired
 	tries *atomic.Int64
 }
 
@@ -238,7 +239,7 @@ func TestABoxTakesOverWithoutEtcd(t *testing.T) {
 	cluster := etcd.Start(t, 1)
 	b1, b2 := pair(t)
 	var tries atomic.Int64
-	b2.through = func(d Desired) Desired { return countedEtcd{d, &tries} }
+	b2.through = func(d shared.Desired) shared.Desired { return countedEtcd{d, &tries} }
 	stop := b1.share(cluster)
 	if _, err := b1.Create(t.Context(), []byte(followingFile("10.1.0.2"))); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
-	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/ctl/shared"
 	"github.com/rocast/rocast/internal/testlab"
 )
 
@@ -191,7 +191,7 @@ func TestATableIsForOneBox(t *testing.T) {
 	f.refused(tableFile("10.1.0.2", "10.3.0.1"), "memory is a table and some members are behind other boxes, which learn of memory only by the group file; "+
 		"list the regions there (at most 4096)")
 	f.nothingLeft()
-	f.box("b1").Desired = (*desired.Desired)(nil)
+	f.box("b1").shared = new(shared.Shared)
 	f.refused(tableFile("10.1.0.2"), "memory is a table, which only this box would have, and with store: etcd all boxes share what they know of a group; "+
 		"list the regions in the file (at most 4096)")
 }

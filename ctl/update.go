@@ -29,8 +29,12 @@ func (c *Controller) update(ctx context.Context, name string, text []byte, from 
 			"name is %s, and group %s was to be updated; write that name, or update group %s",
 			file.Name, name, file.Name))
 	}
-	if c.Desired != nil && !c.isHelpers(name) {
-		return c.updateShared(ctx, file, text, from)
+	if c.shared != nil && !c.isHelpers(name) {
+		revision, err := from.inEtcd(name)
+		if err != nil {
+			return api.Group{}, err
+		}
+		return c.shared.Update(ctx, file, text, revision)
 	}
 	defer c.settle(ctx, file.Members())()
 	unlock, _, err := c.groups.Names.Lock(ctx, name, "")
@@ -65,7 +69,7 @@ func (c *Controller) mayBecome(g *groups.Group, name string, file *groupfile.Fil
 	case g == nil:
 		return groups.NoGroup(name)
 	case g.Branch != nil:
-		return belongsTo(&g.Version)
+		return groups.BelongsTo(&g.Version)
 	case g.Published == nil:
 		return api.Errorf(api.BadRequest, "group %s does not run (%s); remove it and create it again", name, g.Problem)
 	}

@@ -6,7 +6,7 @@
 //
 //	PREFIX/groups/NAME   the group file, as the user wrote it (R_Keys included)
 //	PREFIX/begun/NAME    exists once a box has claimed the group: its QPs may have advanced
-//	PREFIX/members/NAME  the state of the members, for a box that takes the group over (package ctl)
+//	PREFIX/members/NAME  the state of the members, for a box that takes the group over (package shared)
 //	PREFIX/roots/NAME    the box that has claimed the group; ends with that box's lease
 //	PREFIX/reports/NAME  what that box says of the group; ends with its lease
 //

@@ -34,3 +34,9 @@ func GivenUp(ctx context.Context) error {
 func ChangedMeanwhile(name string) error {
 	return api.Errorf(api.Stale, "group %s was changed by someone else at the same time; look at it with rocast group show, and try again", name)
 }
+
+// BelongsTo is the error of a change on this box of a group that was created on another one.
+func BelongsTo(g *Version) error {
+	return api.Errorf(api.BadRequest, "group %s was created on box %s, which asks this box for a part of it; change or remove it there",
+		g.Name, g.Branch.Root)
+}

@@ -81,7 +81,7 @@ var meanings = []meaning{
 	},
 	{
 		forms: []string{"turn", "turns"}, means: "a member's time as the source",
-		rooms:  []string{"ctl", "ctl/chronicle", "ctl/ctltest", "ctl/groups", "ctl/watch", "dataplane", "feedback", "mft", "verify/sim"},
+		rooms:  []string{"ctl", "ctl/chronicle", "ctl/ctltest", "ctl/groups", "ctl/shared", "ctl/watch", "dataplane", "feedback", "mft", "verify/sim"},
 		others: map[string]int{"bpf": 1, "ctl": 10},
 	},
 	{

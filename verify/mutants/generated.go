@@ -52,6 +52,7 @@ var rooms = []room{
 	{dir: "ctl/ports", suites: []suite{{dir: "ctl/ports"}, control}, swept: true},
 	{dir: "ctl/server", suites: []suite{{dir: "ctl/server"}}},
 	{dir: "ctl/services", suites: []suite{{dir: "ctl/services"}, control}},
+	{dir: "ctl/shared", suites: []suite{{dir: "ctl/shared"}, control}},
 	{dir: "ctl/store", suites: []suite{{dir: "ctl/store"}}},
 	{dir: "ctl/tree", suites: []suite{{dir: "ctl/tree"}}, swept: true},
 	{dir: "ctl/view", suites: []suite{{dir: "ctl/view"}, control}},

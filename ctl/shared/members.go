@@ -1,0 +1,51 @@
+package shared
+
+import (
+	"context"
+	"errors"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/desired"
+)
+
+// MarkSwitches says in etcd that the source of a group switches.
+func (s *Shared) MarkSwitches(name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), reportWithin)
+	defer cancel()
+	return s.putMembers(ctx, name)
+}
+
+// MembersChanged lets the state of a group's members be stored in etcd. Another box that takes the
+// group over reads the state there.
+func (s *Shared) MembersChanged(name string) { s.work.membersChanged(name) }
+
+func (s *Shared) followMembers(ctx context.Context, name string) {
+	if err := s.putMembers(ctx, name); err != nil {
+		if errors.Is(err, desired.ErrNotRoot) {
+			return // this box stores it when it has claimed the group again
+		}
+		s.Log.Warn("could not store the state of members for other boxes; rocastd tries again", zap.String("group", name), zap.Error(err))
+		s.work.membersAgain(name)
+	}
+}
+
+// putMembers stores the present state of a group's members in etcd. One state is stored at a time,
+// so that none takes the place of a later one.
+func (s *Shared) putMembers(ctx context.Context, name string) error {
+	s.putting.Lock()
+	defer s.putting.Unlock()
+	s.Groups.Lock()
+	g := s.Groups.Named(name)
+	if g == nil || g.Branch != nil {
+		s.Groups.Unlock()
+		return nil // it was removed meanwhile
+	}
+	all := g.Everywhere()
+	text, err := all.TextFor(g.Wanted)
+	s.Groups.Unlock()
+	if err == nil {
+		err = s.Desired.PutMembers(ctx, name, text)
+	}
+	return err
+}

@@ -1,0 +1,139 @@
+package shared
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
+)
+
+// Desired keeps the groups that several boxes are to carry: a desired.Desired. With it, a group is
+// created, changed and removed there, and the box where its source is attached follows.
+type Desired interface {
+	// Away returns why etcd cannot be relied on at present; nil: it answers.
+	Away() error
+	Names() []string
+	Entry(name string) (desired.Entry, bool)
+	Create(ctx context.Context, name string, text []byte) (revision int64, err error)
+	Update(ctx context.Context, name string, text []byte, from int64) (revision int64, err error)
+	Remove(ctx context.Context, name string, from int64) error
+	Claim(ctx context.Context, name string, e desired.Entry) (claimed bool, err error)
+	TakeOver(ctx context.Context, name string, e desired.Entry) (claimed bool, err error)
+	Report(ctx context.Context, name, report string) error
+	PutMembers(ctx context.Context, name string, state []byte) error
+	Yield(ctx context.Context, name string) error
+	Run(ctx context.Context, changed func(names []string)) error
+}
+
+// Carrier sets groups up at this box and those behind it: branches.Branches.
+type Carrier interface {
+	Stand(ctx context.Context, g *groups.Group, text []byte) error
+	Change(ctx context.Context, g *groups.Group, file *groupfile.File, text []byte, next *groups.Branch, came map[groupfile.ID]groups.Place) error
+	Withdraw(name string, links []*groups.Link)
+	// IsBehind reports whether the way to a member leads through a neighbour.
+	IsBehind(*groupfile.Member) bool
+}
+
+// Options are what a Shared works with.
+type Options struct {
+	Groups  *groups.Set
+	Desired Desired
+	Box     string // the name of this box
+	Carrier Carrier
+	Log     *zap.Logger
+
+	// Parse parses the text of a group that another box has accepted.
+	Parse func(ctx context.Context, text []byte) (*groupfile.File, error)
+	// Settle lets the kernel resolve members that are about to come, until release.
+	Settle func(ctx context.Context, members []groupfile.Member) (release func())
+	// MayBecome refuses changes that a running group cannot make. The groups are locked.
+	MayBecome func(g *groups.Group, name string, file *groupfile.File) error
+	// IsLocal reports whether the box has an address.
+	IsLocal func(netip.Addr) (bool, error)
+	// Describe describes a group for users.
+	Describe func(*groups.Version) api.Group
+	// Restored hears that a group is no longer degraded. The groups are locked.
+	Restored func(g *groups.Group, cause string)
+}
+
+// Shared are the groups that all boxes share. Its methods may be called from any goroutine.
+type Shared struct {
+	Options
+	work    *work
+	putting sync.Mutex // held while the state of members is stored in etcd; taken before the lock of the groups
+
+	toldAway bool // an event has said that etcd does not answer; guarded by the lock of the groups
+}
+
+// New returns a Shared that knows of no group yet.
+func New(o Options) *Shared { return &Shared{Options: o, work: newWork()} }
+
+// atOnce is how many groups are set up at the same time.
+const atOnce = 16
+
+// Run sets up the groups whose source is attached to this box, and ends those that are not wanted
+// any more or that another box carries, until ctx is done.
+func (s *Shared) Run(ctx context.Context) error {
+	tasks, ctx := errgroup.WithContext(ctx)
+	tasks.Go(func() error { return s.Desired.Run(ctx, s.work.hear) })
+	tasks.Go(func() error { return s.followAway(ctx) })
+	tasks.Go(func() error { return s.follow(ctx) })
+	return tasks.Wait()
+}
+
+// follow does the work on the groups until ctx is done.
+func (s *Shared) follow(ctx context.Context) error {
+	doing := errgroup.Group{}
+	doing.SetLimit(atOnce)
+	again := time.NewTicker(groups.RetryEvery)
+	defer again.Stop()
+	for {
+		all := false
+		select {
+		case <-ctx.Done():
+			return doing.Wait()
+		case <-s.work.wake:
+		case <-again.C:
+			all = true
+		}
+		p, read := s.work.take()
+		if p.first || all && read {
+			s.addUnsettled(p.names)
+		}
+		s.addMoved(ctx, p)
+		for name, again := range p.names {
+			if s.work.begin(name, again) {
+				doing.Go(func() error { defer s.work.end(name); s.Reconcile(ctx, name, again); return nil })
+			}
+		}
+		for name := range p.members {
+			doing.Go(func() error { s.followMembers(ctx, name); return nil })
+		}
+	}
+}
+
+// addUnsettled adds the groups for which there may be work although no event names them: groups
+// that no box has claimed, groups of this box, and groups that this box carries and that may have
+// been removed from etcd.
+func (s *Shared) addUnsettled(names map[string]bool) {
+	for _, name := range s.Desired.Names() {
+		if e, _ := s.Desired.Entry(name); e.Wanted() && (e.Root == "" || e.Root == s.Box) {
+			names[name] = true
+		}
+	}
+	s.Groups.Lock()
+	defer s.Groups.Unlock()
+	for name, g := range s.Groups.All() {
+		if g.Kept && g.Branch == nil {
+			names[name] = true
+		}
+	}
+}
