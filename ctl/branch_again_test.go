@@ -1,12 +1,15 @@
 package ctl
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groups"
+	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/feedback"
 )
 
@@ -84,6 +87,89 @@ func TestMembersThatJoinAgainBeginAtTheirBoxes(t *testing.T) {
 	b3.begins()
 	if s := b1.groups.Named("g1").Past.Standing(b1.groups.Named("g1").File.Receivers[1].ID()); s != "joining" {
 		t.Errorf("to b1, b2 is %q", s)
+	}
+}
+
+// A box does not hear that a group is removed. The same numbers are used again with the members
+// behind another box, and then routes lead them back, within the lease. The branch that the first
+// box still has is not that of the new group: what it knows of its receivers, and where they are in
+// the source's PSNs, is that of the group before.
+func TestAGroupThatIsCreatedAgainBehindAnotherBoxComesBack(t *testing.T) {
+	for name, older := range map[string]bool{"this release": false, "an older upper box": true} {
+		f := newFabric(t, 3, "b1 b2", "b1 b3")
+		b1, b2 := f.box("b1"), f.box("b2")
+		f.older = older
+		leads := func(to string) {
+			b1.route(2, to)
+			b1.network.HopsChanged([]netip.Addr{addr("10.2.0.1"), addr("10.2.0.2")})
+			f.tendAll(time.Now())
+		}
+		host := b1.hops.Hop(addr("10.1.0.2"))
+		f.box("b3").hops.Set(map[string]nexthop.Hop{"10.2.0.1": host, "10.2.0.2": host})
+		leads("b2")
+		f.create(groupFile("10.1.0.2", "10.2.0.1"))
+		b1.sw.Carry("g1", 1500)
+		b2.sw.Carry("g1", 1500)
+		b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2"))
+		b2.joins("10.2.0.2", 1600)
+		if s := b2.groups.Named("g1").Past.Standing(idOf("10.2.0.2")); s != chronicle.Joined {
+			t.Errorf("%s: an update of the group makes its receiver %q", name, s)
+		}
+		f.cuts(func(_, to, _ string) (bool, bool) { return to != "b2", true })
+		if err := b1.Remove("g1"); err != nil {
+			t.Fatal(err)
+		}
+		leads("b3")
+		f.create(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2"))
+		b1.sw.Carry("g1", 1005)
+		f.cuts(nil)
+		leads("b2")
+		t.Log(name)
+		f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 10.2.0.2")
+		f.expects("10.2.0.1", 1000)
+		f.expects("10.2.0.2", 1000)
+		if g := b2.groups.Named("g1"); g.Past.Standing(idOf("10.2.0.2")) != "" || !g.Restored {
+			t.Errorf("restored %v, %+v", g.Restored, g.Past)
+		}
+	}
+}
+
+// A box takes another queue pair for a link because a member comes, and its answer is lost: the box
+// above goes on with the queue pair before. It is the same link, so what happened to the others
+// there, and what the box above has not heard of, is not forgotten.
+func TestALinkThatGoesBackToItsQueuePairForgetsNothing(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b1 b3")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	b1.route(3, "b3")
+	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
+	b1.sw.Carry("g1", 1005)
+	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.2.0.2"))
+	b2.joins("10.2.0.2", 1010)
+	for range 2 {
+		f.cuts(func(_, to, _ string) (bool, bool) { return true, to != "b2" })
+		f.goes("10.3.0.1", "b1", "b2")
+		f.cuts(func(_, to, _ string) (bool, bool) { return to != "b2", true })
+		f.goes("10.3.0.1", "b1", "b3")
+	}
+	f.cuts(nil)
+	f.renewAll()
+	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 10.2.0.2 | b3: 10.3.0.1")
+	f.expects("10.2.0.2", 1010)
+	// It is also the same link when it has got another queue pair again and again.
+	for range 2 {
+		f.goes("10.3.0.1", "b1", "b2")
+		b2.edit("g1", func(g *groups.Group) { g.Past.Confirm(idOf("10.2.0.1")) })
+		f.goes("10.3.0.1", "b1", "b3")
+		for _, b := range []*box{b1, b2} {
+			b.restart(false, false)
+			f.renewAll()
+		}
+		f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 10.2.0.2 | b3: 10.3.0.1")
+		f.expects("10.2.0.2", 1010)
+	}
+	if past := b2.groups.Named("g1").Past; !past.IsConfirmed(idOf("10.2.0.1")) {
+		t.Errorf("b2 has forgotten what has happened there: %+v", past)
 	}
 }
 

@@ -35,6 +35,8 @@ type fabric struct {
 	cut func(from, to, method string) (arrives, answered bool)
 	// refuse is what a box answers instead of carrying a request out; nil: nothing.
 	refuse func(to, method string) *api.Error
+	// older says that the boxes ask as those of an earlier release do.
+	older bool
 
 	mu        sync.Mutex
 	sent      []func() error    // the requests so far, to be sent again
@@ -210,6 +212,9 @@ func (c caller) deliver(to, method string, do func(*box) error) error {
 func (c caller) PutBranch(ctx context.Context, to, group string, b api.Branch) (a api.BranchAnswer, err error) {
 	c.f.mu.Lock()
 	c.f.asked = b
+	if c.f.older {
+		b.First = 0
+	}
 	c.f.mu.Unlock()
 	err = c.deliver(to, "PUT", func(other *box) (err error) { a, err = other.Branches.PutBranch(ctx, c.name, group, b); return err })
 	return a, err

@@ -27,6 +27,10 @@ type Branch struct {
 	// branch then treats it as after a restart.
 	Begun bool    `json:"begun"`
 	Link  LinkEnd `json:"link"`
+	// First is the QPN of the asking box's first end of this link, which the link keeps when Link
+	// becomes another one. A box that has the branch by another link has that of an earlier group.
+	// Absent: an older release asks. Then another queue pair is another link.
+	First uint32 `json:"first,omitempty"`
 	// Switched says that the source of the group has switched. A box that does not know the branch
 	// then refuses it: only the box that had it knows what its receivers' QPs expect.
 	Switched bool `json:"switched,omitempty"`

@@ -205,7 +205,7 @@ func newBranchOf(upper string, b *api.Branch, own api.LinkEnd) *groups.Branch {
 	lease := time.Duration(b.Lease) * time.Second
 	return &groups.Branch{
 		Upper: upper, Root: b.Root, Epoch: b.Epoch, Claim: b.Claim, Visited: b.Visited, Version: b.Version, Lease: lease,
-		Link: b.Link, Own: own, Expires: time.Now().Add(lease), Sent: roce.PSN(b.Link.PSN).Prev(),
+		Link: b.Link, First: b.First, Own: own, Expires: time.Now().Add(lease), Sent: roce.PSN(b.Link.PSN).Prev(),
 	}
 }
 
@@ -245,7 +245,7 @@ func (t *Branches) nextBranch(ctx context.Context, g *groups.Group, upper string
 func (t *Branches) changeBranch(ctx context.Context, g *groups.Group, upper string, b *api.Branch) (changed bool, err error) {
 	was, own := *g.Wanted, g.Branch.Own
 	relinked := b.Link.QPN != g.Branch.Link.QPN
-	if relinked && !b.Begun {
+	if !g.Branch.IsBy(b) {
 		return false, nil // another group: this box did not hear that the one before was withdrawn
 	}
 	if relinked {

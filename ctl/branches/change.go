@@ -319,6 +319,7 @@ func (p *preparation) come(g *groups.Group, l, was *groups.Link) (joins bool, er
 // relink takes another queue pair for a link, and forgets that of the other box.
 func (p *preparation) relink(g *groups.Group, l *groups.Link) {
 	was := l.Member(g.Wanted)
+	l.First = l.FirstQPN()
 	l.Local = newEnd(groups.AddrOf(l.Local.IP), roce.PSN(l.Local.PSN))
 	is := l.Member(g.Wanted)
 	p.renamed[was.ID()] = is.ID()

@@ -53,7 +53,7 @@ func (t *Branches) ask(ctx context.Context, e errand, l groups.Link) (groups.Lin
 	defer cancel()
 	request := api.Branch{
 		Registration: api.Registration, Root: e.root, Epoch: e.epoch, Claim: e.claim, Visited: e.visited, Version: l.Version,
-		Lease: int(t.lease() / time.Second), Within: int(within / time.Millisecond), Begun: l.Begun, Link: l.Local,
+		Lease: int(t.lease() / time.Second), Within: int(within / time.Millisecond), Begun: l.Begun, Link: l.Local, First: l.FirstQPN(),
 		File: string(e.file.BranchText(l.MembersIn(e.file))), Switched: e.switched, Problem: e.problem,
 	}
 	for _, m := range l.Later {

@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -21,6 +22,7 @@ type Link struct {
 	Later   []Later     `json:"later,omitempty"`
 	Weight  int         `json:"weight"` // the receivers that a quorum counts; it never grows
 	Local   api.LinkEnd `json:"local"`
+	First   uint32      `json:"first,omitempty"` // see FirstQPN
 	Remote  api.LinkEnd `json:"remote"`
 	Version uint64      `json:"version"`
 	Begun   bool        `json:"begun"` // see api.Branch
@@ -40,12 +42,21 @@ type Branch struct {
 	Visited []string      `json:"visited"`
 	Version uint64        `json:"version"`
 	Lease   time.Duration `json:"lease"`
-	Link    api.LinkEnd   `json:"link"` // the upper box's end
+	Link    api.LinkEnd   `json:"link"`            // the upper box's end
+	First   uint32        `json:"first,omitempty"` // see api.Branch
 	Own     api.LinkEnd   `json:"own"`
 
 	Above   string    `json:"-"` // why the box above does not carry the group at present, or ""
 	Expires time.Time `json:"-"` // when the branch ends, unless it is renewed
 	Sent    roce.PSN  `json:"-"` // the highest PSN forwarded when the lease was looked at last
+}
+
+// FirstQPN returns the QPN that Local had when the link was new: see api.Branch.
+func (l *Link) FirstQPN() uint32 { return cmp.Or(l.First, l.Local.QPN) }
+
+// IsBy reports whether an upper box asks by the link of the branch.
+func (b *Branch) IsBy(asked *api.Branch) bool {
+	return b.Link.QPN == asked.Link.QPN || cmp.Or(b.First, b.Link.QPN) == asked.First
 }
 
 // LinkOf returns the link to the box that a member is behind, or nil.
