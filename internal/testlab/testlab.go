@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -33,6 +34,20 @@ func Long(t testing.TB) {
 	if testing.Short() {
 		t.Skip("takes long; it runs without -short")
 	}
+}
+
+// Setting is a number that the environment may say, such as how often a long story is played.
+func Setting(t testing.TB, name string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
 }
 
 // Must fails the test if there is an error.

@@ -44,6 +44,16 @@ func TestEventuallyFailsInTime(t *testing.T) {
 	}
 }
 
+func TestASettingIsWhatTheEnvironmentSays(t *testing.T) {
+	if n := Setting(t, "ROCAST_NOBODY_SETS_THIS", 7); n != 7 {
+		t.Errorf("%d", n)
+	}
+	t.Setenv("ROCAST_TRIES", "12")
+	if n := Setting(t, "ROCAST_TRIES", 7); n != 12 {
+		t.Errorf("%d", n)
+	}
+}
+
 func TestOpenFilesCounts(t *testing.T) {
 	before := OpenFiles(t)
 	f, err := os.Open("/dev/null")

@@ -2,29 +2,23 @@ package branches
 
 import (
 	"context"
-	"fmt"
-	"path/filepath"
-	"strings"
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/rocast/rocast/ctl/api"
-	"github.com/rocast/rocast/internal/rnic"
-	"github.com/rocast/rocast/internal/rnic/endpoint"
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/internal/testlab/boxes"
 	"github.com/rocast/rocast/internal/testlab/fabric"
+	"github.com/rocast/rocast/internal/testlab/softgroup"
 	"github.com/rocast/rocast/roce"
 )
 
 const (
 	groupName = "g1"
-	groupQPN  = 1
-	sourcePSN = 0xFFFFF0 // the PSNs wrap early
-	pathMTU   = 1024
-	memoryVA  = 0x10000
-	memoryKey = 0x77
+	sourceQPN = 17
+	sourcePSN = 0xFFFFF0  // the PSNs wrap early
 	bytesEach = 256 << 10 // of one round
 	patience  = 30 * time.Second
 )
@@ -32,19 +26,10 @@ const (
 // site is three boxes in a row with routers between them: leaf1 with the source and a host, spine
 // with a host, leaf2 with two hosts.
 type site struct {
-	t         *testing.T
-	set       *boxes.Set
-	lab       *fabric.Fabric
-	source    *endpoint.QP
-	receivers []*receiver // in the group at present
-	rounds    int
-}
-
-type receiver struct {
-	*bed.Host
-	qpn    roce.QPN
-	psn    roce.PSN // that it expects when it joins
-	memory []byte
+	t     *testing.T
+	set   *boxes.Set
+	lab   *fabric.Fabric
+	group *softgroup.Group
 }
 
 func TestMain(m *testing.M) { boxes.Main(m) }
@@ -57,154 +42,88 @@ func newSite(t *testing.T) *site {
 // newSiteOf also gives each box spare hosts, which prepare may use before the daemons start.
 func newSiteOf(t *testing.T, between fabric.Between, ipv6 bool, spare int, prepare func(*site)) *site {
 	t.Helper()
-	testlab.NeedRoot(t)
-	s := &site{t: t, lab: &fabric.Fabric{}}
-	t.Cleanup(func() { s.check(s.lab.Close()) })
-	for _, hosts := range []int{2, 1, 2} {
-		_, err := s.lab.AddBox(bed.Options{Hosts: hosts + spare, IPv6: ipv6})
-		s.check(err)
-	}
-	for i := range 2 {
-		_, err := s.lab.Join(s.lab.Boxes[i], s.lab.Boxes[i+1], between, 1, 0)
-		s.check(err)
-	}
+	s := &site{t: t}
+	s.lab = fabric.Build(t, bed.Options{IPv6: ipv6}, between, []int{2 + spare, 1 + spare, 2 + spare}, []int{0, 1})
+	s.group = newGroup(s.lab.Boxes[0].GroupIP(), bytesEach)
+	s.group.State = s.state
 	if prepare != nil {
 		prepare(s)
 	}
-	var err error
-	s.set, err = boxes.New(s.lab, filepath.Dir(boxes.MustProgram(t)), "leaf1", "spine", "leaf2")
-	s.check(err)
-	t.Cleanup(func() { s.check(s.set.Close()) })
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for _, b := range s.set.Boxes {
-		s.check(b.Start(ctx))
-	}
+	s.set = boxes.Up(t, s.lab, "leaf1", "spine", "leaf2")
 	return s
 }
 
-func (s *site) check(err error) {
+// newGroup is a group without members. Their queue pairs wait a second for an answer, seven times:
+// longer than a box takes to come back on a machine that is busy.
+func newGroup(ip netip.Addr, bytes int) *softgroup.Group {
+	return &softgroup.Group{Name: groupName, IP: ip, QPN: 1, Bytes: bytes, Timeout: 18, RetryCount: 6}
+}
+
+// host is host i of a box. It expects a PSN of its own.
+func (s *site) host(box, i int) hostOf { return hostOf{s.lab.Boxes[box].Hosts[i], 10*box + i} }
+
+// hostOf is a host that may join, and its number.
+type hostOf struct {
+	*bed.Host
+	n int
+}
+
+// join lets hosts join as receivers, or creates the group with the source and them. update returns
+// when the whole tree has changed.
+func (s *site) join(joining ...hostOf) (receivers []*softgroup.Member) {
 	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// host returns a receiver on host i of a box. It expects a PSN of its own.
-func (s *site) host(box, i int) *receiver {
-	n := 10*box + i
-	return &receiver{Host: s.lab.Boxes[box].Hosts[i], qpn: roce.QPN(100 + n), psn: roce.PSN(5000 * (n + 1)), memory: make([]byte, bytesEach)}
-}
-
-func (s *site) file() []byte {
-	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\nip: %v\nqpn: %d\nmtu: %d\nmemory: {va: %#x, length: %d, rkey: %#x}\nmembers:\n",
-		groupName, s.lab.Boxes[0].GroupIP(), groupQPN, pathMTU, memoryVA, bytesEach, memoryKey)
-	fmt.Fprintf(&b, "  - {ip: %v, qpn: 17, psn: %d, role: source}\n", s.lab.Boxes[0].Hosts[0].IP, sourcePSN)
-	for _, r := range s.receivers {
-		fmt.Fprintf(&b, "  - {ip: %v, qpn: %d, psn: %d, regions: {va: 0, length: %d, rkey: 7}}\n", r.IP, r.qpn, r.psn, bytesEach)
-	}
-	return []byte(b.String())
-}
-
-// join lets receivers join, or creates the group with them. update returns when the whole tree has
-// changed.
-func (s *site) join(joining ...*receiver) {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
-	defer cancel()
-	s.receivers = append(s.receivers, joining...)
-	first := s.source == nil
-	s.change(ctx, first)
-	for _, r := range joining {
-		s.check(r.RNIC.Register(rnic.Region{VA: 0, RKey: 7, Access: rnic.RemoteWrite, Bytes: r.memory}))
-		qp, err := r.RNIC.NewQP(patient(r.qpn, 0))
-		s.check(err)
-		s.check(qp.Connect(ctx, endpoint.Peer{IP: s.lab.Boxes[0].GroupIP(), QPN: groupQPN, PSN: r.psn}))
-	}
+	first, others := len(s.group.Members) == 0, len(s.group.Members)
 	if first {
-		var err error
-		s.source, err = s.lab.Boxes[0].Hosts[0].RNIC.NewQP(patient(17, sourcePSN))
-		s.check(err)
-		s.check(s.source.Connect(ctx, endpoint.Peer{IP: s.lab.Boxes[0].GroupIP(), QPN: groupQPN, PSN: 0}))
+		s.group.Add(s.lab.Boxes[0].Hosts[0], softgroup.Sends, sourceQPN, sourcePSN, 0)
 	}
-}
-
-// patient is a queue pair that waits a second for an answer, seven times: longer than a box takes
-// to come back on a machine that is busy.
-func patient(qpn roce.QPN, psn roce.PSN) rnic.Config {
-	c := bed.QP(qpn, psn, pathMTU)
-	c.Timeout, c.RetryCount = 18, 6
-	return c
+	for _, h := range joining {
+		receivers = append(receivers, s.group.Add(h.Host, softgroup.Receives, roce.QPN(100+h.n), 0, roce.PSN(5000*(h.n+1))))
+	}
+	s.change(first)
+	s.group.Connect(s.t, s.group.Members[others:]...)
+	return receivers
 }
 
 // leave lets a receiver leave.
-func (s *site) leave(r *receiver) {
+func (s *site) leave(r *softgroup.Member) {
 	s.t.Helper()
-	for i := range s.receivers {
-		if s.receivers[i] == r {
-			s.receivers = append(s.receivers[:i:i], s.receivers[i+1:]...)
-			break
-		}
-	}
-	s.change(s.t.Context(), false)
+	s.group.Members = slices.DeleteFunc(s.group.Members, func(m *softgroup.Member) bool { return m == r })
+	s.change(false)
 }
 
-func (s *site) change(ctx context.Context, create bool) {
+// change creates the group on the first box, or changes it there.
+func (s *site) change(create bool) {
 	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
 	root := s.set.Boxes[0].Client()
 	var err error
 	if create {
-		_, err = root.CreateGroup(ctx, s.file())
+		_, err = root.CreateGroup(ctx, []byte(s.group.File()))
 	} else {
-		_, err = root.UpdateGroup(ctx, groupName, s.file())
+		_, err = root.UpdateGroup(ctx, groupName, []byte(s.group.File()))
 	}
-	s.check(err)
-	testlab.Eventually(s.t, patience, "the whole tree is ready", func() bool {
-		g, err := root.Group(ctx, groupName)
-		return err == nil && g.State == api.Ready
-	}, s.state)
+	testlab.Must(s.t, err)
+	boxes.Ready(s.t, groupName, s.set.Boxes[0])
 }
 
-func (s *site) state() string {
-	var b strings.Builder
-	for _, box := range s.set.Boxes {
-		g, err := box.Client().Group(s.t.Context(), groupName)
-		fmt.Fprintf(&b, "%s: %v %s %s, members %+v, counters %v\n%s\n", box.Name, err, g.State, g.Reason, g.Members, g.Counters, box.Log())
-	}
-	return b.String()
-}
+func (s *site) state() string { return boxes.State(s.t, groupName, s.set.Boxes...) }
 
-// round writes the group's memory with new data, as several messages, and checks that all receivers
-// have it, and that others have something else.
-func (s *site) round(others ...*receiver) {
+// round lets the source write to all receivers, as several messages; others must have something
+// else in the end.
+func (s *site) round(others ...*softgroup.Member) {
 	s.t.Helper()
 	s.roundWith(4, nil, others...)
 }
 
 // roundWith is round with so many messages. midway is called when half of them are complete.
-func (s *site) roundWith(messages int, midway func(), others ...*receiver) {
+func (s *site) roundWith(messages int, midway func(), others ...*softgroup.Member) {
 	s.t.Helper()
-	s.rounds++
-	data := bed.Random(bytesEach, byte(s.rounds))
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
-	defer cancel()
-	_, err := bed.Write(ctx, s.source, rnic.Remote{VA: memoryVA, RKey: memoryKey}, data, bytesEach/messages, midway)
-	if err != nil {
-		s.t.Fatalf("round %d: %v\n%s", s.rounds, err, s.state())
-	}
-	for _, r := range s.receivers {
-		if err := r.CheckReceived(r.memory, data); err != nil {
-			s.t.Errorf("round %d: %v", s.rounds, err)
-		}
-	}
+	x := s.group.Write(s.t, s.group.Members[0], bytesEach/messages, midway)
 	for _, r := range others {
-		if r.Has(r.memory, data) {
-			s.t.Errorf("round %d: %v has the data and is no receiver any more", s.rounds, r.IP)
+		if r.HasAt(0, x.Data) {
+			s.t.Errorf("%v has the data and is no receiver any more", r.IP)
 		}
-	}
-	if err := bed.CheckResponses(s.source); err != nil {
-		s.t.Errorf("round %d: %v", s.rounds, err)
 	}
 }
 
@@ -213,15 +132,14 @@ func (s *site) roundWith(messages int, midway func(), others ...*receiver) {
 // Hosts, links and the API between the boxes have IPv6 addresses.
 func TestReceiversJoinAndLeaveARunningTree(t *testing.T) {
 	s := newSiteOf(t, fabric.Router, true, 0, nil)
-	near, middle, far, farther := s.host(0, 1), s.host(1, 0), s.host(2, 0), s.host(2, 1)
-	s.join(near)
+	s.join(s.host(0, 1))
 	s.round()
-	s.join(far) // makes the links to the spine and to leaf2
+	far := s.join(s.host(2, 0))[0] // makes the links to the spine and to leaf2
 	s.round()
 	s.round()
-	s.join(farther) // behind a box that has the group
+	farther := s.join(s.host(2, 1))[0] // behind a box that has the group
 	s.round()
-	s.join(middle)
+	s.join(s.host(1, 0))
 	s.round()
 	s.leave(far)
 	s.round(far)
@@ -241,12 +159,12 @@ func TestEveryBoxOfATreeRestarts(t *testing.T) {
 	s.join(s.host(2, 1), s.host(1, 0))
 	s.round()
 	for _, b := range s.set.Boxes {
-		s.check(b.Kill())
-		s.check(b.Start(t.Context()))
+		testlab.Must(t, b.Kill())
+		b.StartFor(t)
 		s.round()
 	}
 	// What was withdrawn while a box was down ends there too.
-	s.check(s.set.Boxes[2].Kill())
+	testlab.Must(t, s.set.Boxes[2].Kill())
 	if _, err := s.set.Boxes[0].Client().RemoveGroup(t.Context(), groupName); err != nil {
 		t.Error(err)
 	}

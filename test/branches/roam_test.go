@@ -17,50 +17,44 @@ import (
 type roamer struct {
 	*site
 	plugs *netns.NS
-	host  *receiver
+	host  hostOf
 	at    int // the box
 }
 
 func newRoamer(t *testing.T) *roamer {
 	t.Helper()
+	testlab.NeedRoot(t)
 	r := &roamer{plugs: netns.New(t)}
 	r.site = newSiteOf(t, fabric.Bridge, false, 1, func(s *site) {
 		r.site = s
 		for i, b := range s.lab.Boxes { // the port of the last host leads to the switch
 			port := fmt.Sprintf("eth%d", len(b.Hosts))
-			r.run(b.Box, "ip link set %s netns %s name host%d", port, r.plugs.Name(), i)
+			b.Box.MustRun(r.t, "ip link set %s netns %s name host%d", port, r.plugs.Name(), i)
 			_, _, err := netns.CreateVeth(b.Box, port, r.plugs, fmt.Sprintf("box%d", i), netns.VethOptions{})
-			s.check(err)
-			r.run(b.Box, "ip link set %s master %s", port, bed.Bridge)
+			testlab.Must(t, err)
+			b.Box.MustRun(r.t, "ip link set %s master %s", port, bed.Bridge)
 		}
-		r.run(r.plugs, "ip link add br0 type bridge")
+		r.plugs.MustRun(r.t, "ip link add br0 type bridge")
 		for _, name := range []string{"host0", "box0", "box1", "box2"} {
-			r.run(r.plugs, "ip link set %s master br0", name)
-			r.run(r.plugs, "ethtool -K %s gro on", name)
+			r.plugs.MustRun(r.t, "ip link set %s master br0", name)
+			r.plugs.MustRun(r.t, "ethtool -K %s gro on", name)
 		}
 		for _, name := range []string{"br0", "host0", "box0"} {
-			r.run(r.plugs, "ip link set %s up", name)
+			r.plugs.MustRun(r.t, "ip link set %s up", name)
 		}
 		for _, name := range []string{"box1", "box2"} {
-			r.run(r.plugs, "ip link set %s down", name)
+			r.plugs.MustRun(r.t, "ip link set %s down", name)
 		}
 	})
 	r.host = r.site.host(0, len(r.lab.Boxes[0].Hosts)-1)
 	return r
 }
 
-func (r *roamer) run(in *netns.NS, format string, args ...any) {
-	r.t.Helper()
-	words := strings.Fields(fmt.Sprintf(format, args...))
-	_, err := in.Exec(words[0], words[1:]...)
-	r.check(err)
-}
-
 // plug moves the cable of the host to another box, and tells the boxes the way there.
 func (r *roamer) plug(box int) {
 	r.t.Helper()
-	r.run(r.plugs, "ip link set box%d down", r.at)
-	r.run(r.plugs, "ip link set box%d up", box)
+	r.plugs.MustRun(r.t, "ip link set box%d down", r.at)
+	r.plugs.MustRun(r.t, "ip link set box%d up", box)
 	r.at = box
 	for i, b := range r.lab.Boxes {
 		way := "dev " + bed.Bridge
@@ -70,7 +64,7 @@ func (r *roamer) plug(box int) {
 		case i > box:
 			way = fmt.Sprintf("via %v", r.lab.Links[i-1].Ends[0].IP)
 		}
-		r.run(b.Box, "ip route replace %v/32 %s", r.host.IP, way)
+		b.Box.MustRun(r.t, "ip route replace %v/32 %s", r.host.IP, way)
 	}
 }
 

@@ -179,7 +179,7 @@ func (r *run) create() {
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
 	for {
-		_, err := r.boxes[0].client.CreateGroup(ctx, []byte(r.file))
+		_, err := r.boxes[0].Client().CreateGroup(ctx, []byte(r.file))
 		if err == nil {
 			break
 		}
@@ -189,7 +189,7 @@ func (r *run) create() {
 		}
 	}
 	if r.c.Is("regions", "table") {
-		_, err := r.boxes[0].client.AddRegions(ctx, groupName, table(r.c, r.receivers()))
+		_, err := r.boxes[0].Client().AddRegions(ctx, groupName, table(r.c, r.receivers()))
 		r.check(err)
 	}
 	r.ready()
@@ -209,7 +209,7 @@ func (r *run) receivers() []*member {
 func (r *run) ready() {
 	r.t.Helper()
 	r.eventually("the group is ready", func() bool {
-		g, err := r.boxes[0].client.Group(r.t.Context(), groupName)
+		g, err := r.boxes[0].Client().Group(r.t.Context(), groupName)
 		return err == nil && g.State == api.Ready
 	})
 }
@@ -372,21 +372,19 @@ func (r *run) stateIsRight() {
 func (r *run) nothingStays() {
 	t := r.t
 	t.Helper()
-	_, err := r.boxes[0].client.RemoveGroup(t.Context(), groupName)
+	_, err := r.boxes[0].Client().RemoveGroup(t.Context(), groupName)
 	r.check(err)
 	for i, b := range r.boxes {
 		r.eventually("the group is gone", func() bool {
-			g, err := b.client.Groups(t.Context())
+			g, err := b.Client().Groups(t.Context())
 			return err == nil && len(g.Groups) == 0
 		})
 		r.check(b.stop())
-		out, err := b.ns.Exec("ip", "address")
-		r.check(err)
+		out := b.ns.MustRun(t, "ip address")
 		if !r.c.Is("addressing", "switch-ip") && strings.Contains(out, r.members[0].sees.String()+"/") {
 			t.Errorf("box %d still has the group's IP:\n%s", i, out)
 		}
-		out, err = b.ns.Exec("ip", "-details", "link")
-		r.check(err)
+		out = b.ns.MustRun(t, "ip -details link")
 		if strings.Contains(out, "prog/xdp") {
 			t.Errorf("box %d still has an XDP program:\n%s", i, out)
 		}
@@ -444,19 +442,19 @@ func (r *run) event() {
 		}
 	case "region":
 		v := rnic.Remote{VA: 1 << 50, RKey: 0x999}
-		_, err := r.boxes[0].client.ChangeRegions(ctx, groupName, api.RegionChange{
+		_, err := r.boxes[0].Client().ChangeRegions(ctx, groupName, api.RegionChange{
 			Add: []api.NewRegion{newRegion(v, 4096, r.receivers(), func(*member) rnic.Remote { return v })}})
 		r.check(err)
-		_, err = r.boxes[0].client.ChangeRegions(ctx, groupName, api.RegionChange{Remove: []api.RegionStart{{VA: api.Hex(v.VA), RKey: api.Hex(v.RKey)}}})
+		_, err = r.boxes[0].Client().ChangeRegions(ctx, groupName, api.RegionChange{Remove: []api.RegionStart{{VA: api.Hex(v.VA), RKey: api.Hex(v.RKey)}}})
 		r.check(err)
 	case "port-renamed":
 		p := r.ports[last.number]
 		for _, names := range [][2]string{{p.name, "renamed0"}, {"renamed0", p.name}} {
-			r.run(p.box.ns, "ip", "link", "set", names[0], "down")
-			r.run(p.box.ns, "ip", "link", "set", names[0], "name", names[1])
-			r.run(p.box.ns, "ip", "link", "set", names[1], "up")
+			p.box.ns.MustRun(r.t, "ip link set %s down", names[0])
+			p.box.ns.MustRun(r.t, "ip link set %s name %s", names[0], names[1])
+			p.box.ns.MustRun(r.t, "ip link set %s up", names[1])
 			if p.box.own.Is6() { // the kernel takes it away with the link
-				r.run(p.box.ns, "ip", "address", "add", netip.PrefixFrom(p.box.own, r.at[0].Network().Bits()).String(), "dev", names[1], "nodad")
+				p.box.ns.MustRun(r.t, "ip address add %v dev %s nodad", netip.PrefixFrom(p.box.own, r.at[0].Network().Bits()), names[1])
 			}
 		}
 	}
@@ -473,8 +471,8 @@ func (r *run) ends(b *box, end func() error) {
 	first, second := r.boxes[0], r.boxes[1]
 	r.check(end())
 	if b == first {
-		r.release(first.ns)
-		r.hold(second.ns)
+		r.check(bed.Drop(first.ns, r.ip))
+		r.check(bed.Hold(second.ns, r.ip))
 		r.boxes[0], r.boxes[1] = second, first
 	}
 	r.begin(b)
@@ -483,7 +481,7 @@ func (r *run) ends(b *box, end func() error) {
 func (r *run) update(ctx context.Context) {
 	r.t.Helper()
 	r.file = text(r.c, r.members[0].sees, r.members)
-	_, err := r.boxes[0].client.UpdateGroup(ctx, groupName, []byte(r.file))
+	_, err := r.boxes[0].Client().UpdateGroup(ctx, groupName, []byte(r.file))
 	switch {
 	case err == nil:
 	case r.c.Is("ack", "quorum") && r.c.Is("event", "join") && strings.Contains(err.Error(), "takes no part in the group any more (behind)"):

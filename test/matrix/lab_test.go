@@ -3,14 +3,10 @@ package matrix
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/internal/matrix"
 	"github.com/rocast/rocast/internal/testlab"
@@ -24,12 +20,11 @@ import (
 
 // box is a machine with a daemon.
 type box struct {
+	boxes.Running
 	ns       *netns.NS
-	client   *client.Client
 	start    func(context.Context) error
 	stop     func() error
 	kill     func() error
-	log      func() string
 	stateDir string
 	own      netip.Addr // of a box with one port
 }
@@ -115,17 +110,14 @@ func (l *lab) storeLines(cluster *etcd.Cluster, in *netns.NS, name string) strin
 		l.check(err)
 		l.ca = ca
 	}
-	cert, key, err := l.ca.Issue(l.t.TempDir(), time.Now().Add(certs.Lifetime), name)
-	l.check(err)
-	return fmt.Sprintf("store: etcd\netcd: {endpoints: [%q], lease: 60s}\napi: {listen: \"0.0.0.0:7471\", cert: %s, key: %s, ca: %s}\n",
-		cluster.Reach(l.t, in), cert, key, l.ca.Path)
+	return cluster.Lines(l.t, in, l.ca, name)
 }
 
 // buildStick makes a switch with all hosts, and a box with one port on it.
 func (l *lab) buildStick(o bed.Options, c matrix.Cell) {
 	b := l.newBed(o)
 	l.ip = b.IP().Prev()
-	ns := l.stickOn(b, o, "stick", l.ip)
+	ns := l.stickOn(b, "stick", l.ip)
 	at := l.daemon(ns, []string{"eth1"}, hostsLines(c, l.ip, b.GroupIP()))
 	at.own = l.ip
 	for _, h := range b.Hosts {
@@ -134,23 +126,12 @@ func (l *lab) buildStick(o bed.Options, c matrix.Cell) {
 }
 
 // stickOn makes a box with one port, eth1, on the switch of a bed.
-func (l *lab) stickOn(b *bed.Bed, o bed.Options, name string, ip netip.Addr) *netns.NS {
-	ns, err := b.Create()
+func (l *lab) stickOn(b *bed.Bed, name string, ip netip.Addr) *netns.NS {
+	ns, _, err := b.AddStick(name, ip)
 	l.permitted(err)
 	l.t.Cleanup(func() { l.check(ns.Close()) })
-	end, _, err := netns.CreateVeth(ns, "eth1", b.Box, name, netns.VethOptions{MTU: o.MTU})
-	l.check(err)
-	l.check(end.AddAddress(netip.PrefixFrom(ip, b.Network().Bits()).String()))
-	l.run(b.Box, "ip", "link", "set", name, "master", bed.Bridge)
-	l.run(b.Box, "ethtool", "-K", name, "gro", "on") // so that it takes what XDP redirects to it
 	return ns
 }
-
-// The interface of a virtual router, as keepalived makes one with use_vmac.
-const (
-	virtualMAC  = "00:00:5e:00:01:33"
-	virtualName = "vrrp51"
-)
 
 // buildStandby makes a switch with all hosts, and two boxes with one port each, whose groups are in
 // etcd. The first one has the address and the MAC that the hosts know.
@@ -162,12 +143,10 @@ func (l *lab) buildStandby(o bed.Options, c matrix.Cell) {
 		if i > 0 {
 			own = b.IP().Prev()
 		}
-		ns := l.stickOn(b, o, name, own)
-		l.check(ns.Sysctl("net.ipv4.conf.eth1.arp_ignore", "1")) // the address has the virtual MAC only
-		l.run(ns, "ip", "link", "add", "link", "eth1", "name", virtualName, "address", virtualMAC, "type", "macvlan", "mode", "private")
-		l.check(ns.Sysctl("net.ipv4.conf."+virtualName+".arp_notify", "1")) // say so to the switch when it comes up
+		ns := l.stickOn(b, name, own)
+		l.check(bed.RouteVirtually(ns))
 		if i == 0 {
-			l.hold(ns)
+			l.check(bed.Hold(ns, l.ip))
 		}
 		l.daemon(ns, []string{"eth1"}, l.storeLines(cluster, ns, name)).own = own
 	}
@@ -176,40 +155,16 @@ func (l *lab) buildStandby(o bed.Options, c matrix.Cell) {
 	}
 }
 
-// hold gives the hosts' address, with its MAC, to a box.
-func (l *lab) hold(ns *netns.NS) {
-	l.run(ns, "ip", "address", "add", netip.PrefixFrom(l.ip, l.ip.BitLen()).String(), "dev", virtualName, "nodad")
-	l.run(ns, "ip", "link", "set", virtualName, "up")
-}
-
-// release takes them away.
-func (l *lab) release(ns *netns.NS) {
-	l.run(ns, "ip", "address", "del", netip.PrefixFrom(l.ip, l.ip.BitLen()).String(), "dev", virtualName)
-	l.run(ns, "ip", "link", "set", virtualName, "down")
-}
-
 // buildTree makes two boxes with a router between them. The second one has two receivers, and the
 // host that may join.
 func (l *lab) buildTree(o bed.Options) {
-	f := &fabric.Fabric{}
-	l.t.Cleanup(func() { l.check(f.Close()) })
-	for range 2 {
-		o.Hosts = hosts / 2
-		_, err := f.AddBox(o)
-		l.permitted(err)
-	}
-	_, err := f.Join(f.Boxes[0], f.Boxes[1], fabric.Router, 1, 0)
-	l.check(err)
-	set, err := boxes.New(f, filepath.Dir(boxes.MustProgram(l.t)), "root", "leaf")
-	l.check(err)
-	l.t.Cleanup(func() { l.check(set.Close()) })
-	for i, b := range set.Boxes {
-		l.boxes = append(l.boxes, &box{
-			ns: b.Box.Box, client: b.Client(), start: b.Start, stop: b.Stop, kill: b.Kill, log: b.Log,
-		})
-		l.begin(l.boxes[i])
+	f := fabric.Build(l.t, o, fabric.Router, []int{hosts / 2, hosts / 2}, []int{0})
+	set := boxes.Up(l.t, f, "root", "leaf")
+	for _, b := range set.Boxes {
+		at := &box{Running: b, ns: b.Box.Box, start: b.Start, stop: b.Stop, kill: b.Kill}
+		l.boxes = append(l.boxes, at)
 		for _, h := range b.Hosts {
-			l.add(b.Bed, h, port{l.boxes[i], h.Port.Name})
+			l.add(b.Bed, h, port{at, h.Port.Name})
 		}
 	}
 	l.ip = f.Boxes[0].IP()
@@ -230,7 +185,7 @@ func (l *lab) add(b *bed.Bed, h *bed.Host, p port) {
 func (l *lab) daemon(ns *netns.NS, ports []string, lines string) *box {
 	d := boxes.Launch(l.t, ns, boxes.Ports(ports...)+lines)
 	b := &box{
-		ns: ns, client: d.Client(), stop: d.Stop, kill: d.Kill, log: d.Log, stateDir: d.StateDir(),
+		Running: d, ns: ns, stop: d.Stop, kill: d.Kill, stateDir: d.StateDir(),
 		start: func(ctx context.Context) error { return d.Start(ctx, ns) },
 	}
 	l.boxes = append(l.boxes, b)
@@ -249,40 +204,16 @@ const patience = 40 * time.Second
 
 func (l *lab) group() api.Group {
 	l.t.Helper()
-	g, err := l.boxes[0].client.Group(l.t.Context(), groupName)
+	g, err := l.boxes[0].Client().Group(l.t.Context(), groupName)
 	l.check(err)
 	return g
 }
 
-func (l *lab) state() string {
-	var s strings.Builder
-	for i, b := range l.boxes {
-		g, err := b.client.Group(context.WithoutCancel(l.t.Context()), groupName)
-		fmt.Fprintf(&s, "box %d: %v, %s, %s, counters %v\n", i, err, g.State, g.Reason, g.Counters)
-		for _, m := range g.Members {
-			fmt.Fprintf(&s, "  %s %s %s %s\n", m.IP, m.State, m.Part, m.Reason)
-		}
-		lines := strings.Split(b.log(), "\n")
-		fmt.Fprintln(&s, strings.Join(lines[max(0, len(lines)-25):], "\n"))
-	}
-	return s.String()
-}
+func (l *lab) state() string { return boxes.State(l.t, groupName, l.boxes...) }
 
 func (l *lab) eventually(what string, done func() bool) {
 	l.t.Helper()
-	testlab.Eventually(l.t, patience, what, func() bool {
-		if done() {
-			return true
-		}
-		time.Sleep(time.Millisecond) // the daemon has to be asked
-		return false
-	}, l.state)
-}
-
-func (l *lab) run(ns *netns.NS, name string, args ...string) {
-	l.t.Helper()
-	_, err := ns.Exec(name, args...)
-	l.check(err)
+	testlab.Eventually(l.t, patience, what, done, l.state)
 }
 
 func (l *lab) permitted(err error) {

@@ -43,11 +43,11 @@ func TestRefusedGroupsAreRefused(t *testing.T) {
 			}
 			r := &run{lab: newLab(t, c), c: c}
 			r.cast()
-			_, err = r.boxes[0].client.CreateGroup(t.Context(), []byte(text(c, r.members[0].sees, r.members)))
+			_, err = r.boxes[0].Client().CreateGroup(t.Context(), []byte(text(c, r.members[0].sees, r.members)))
 			if err == nil || !strings.Contains(err.Error(), rule.Why) {
 				t.Errorf("%v\nwant %s", err, rule.Why)
 			}
-			if g, err := r.boxes[0].client.Groups(t.Context()); err != nil || len(g.Groups) != 0 {
+			if g, err := r.boxes[0].Client().Groups(t.Context()); err != nil || len(g.Groups) != 0 {
 				t.Errorf("%+v, %v", g.Groups, err)
 			}
 		})

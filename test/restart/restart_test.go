@@ -5,27 +5,22 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/rocast/rocast/internal/rnic"
-	"github.com/rocast/rocast/internal/rnic/endpoint"
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/internal/testlab/boxes"
+	"github.com/rocast/rocast/internal/testlab/softgroup"
 	"github.com/rocast/rocast/roce"
 )
 
 const (
 	hosts      = 4
-	memoryVA   = 0x10000
-	memoryKey  = 0x77
 	memory     = 16 << 10
 	writeBytes = 2048 // two packets
-	pathMTU    = 1024
 	patience   = 60 * time.Second
 	retryCount = 6
 )
@@ -34,12 +29,11 @@ func TestMain(m *testing.M) { boxes.Main(m) }
 
 // group is one group: host 0 writes to all others.
 type group struct {
-	name      string
-	source    *endpoint.QP
-	receivers [][]byte
-	rounds    int           // how often the source has filled the memory
-	filled    chan struct{} // has something when it has filled it again
-	longest   time.Duration
+	*softgroup.Group
+	source  *softgroup.Member
+	rounds  int           // how often the source has filled the memory
+	filled  chan struct{} // has something when it has filled it again
+	longest time.Duration
 }
 
 // forget takes what a channel has, so that the next thing in it is new.
@@ -88,36 +82,17 @@ func newLab(t *testing.T, groups int, timeout uint8) *lab {
 
 // create makes group n and connects the hosts' queue pairs to it.
 func (l *lab) create(n int) {
-	t := l.t
-	t.Helper()
-	g := &group{name: fmt.Sprintf("g%d", n), filled: make(chan struct{}, 1)}
-	qpn := func(host int) roce.QPN { return roce.QPN(100*(n+1) + host) }
-	expects := func(host int) roce.PSN { return roce.PSN(0xFFFF00 + 1000*host) }
-	groupQPN, psn := roce.QPN(n+1), roce.PSN(0xFFFF80+n)
-	text := fmt.Sprintf("name: %s\nip: %v\nqpn: %d\nmtu: %d\nmemory: {va: %#x, length: %d, rkey: %#x}\nmembers:\n"+
-		"  - {ip: %v, qpn: %d, psn: %d, role: source}\n",
-		g.name, l.GroupIP(), groupQPN, pathMTU, memoryVA, memory, memoryKey, l.Hosts[0].IP, qpn(0), psn)
+	l.t.Helper()
+	g := &group{filled: make(chan struct{}, 1)}
+	g.Group = &softgroup.Group{
+		Name: fmt.Sprintf("g%d", n), IP: l.GroupIP(), QPN: roce.QPN(n + 1), Bytes: memory, Timeout: l.timeout, RetryCount: retryCount,
+	}
+	g.source = g.Add(l.Hosts[0], softgroup.Sends, roce.QPN(100*(n+1)), roce.PSN(0xFFFF80+n), 0)
 	for i, h := range l.Hosts[1:] {
-		text += fmt.Sprintf("  - {ip: %v, qpn: %d, psn: %d, regions: {va: 0, length: %d, rkey: %d}}\n", h.IP, qpn(i+1), expects(i+1)&0xFFFFFF, memory, n+7)
+		g.Add(h, softgroup.Receives, roce.QPN(100*(n+1)+i+1), 0, roce.PSN(0xFFFF00+1000*(i+1)))
 	}
-	l.daemon.Create(t, g.name, text)
-	connect := func(host int, first roce.PSN, p endpoint.Peer) *endpoint.QP {
-		c := bed.QP(qpn(host), first, pathMTU)
-		c.Timeout, c.RetryCount = l.timeout, retryCount
-		qp, err := l.Hosts[host].RNIC.NewQP(c)
-		testlab.Must(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		testlab.Must(t, qp.Connect(ctx, p))
-		return qp
-	}
-	for i, h := range l.Hosts[1:] {
-		m := make([]byte, memory)
-		testlab.Must(t, h.RNIC.Register(rnic.Region{VA: 0, RKey: uint32(n + 7), Access: rnic.RemoteWrite, Bytes: m}))
-		g.receivers = append(g.receivers, m)
-		connect(i+1, 0, endpoint.Peer{IP: l.GroupIP(), QPN: groupQPN, PSN: expects(i+1) & 0xFFFFFF})
-	}
-	g.source = connect(0, psn, endpoint.Peer{IP: l.GroupIP(), QPN: groupQPN})
+	l.daemon.Create(l.t, g.Name, g.File())
+	g.Connect(l.t)
 	l.groups = append(l.groups, g)
 }
 
@@ -125,23 +100,20 @@ func (l *lab) create(n int) {
 // the receivers have.
 func (l *lab) stream(ctx context.Context, g *group, stop <-chan struct{}) error {
 	for {
-		data := bed.Random(memory, byte(g.rounds))
-		outage, err := bed.Write(ctx, g.source, rnic.Remote{VA: memoryVA, RKey: memoryKey}, data, writeBytes, nil)
-		g.longest = max(g.longest, outage)
+		x, err := g.Send(ctx, g.source, writeBytes, nil)
+		g.longest = max(g.longest, x.Outage)
+		if err == nil {
+			err = g.Compare(g.source, x.Data)
+		}
 		if err != nil {
-			return fmt.Errorf("%s, round %d, longest pause %v: %w", g.name, g.rounds, g.longest, err)
+			return fmt.Errorf("%s, round %d, longest pause %v: %w", g.Name, g.rounds, g.longest, err)
 		}
 		g.rounds++
-		for i, m := range g.receivers {
-			if !l.Hosts[i+1].Has(m, data) {
-				return fmt.Errorf("%s: the memory of %v differs from the source's data", g.name, l.Hosts[i+1].IP)
-			}
-		}
 		note(g.filled)
 		note(l.filled)
 		select {
 		case <-stop:
-			return bed.CheckResponses(g.source)
+			return nil
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -150,8 +122,8 @@ func (l *lab) stream(ctx context.Context, g *group, stop <-chan struct{}) error 
 // The daemon is killed three times while the sources of forty groups send. Each source completes
 // all that it posts, and the receivers have it.
 func TestFortyGroupsSurviveWhenTheDaemonIsKilled(t *testing.T) {
-	times := setting(t, "ROCAST_KILLS", 3)
-	l := newLab(t, 40, uint8(setting(t, "ROCAST_TIMEOUT", 16)))
+	times := testlab.Setting(t, "ROCAST_KILLS", 3)
+	l := newLab(t, 40, uint8(testlab.Setting(t, "ROCAST_TIMEOUT", 16)))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	stop := make(chan struct{})
@@ -198,16 +170,4 @@ func (l *lab) eachGetsOn(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// setting is a number that the environment may say.
-func setting(t *testing.T, name string, otherwise int) int {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(text)
-	testlab.Must(t, err)
-	return n
 }

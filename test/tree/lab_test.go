@@ -1,30 +1,22 @@
 package tree
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
-	"github.com/rocast/rocast/internal/rnic"
-	"github.com/rocast/rocast/internal/rnic/endpoint"
-	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/internal/testlab/boxes"
 	"github.com/rocast/rocast/internal/testlab/fabric"
+	"github.com/rocast/rocast/internal/testlab/softgroup"
 	"github.com/rocast/rocast/roce"
 )
 
 const (
 	groupName = "story"
-	groupQPN  = 0x21
-	memoryVA  = 0x10000
-	memoryKey = 0x77
-	pathMTU   = 1024
 	patience  = 60 * time.Second
 )
 
@@ -47,70 +39,50 @@ type tree struct {
 	o     options
 	lab   *fabric.Fabric
 	boxes []*box
-	hosts []*host
-	exact int // links whose number of packets was certain
+	group *softgroup.Group // all hosts
+	exact int              // links whose number of packets was certain
 }
 
-// box is one box of the tree. Links lead to the boxes next to it.
+// box is one box of the tree.
 type box struct {
-	*fabric.Box
-	tree    *tree
-	daemon  *boxes.Daemon
+	*boxes.Daemon
+	at      *fabric.Box
 	members []string // lines of the group file
-}
-
-// host is a member of the group.
-type host struct {
-	*bed.Host
-	at      *box
-	qpn     roce.QPN
-	sends   roce.PSN
-	expects roce.PSN
-	va      uint64
-	rkey    uint32
-	memory  []byte
-	qp      *endpoint.QP
 }
 
 // newTree makes a box for each entry of hosts, with that many hosts. A link joins each box but the
 // first with the box that parents names. The first host of the first box is the source.
 func newTree(t *testing.T, o options, hosts, parents []int) *tree {
 	t.Helper()
-	testlab.NeedRoot(t)
-	tr := &tree{t: t, o: o, lab: &fabric.Fabric{}}
-	t.Cleanup(func() { testlab.Must(t, tr.lab.Close()) })
-	for i, n := range hosts {
-		add := tr.lab.AddBox
-		if o.between == fabric.Flat {
-			add = tr.lab.AddFlatBox
-		}
-		b, err := add(bed.Options{Hosts: n, IPv6: o.ipv6, LossPerMillion: o.loss, Seed: uint32(100 * (i + 1))})
-		testlab.Permitted(t, err)
-		tr.boxes = append(tr.boxes, &box{Box: b, tree: tr})
+	tr := &tree{t: t, o: o}
+	tr.lab = fabric.Build(t, bed.Options{IPv6: o.ipv6, LossPerMillion: o.loss}, o.between, hosts, parents)
+	for _, b := range tr.lab.Boxes {
+		tr.boxes = append(tr.boxes, &box{at: b})
 	}
-	for i, parent := range parents {
-		_, err := tr.lab.Join(tr.boxes[parent].Box, tr.boxes[i+1].Box, o.between, uint32(i+1), o.loss)
-		testlab.Must(t, err)
-	}
+	tr.group = &softgroup.Group{Name: groupName, QPN: 0x21, Bytes: o.memory, Keys: o.keys, State: tr.state}
 	tr.cast(parents)
 	for _, b := range tr.boxes {
-		b.daemon = boxes.Launch(t, b.Box.Box, boxes.Ports(b.Ports()...)+"engine: "+o.engine+"\n")
-		b.create()
+		b.Daemon = boxes.Launch(t, b.at.Box, boxes.Ports(b.at.Ports()...)+"engine: "+o.engine+"\n")
+		b.Create(t, groupName, tr.group.FileAt(b.at.GroupIP(), b.members))
 	}
-	tr.connect()
+	tr.group.Connect(t)
 	return tr
 }
 
 // cast writes the lines of all members.
 func (tr *tree) cast(parents []int) {
 	for n, b := range tr.boxes {
-		for i, h := range b.Hosts {
-			h := &host{
-				Host: h, at: b, qpn: roce.QPN(0x100*(n+1) + i), sends: roce.PSN(0xFFFF80 + n + i), expects: roce.PSN(1000*(n+1) + i),
-				va: uint64(n+1)<<48 + uint64(i)<<40, rkey: uint32(0x1000*(n+1) + i), memory: make([]byte, tr.o.memory),
+		for i, h := range b.at.Hosts {
+			role := softgroup.Receives
+			switch {
+			case tr.o.both:
+				role = softgroup.Both
+			case n == 0 && i == 0:
+				role = softgroup.Sends
 			}
-			tr.hosts = append(tr.hosts, h)
-			b.members = append(b.members, h.line(n == 0 && i == 0))
+			m := tr.group.Add(h, role, roce.QPN(0x100*(n+1)+i), roce.PSN(0xFFFF80+n+i), roce.PSN(1000*(n+1)+i))
+			m.Sees = b.at.GroupIP()
+			b.members = append(b.members, m.Line())
 		}
 	}
 	for n, parent := range parents {
@@ -123,18 +95,6 @@ func (tr *tree) cast(parents []int) {
 	}
 }
 
-func (h *host) line(source bool) string {
-	regions := fmt.Sprintf("regions: [{va: %#x, length: %d, rkey: %#x}]", h.va, len(h.memory), h.rkey)
-	switch {
-	case h.at.tree.o.both:
-		psn := h.expects
-		return fmt.Sprintf("{ip: %v, qpn: %d, psn: %d, sendPSN: %d, role: both, %s}", h.IP, h.qpn, psn, h.sends, regions)
-	case source:
-		return fmt.Sprintf("{ip: %v, qpn: %d, psn: %d, role: source}", h.IP, h.qpn, h.sends)
-	}
-	return fmt.Sprintf("{ip: %v, qpn: %d, psn: %d, %s}", h.IP, h.qpn, h.expects, regions)
-}
-
 // linkEnd is one end of a link, with the first PSN that it sends.
 type linkEnd struct {
 	ip    netip.Addr
@@ -145,7 +105,7 @@ type linkEnd struct {
 // linkLine is the member that is the box at far, in the group of the box at near.
 func (tr *tree) linkLine(far, near linkEnd, source bool) string {
 	link := fmt.Sprintf("ip: %v, qpn: %d, remoteIP: %v, remoteQPN: %d", far.ip, far.qpn, near.ip, near.qpn)
-	regions := fmt.Sprintf("regions: [{va: %#x, length: %d, rkey: %#x}]", memoryVA, tr.o.memory, memoryKey)
+	regions := fmt.Sprintf("regions: [{va: %#x, length: %d, rkey: %#x}]", softgroup.VA, tr.o.memory, softgroup.RKey)
 	switch {
 	case tr.o.both:
 		return fmt.Sprintf("{%s, psn: %d, sendPSN: %d, role: both, %s}", link, near.sends, far.sends, regions)
@@ -155,72 +115,26 @@ func (tr *tree) linkLine(far, near linkEnd, source bool) string {
 	return fmt.Sprintf("{%s, psn: %d, %s}", link, near.sends, regions)
 }
 
-func (b *box) client() *client.Client { return b.daemon.Client() }
+func (tr *tree) of(b *box) api.Group { return b.Group(tr.t, groupName) }
 
-// create makes the box's part of the group and waits until its members are reached.
-func (b *box) create() {
-	t := b.tree.t
-	t.Helper()
-	text := fmt.Sprintf("name: %s\nip: %v\nqpn: %d\nmtu: %d\nmemory: {va: %#x, length: %d, rkey: %#x}\n%s\nmembers:\n  - %s\n",
-		groupName, b.GroupIP(), groupQPN, pathMTU, memoryVA, b.tree.o.memory, memoryKey, b.tree.o.keys, strings.Join(b.members, "\n  - "))
-	b.daemon.Create(t, groupName, text)
-}
-
-func (b *box) group() api.Group { return b.daemon.Group(b.tree.t, groupName) }
-
-// connect connects the queue pairs of all hosts to the group of their box.
-func (tr *tree) connect() {
-	t := tr.t
-	t.Helper()
-	for _, h := range tr.hosts {
-		testlab.Must(t, h.RNIC.Register(rnic.Region{VA: h.va, RKey: h.rkey, Access: rnic.RemoteWrite, Bytes: h.memory}))
-		var err error
-		h.qp, err = h.RNIC.NewQP(bed.QP(h.qpn, h.sends, pathMTU))
-		testlab.Must(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		testlab.Must(t, h.qp.Connect(ctx, endpoint.Peer{IP: h.at.GroupIP(), QPN: groupQPN, PSN: h.expects}))
-	}
-}
-
-const writeBytes = 64 << 10
-
-// write fills the group's memory from one host. It calls midway when half of the WRITEs are
-// complete, if midway is not nil.
-func (tr *tree) write(from *host, seed byte, midway func()) (data []byte) {
+// write lets a host write to all others. It calls midway when half of the WRITEs are complete.
+func (tr *tree) write(from int, midway func()) {
 	tr.t.Helper()
-	data = bed.Random(tr.o.memory, seed)
-	ctx, cancel := context.WithTimeout(tr.t.Context(), 2*patience)
-	defer cancel()
-	_, err := bed.Write(ctx, from.qp, rnic.Remote{VA: memoryVA, RKey: memoryKey}, data, writeBytes, midway)
-	if err != nil {
-		tr.t.Fatalf("%v\n%s", err, tr.state())
-	}
-	return data
+	tr.group.Write(tr.t, tr.group.Members[from], 64<<10, midway)
 }
 
-// hold fails the test if a host other than from lacks data, or got a frame that no correct peer
-// sends.
-func (tr *tree) hold(from *host, data []byte) {
+// restart kills the daemon of a box and starts it again.
+func (tr *tree) restart(b *box) {
 	tr.t.Helper()
-	for _, h := range tr.hosts {
-		if h == from {
-			continue
-		}
-		if err := h.CheckReceived(h.memory, data); err != nil {
-			tr.t.Error(err)
-		}
+	if err := b.Kill(); err != nil {
+		tr.t.Fatal(err)
 	}
-	if err := bed.CheckResponses(from.qp); err != nil {
-		tr.t.Error(err)
-	}
+	b.StartFor(tr.t, b.at.Box)
 }
 
-func (tr *tree) state() string {
-	var s strings.Builder
-	for i, b := range tr.boxes {
-		g, err := b.client().Group(tr.t.Context(), groupName)
-		fmt.Fprintf(&s, "box %d: %v, %+v, counters %v, members %+v\n", i, err, g.Engine, g.Counters, g.Members)
-	}
-	return s.String()
+// boxOf returns the box of a host.
+func (tr *tree) boxOf(m *softgroup.Member) *box {
+	return tr.boxes[slices.IndexFunc(tr.boxes, func(b *box) bool { return slices.Contains(b.at.Hosts, m.Host) })]
 }
+
+func (tr *tree) state() string { return boxes.State(tr.t, groupName, tr.boxes...) }

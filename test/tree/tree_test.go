@@ -8,6 +8,7 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/fabric"
+	"github.com/rocast/rocast/internal/testlab/softgroup"
 )
 
 // The trees of the tests: hosts of each box, and the box to which each box but the first is joined.
@@ -45,8 +46,8 @@ func TestEachLinkCarriesEachPacketOnce(t *testing.T) {
 						tr := newTree(t, options{
 							between: fabric.Between(between), engine: engine, keys: "repair: " + repair, memory: 2 << 20,
 						}, shape.tree[0], shape.tree[1])
-						tr.hold(tr.hosts[0], tr.write(tr.hosts[0], 1, nil))
-						tr.counts(uint64(tr.o.memory / pathMTU))
+						tr.write(0, nil)
+						tr.counts(uint64(tr.o.memory / softgroup.PathMTU))
 						exact += tr.exact
 						if engine == "auto" {
 							tr.carries()
@@ -62,7 +63,7 @@ func TestEachLinkCarriesEachPacketOnce(t *testing.T) {
 // What a busy machine makes the box or the source send again is counted apart.
 func (tr *tree) counts(packets uint64) {
 	tr.t.Helper()
-	source := tr.hosts[0].RNIC.Counters()
+	source := tr.group.Members[0].RNIC.Counters()
 	again := source.Get(rnic.FramesRetransmitted)
 	most := packets + again
 	for _, l := range tr.lab.Links { // what a box is sent again it may send on again
@@ -84,10 +85,10 @@ func (tr *tree) counts(packets uint64) {
 // repaired is how many packets the upper box of a link has sent again to the lower one.
 func (tr *tree) repaired(l *fabric.Link) uint64 {
 	for _, b := range tr.boxes {
-		if b.Box != l.Ends[0].Box {
+		if b.at != l.Ends[0].Box {
 			continue
 		}
-		for _, m := range b.group().Members {
+		for _, m := range tr.of(b).Members {
 			if m.IP == l.Ends[1].IP.String() && m.Repair != nil {
 				return m.Repair.Repaired
 			}
@@ -101,8 +102,8 @@ func (tr *tree) carries() {
 	tr.t.Helper()
 	testlab.Eventually(tr.t, patience, "the kernel of every box carries packets", func() bool {
 		for _, b := range tr.boxes {
-			if b.group().Engine.Carried == 0 {
-				tr.hold(tr.hosts[0], tr.write(tr.hosts[0], 9, nil))
+			if tr.of(b).Engine.Carried == 0 {
+				tr.write(0, nil)
 				return false
 			}
 		}
@@ -120,7 +121,7 @@ func TestLossOnEveryLink(t *testing.T) {
 					between: fabric.Between(between), engine: engine, keys: "repair: " + repair, memory: 4 << 20, loss: 2000,
 					ipv6: (engine == "auto") == (repair == "local"),
 				}, deep[0], deep[1])
-				tr.hold(tr.hosts[0], tr.write(tr.hosts[0], 2, nil))
+				tr.write(0, nil)
 				for i, l := range tr.lab.Links {
 					down, up, err := l.Wire.Lost()
 					testlab.Must(t, err)
@@ -147,12 +148,8 @@ func TestABoxIsKilled(t *testing.T) {
 					tr := newTree(t, options{
 						between: fabric.Router, engine: engine, keys: "repair: " + repair, memory: 8 << 20, loss: 500,
 					}, spine[0], spine[1])
-					data := tr.write(tr.hosts[0], 3, func() {
-						testlab.Must(t, tr.boxes[which].daemon.Kill())
-						tr.boxes[which].daemon.StartFor(t, tr.boxes[which].Box.Box)
-					})
-					tr.hold(tr.hosts[0], data)
-					if g := tr.boxes[which].group(); !g.Restored || g.State != api.Ready {
+					tr.write(0, func() { tr.restart(tr.boxes[which]) })
+					if g := tr.of(tr.boxes[which]); !g.Restored || g.State != api.Ready {
 						t.Errorf("after the restart: %+v", g.GroupSummary)
 					}
 				})
@@ -166,8 +163,8 @@ func TestTheSourceMovesThroughTheTree(t *testing.T) {
 	for _, engine := range []string{"auto", "afxdp"} {
 		t.Run(engine, func(t *testing.T) {
 			tr := newTree(t, options{engine: engine, memory: 1 << 20, both: true, loss: 200}, spine[0], spine[1])
-			for turn, h := range []int{0, 2, 1, 4, 0, 3} {
-				tr.hold(tr.hosts[h], tr.write(tr.hosts[h], byte(10+turn), nil))
+			for _, h := range []int{0, 2, 1, 4, 0, 3} {
+				tr.write(h, nil)
 			}
 		})
 	}
@@ -178,10 +175,8 @@ func TestTheSourceMovesThroughTheTree(t *testing.T) {
 func TestTurnsInATreeOutliveCrashes(t *testing.T) {
 	tr := newTree(t, options{engine: "auto", memory: 256 << 10, both: true}, spine[0], spine[1])
 	for turn, h := range []int{0, 2, 1, 4, 0, 3, 2} {
-		tr.hold(tr.hosts[h], tr.write(tr.hosts[h], byte(10+turn), nil))
-		b := tr.boxes[turn%len(tr.boxes)]
-		testlab.Must(t, b.daemon.Kill())
-		b.daemon.StartFor(t, b.Box.Box)
+		tr.write(h, nil)
+		tr.restart(tr.boxes[turn%len(tr.boxes)])
 	}
 }
 
@@ -191,8 +186,8 @@ func TestBoxesOfOneNetwork(t *testing.T) {
 	for _, engine := range []string{"auto", "afxdp"} {
 		t.Run(engine, func(t *testing.T) {
 			tr := newTree(t, options{between: fabric.Flat, engine: engine, memory: 2 << 20}, row[0], row[1])
-			tr.hold(tr.hosts[0], tr.write(tr.hosts[0], 1, nil))
-			tr.counts(uint64(tr.o.memory / pathMTU))
+			tr.write(0, nil)
+			tr.counts(uint64(tr.o.memory / softgroup.PathMTU))
 			tr.resolves()
 		})
 	}
@@ -203,18 +198,16 @@ func TestBoxesOfOneNetwork(t *testing.T) {
 func (tr *tree) resolves() {
 	tr.t.Helper()
 	ip6 := func(i int) string { return fmt.Sprintf("fd81::%d", i+1) }
-	for i, h := range tr.hosts {
+	for i, h := range tr.group.Members {
 		testlab.Must(tr.t, h.NS.Sysctl("net.ipv6.conf."+h.End.Name+".disable_ipv6", "0"))
-		_, err := h.NS.Exec("ip", "address", "add", ip6(i)+"/64", "dev", h.End.Name, "nodad")
-		testlab.Must(tr.t, err)
+		h.NS.MustRun(tr.t, "ip address add %s/64 dev %s nodad", ip6(i), h.End.Name)
 	}
-	for _, from := range tr.hosts {
-		for i, to := range tr.hosts {
-			if from.at == to.at {
+	for _, from := range tr.group.Members {
+		for i, to := range tr.group.Members {
+			if tr.boxOf(from) == tr.boxOf(to) {
 				continue
 			}
-			_, err := from.NS.Exec("ip", "neighbour", "flush", "all")
-			testlab.Must(tr.t, err)
+			from.NS.MustRun(tr.t, "ip neighbour flush all")
 			for _, address := range []string{to.IP.String(), ip6(i)} {
 				if _, err := from.NS.Exec("ping", "-c", "1", "-W", "2", address); err != nil {
 					tr.t.Errorf("%v does not find %s: %v", from.IP, address, err)

@@ -5,20 +5,17 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/internal/rnic"
-	"github.com/rocast/rocast/internal/rnic/endpoint"
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/internal/testlab/boxes"
 	"github.com/rocast/rocast/internal/testlab/fabric"
+	"github.com/rocast/rocast/internal/testlab/softgroup"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -69,41 +66,30 @@ type grove struct {
 	sites   []site
 	lab     *fabric.Fabric
 	set     *boxes.Set
+	group   *softgroup.Group
 	members []*leaf
 	made    int // groups so far
 }
 
 // leaf is a member of a grove's group.
 type leaf struct {
-	member
-	box     int
-	qpn     roce.QPN
-	sends   roce.PSN
-	expects roce.PSN
-	both    bool
+	*softgroup.Member
+	box int
 }
 
 func newGrove(t *testing.T, s scene) *grove {
 	t.Helper()
-	testlab.NeedRoot(t)
-	g := &grove{scene: s, t: t, sites: shapes[s.shape], lab: &fabric.Fabric{}}
-	t.Cleanup(func() { testlab.Must(t, g.lab.Close()) })
+	g := &grove{scene: s, t: t, sites: shapes[s.shape]}
 	var names []string
+	var hosts, above []int
 	for i, b := range g.sites {
-		box, err := g.lab.AddBox(bed.Options{Hosts: b.hosts, LossPerMillion: s.loss, Seed: uint32(100 * i)})
-		testlab.Permitted(t, err)
-		if names = append(names, b.name); i > 0 {
-			_, err = g.lab.Join(g.lab.Boxes[b.above], box, fabric.Bridge, uint32(i), s.loss)
-			testlab.Must(t, err)
+		names, hosts = append(names, b.name), append(hosts, b.hosts)
+		if i > 0 {
+			above = append(above, b.above)
 		}
 	}
-	var err error
-	g.set, err = boxes.New(g.lab, filepath.Dir(boxes.MustProgram(t)), names...)
-	testlab.Must(t, err)
-	t.Cleanup(func() { testlab.Must(t, g.set.Close()) })
-	for i := range g.set.Boxes {
-		g.start(i)
-	}
+	g.lab = fabric.Build(t, bed.Options{LossPerMillion: s.loss}, fabric.Bridge, hosts, above)
+	g.set = boxes.Up(t, g.lab, names...)
 	g.create()
 	return g
 }
@@ -112,20 +98,13 @@ const each = 16 // WRITEs of a turn
 
 func (g *grove) memory() int { return 3 * each * g.bytes }
 
-func (g *grove) start(box int) {
-	g.t.Helper()
-	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
-	defer cancel()
-	testlab.Must(g.t, g.set.Boxes[box].Start(ctx))
-}
-
 // create makes the group anew, and connects fresh queue pairs of all hosts to it. PSNs wrap soon.
 func (g *grove) create() {
 	t := g.t
 	t.Helper()
-	root, ip := g.set.Boxes[0], g.lab.Boxes[0].GroupIP()
+	root := g.set.Boxes[0]
 	for _, m := range g.members {
-		m.qp.Destroy()
+		m.QP.Destroy()
 	}
 	if g.members != nil {
 		_, err := root.Client().RemoveGroup(t.Context(), "g1")
@@ -133,65 +112,32 @@ func (g *grove) create() {
 	}
 	g.members = nil
 	g.made++
-	text := fmt.Sprintf("name: g1\nip: %v\nqpn: 1\nmtu: 1024\nmemory: {va: %#x, length: %d, rkey: %#x}\n%smembers:\n", ip, memoryVA, g.memory(), memoryKey, g.keys())
+	g.group = &softgroup.Group{Name: "g1", IP: root.GroupIP(), QPN: 1, Bytes: g.memory(), Keys: g.keys(), State: g.state}
 	for i, b := range g.sites {
 		for _, h := range g.lab.Boxes[i].Hosts {
-			n := len(g.members)
-			m := &leaf{
-				member: member{Host: h, memory: make([]byte, g.memory())}, box: i, both: b.sends,
-				qpn: roce.QPN(100*g.made + n), sends: roce.PSN(0xFFFFF0 + n), expects: roce.PSN(1000 * n),
-			}
-			role := ""
+			n, role := len(g.members), softgroup.Receives
 			if b.sends {
-				role = fmt.Sprintf("role: both, sendPSN: %d, ", m.sends)
+				role = softgroup.Both
 			}
-			text += fmt.Sprintf("  - {ip: %v, qpn: %d, psn: %d, %sregions: {va: 0, length: %d, rkey: 7}}\n",
-				h.IP, m.qpn, m.expects, role, g.memory())
-			g.members = append(g.members, m)
+			m := g.group.Add(h, role, roce.QPN(100*g.made+n), roce.PSN(0xFFFFF0+n), roce.PSN(1000*n))
+			g.members = append(g.members, &leaf{m, i})
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	_, err := root.Client().CreateGroup(ctx, []byte(text))
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
+	if _, err := root.Client().CreateGroup(ctx, []byte(g.group.File())); err != nil {
+		t.Fatalf("%v\n%s", err, g.group.File())
 	}
 	g.ready()
-	for _, m := range g.members {
-		m.RNIC.Deregister(7)
-		testlab.Must(t, m.RNIC.Register(rnic.Region{VA: 0, RKey: 7, Access: rnic.RemoteWrite, Bytes: m.memory}))
-		m.qp, err = m.RNIC.NewQP(bed.QP(m.qpn, m.sends, 1024))
-		testlab.Must(t, err)
-		testlab.Must(t, m.qp.Connect(ctx, endpoint.Peer{IP: ip, QPN: 1, PSN: m.expects}))
-	}
+	g.group.Connect(t)
 }
 
 func (g *grove) ready() {
 	g.t.Helper()
-	testlab.Eventually(g.t, patience, "the group is ready at all boxes", func() bool {
-		for _, b := range g.set.Boxes {
-			if s, err := b.Client().Group(g.t.Context(), "g1"); err != nil || s.State != api.Ready {
-				time.Sleep(5 * time.Millisecond)
-				return false
-			}
-		}
-		return true
-	}, g.state)
+	boxes.Ready(g.t, "g1", g.set.Boxes...)
 }
 
-func (g *grove) state() string {
-	var s strings.Builder
-	for _, b := range g.set.Boxes {
-		v, err := b.Client().Group(context.WithoutCancel(g.t.Context()), "g1")
-		fmt.Fprintf(&s, "%s: %v %s %s, counters %v\n", b.Name, err, v.State, v.Reason, v.Counters)
-		for _, m := range v.Members {
-			fmt.Fprintf(&s, "  %s %d %s %s acked %v %s\n", m.IP, m.QPN, m.State, m.Part, m.Acked, m.Reason)
-		}
-		lines := strings.Split(b.Log(), "\n")
-		fmt.Fprintln(&s, strings.Join(lines[max(0, len(lines)-30):], "\n"))
-	}
-	return s.String()
-}
+func (g *grove) state() string { return boxes.State(g.t, "g1", g.set.Boxes...) }
 
 // writes lets a member write to slots of the memory, several WRITEs at a time. Each WRITE that
 // completes must be at all members, or at as many as the quorum says. done is called after each.
@@ -202,25 +148,15 @@ func (g *grove) writes(from *leaf, slots, times int, done func(n int)) {
 	defer cancel()
 	data := make([][]byte, times)
 	at := func(n int) int { return (slots + n) * g.bytes }
-	err := bed.Post(ctx, from.qp, times, func(n int) error {
-		from.seed++
-		data[n] = bed.Random(g.bytes, from.seed)
-		return from.qp.PostWrite(uint64(n), data[n], rnic.Remote{VA: memoryVA + uint64(at(n)), RKey: memoryKey})
+	err := bed.Post(ctx, from.QP, times, func(n int) error {
+		data[n] = from.New(g.bytes)
+		return from.QP.PostWrite(uint64(n), data[n], rnic.Remote{VA: memoryVA + uint64(at(n)), RKey: memoryKey})
 	}, func(n int) error {
-		have, lack := 0, []string{}
-		for _, m := range g.members {
-			switch {
-			case m == from:
-			case m.Has(m.memory[at(n-1):][:g.bytes], data[n-1]):
-				have++
-			default:
-				lack = append(lack, m.IP.String())
-			}
+		lack := g.group.Lacking(from.Member, at(n-1), data[n-1])
+		if have := len(g.members) - 1 - len(lack); g.quorum == 0 && len(lack) > 0 || have < g.quorum {
+			t.Errorf("WRITE %d of %v has completed, and is not at %v\n%s", n-1, from.IP, ips(lack), g.state())
 		}
-		if g.quorum == 0 && len(lack) > 0 || have < g.quorum {
-			t.Errorf("WRITE %d of %v has completed, and is not at %v\n%s", n-1, from.IP, lack, g.state())
-		}
-		copy(from.memory[at(n-1):], data[n-1])
+		copy(from.Memory[at(n-1):], data[n-1])
 		if done != nil {
 			done(n)
 		}
@@ -229,6 +165,13 @@ func (g *grove) writes(from *leaf, slots, times int, done func(n int)) {
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", from.IP, err, g.state())
 	}
+}
+
+func ips(members []*softgroup.Member) (list []string) {
+	for _, m := range members {
+		list = append(list, m.IP.String())
+	}
+	return list
 }
 
 // Turns go from a member to one behind another box, or both want to send at once. Around that a box
@@ -242,7 +185,7 @@ func TestBoxesOfATreeAreKilledAroundATurn(t *testing.T) {
 		t.Skip("set ROCAST_CRASHES: a group may go on saying that a member waits for its turn, see docs/merging.md#what-is-not-promised")
 	}
 	const perGrove = 10
-	left, first, quorum := number(t, "ROCAST_CRASHES", 4), number(t, "ROCAST_SEED", 0), number(t, "ROCAST_QUORUM", 0)
+	left, first, quorum := testlab.Setting(t, "ROCAST_CRASHES", 4), testlab.Setting(t, "ROCAST_SEED", 0), testlab.Setting(t, "ROCAST_QUORUM", 0)
 	for n := first; left > 0; n++ {
 		r := rand.New(rand.NewPCG(uint64(n), 0))
 		s := scene{
@@ -282,7 +225,8 @@ func (g *grove) crashes(r *rand.Rand, box int) []crash {
 	return list
 }
 
-// kill kills boxes and starts them again.
+// kill kills boxes and starts them again. The times are what a round draws: no verdict waits for
+// them.
 func (g *grove) kill(list []crash) error {
 	for _, c := range list {
 		time.Sleep(c.after)
@@ -305,7 +249,7 @@ func (g *grove) kill(list []crash) error {
 func (g *grove) round(r *rand.Rand, n int) {
 	t := g.t
 	t.Helper()
-	senders := slices.DeleteFunc(slices.Clone(g.members), func(m *leaf) bool { return !m.both })
+	senders := slices.DeleteFunc(slices.Clone(g.members), func(m *leaf) bool { return m.Role != softgroup.Both })
 	from := senders[r.IntN(len(senders))]
 	to := from
 	for to.box == from.box {
@@ -345,7 +289,7 @@ func (g *grove) round(r *rand.Rand, n int) {
 		old.Wait()
 	} else {
 		g.writes(from, 0, each, ofOld)
-		time.Sleep(time.Duration(r.IntN(2) * r.IntN(2_000_000)))
+		time.Sleep(time.Duration(r.IntN(2) * r.IntN(2_000_000))) // drawn: how soon the turn changes
 		begins()
 		g.writes(to, each, each, ofNew)
 	}
@@ -362,7 +306,7 @@ func (g *grove) settled() {
 	t := g.t
 	t.Helper()
 	for _, m := range g.members {
-		testlab.Must(t, bed.CheckResponses(m.qp))
+		testlab.Must(t, bed.CheckResponses(m.QP))
 	}
 	if g.quorum == 0 {
 		g.ready()
@@ -370,7 +314,7 @@ func (g *grove) settled() {
 	}
 	end := (2*each + 3) * g.bytes
 	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if !slices.ContainsFunc(g.members, func(m *leaf) bool { return !m.Has(m.memory[:end], g.members[0].memory[:end]) }) {
+		if !slices.ContainsFunc(g.members, func(m *leaf) bool { return !m.HasAt(0, g.members[0].Memory[:end]) }) {
 			return
 		}
 	}

@@ -2,12 +2,18 @@ package boxes
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/internal/testlab"
+	"github.com/rocast/rocast/internal/testlab/fabric"
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
@@ -53,7 +59,60 @@ func (d *Daemon) Create(t testing.TB, name, file string) {
 	if _, err := d.Client().CreateGroup(t.Context(), []byte(file)); err != nil {
 		t.Fatalf("%v\n%s\n%s", err, file, d.Log())
 	}
-	testlab.Eventually(t, patience, "all members are reached", func() bool { return d.Group(t, name).State == api.Ready }, d.Log)
+	Ready(t, name, d)
+}
+
+// Running is a daemon: a Daemon or a Box.
+type Running interface {
+	Client() *client.Client
+	Log() string
+}
+
+// Ready waits until a group is ready at all of the daemons.
+func Ready[R Running](t testing.TB, group string, at ...R) {
+	t.Helper()
+	testlab.Eventually(t, patience, group+" is ready", func() bool {
+		return !slices.ContainsFunc(at, func(d R) bool {
+			g, err := d.Client().Group(t.Context(), group)
+			return err != nil || g.State != api.Ready
+		})
+	}, func() string { return State(t, group, at...) })
+}
+
+// linesOfLog is how much of each log State shows.
+const linesOfLog = 30
+
+// State is what daemons say of a group, and what they have logged last.
+func State[R Running](t testing.TB, group string, at ...R) string {
+	var s strings.Builder
+	for i, d := range at {
+		g, err := d.Client().Group(context.WithoutCancel(t.Context()), group)
+		fmt.Fprintf(&s, "box %d: %v, %s %s, engine %+v, counters %v\n", i, err, g.State, g.Reason, g.Engine, g.Counters)
+		for _, m := range g.Members {
+			fmt.Fprintf(&s, "  %s %d %s %s acked %v %s\n", m.IP, m.QPN, m.State, m.Part, m.Acked, m.Reason)
+		}
+		lines := strings.Split(d.Log(), "\n")
+		fmt.Fprintln(&s, strings.Join(lines[max(0, len(lines)-linesOfLog):], "\n"))
+	}
+	return s.String()
+}
+
+// Up starts a daemon in each box of a fabric. They end with the test.
+func Up(t testing.TB, f *fabric.Fabric, names ...string) *Set {
+	t.Helper()
+	s, err := New(f, filepath.Dir(MustProgram(t)), names...)
+	testlab.Must(t, err)
+	t.Cleanup(func() { testlab.Must(t, s.Close()) })
+	for _, b := range s.Boxes {
+		b.StartFor(t)
+	}
+	return s
+}
+
+// StartFor is Start for a test, also after a Kill.
+func (b *Box) StartFor(t testing.TB) {
+	t.Helper()
+	b.daemon.StartFor(t, b.Box.Box)
 }
 
 // Group is a group as the daemon shows it.

@@ -128,6 +128,18 @@ func (c *Cluster) Reach(t *testing.T, in *netns.NS) (url string) {
 	return scheme + "://" + l.Addr().String()
 }
 
+// Lines are those of rocastd.yaml with which a box in a network namespace has its groups in the
+// cluster, and certificates of an authority for its API.
+func (c *Cluster) Lines(t *testing.T, in *netns.NS, ca *certs.Authority, box string) string {
+	t.Helper()
+	cert, key, err := ca.Issue(t.TempDir(), time.Now().Add(certs.Lifetime), box)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("store: etcd\netcd: {endpoints: [%q], lease: 60s}\napi: {listen: \"0.0.0.0:7471\", cert: %s, key: %s, ca: %s}\n",
+		c.Reach(t, in), cert, key, ca.Path)
+}
+
 // Kill ends a member with SIGKILL.
 func (c *Cluster) Kill(t *testing.T, i int) {
 	t.Helper()

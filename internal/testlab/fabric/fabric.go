@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"testing"
 
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/internal/testlab/lossy"
 	"github.com/rocast/rocast/internal/testlab/netns"
@@ -67,6 +69,36 @@ func (e *End) in(addr netip.Addr) string { return netip.PrefixFrom(addr, e.Netwo
 
 // firstNet is bed.Options.Net of the first box.
 const firstNet = 81
+
+// Build makes a fabric for a test: a box for each entry of hosts, with that many hosts, and a link
+// from each box but the first to the box that above names. The links between the boxes lose as many
+// packets as those of the hosts; o.Seed differs from box to box.
+func Build(t testing.TB, o bed.Options, between Between, hosts, above []int) *Fabric {
+	t.Helper()
+	testlab.NeedRoot(t)
+	f := &Fabric{}
+	t.Cleanup(func() { testlab.Must(t, f.Close()) })
+	add := f.AddBox
+	if between == Flat {
+		add = f.AddFlatBox
+	}
+	for i, n := range hosts {
+		o.Hosts, o.Seed = n, uint32(100*(i+1))
+		_, err := add(o)
+		testlab.Permitted(t, err)
+	}
+	for i, up := range above {
+		f.Link(t, up, i+1, between, o.LossPerMillion)
+	}
+	return f
+}
+
+// Link is Join for a test. The boxes are named by their numbers.
+func (f *Fabric) Link(t testing.TB, a, b int, between Between, perMillion int) {
+	t.Helper()
+	_, err := f.Join(f.Boxes[a], f.Boxes[b], between, uint32(len(f.Links)+1), perMillion)
+	testlab.Must(t, err)
+}
 
 // AddBox adds a box with a network of its own. Options.Net is set by the fabric.
 func (f *Fabric) AddBox(o bed.Options) (*Box, error) {

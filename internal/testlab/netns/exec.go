@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -27,6 +28,18 @@ func (n *NS) Exec(name string, args ...string) (string, error) {
 		return "", fmt.Errorf("%s: %s %s: %w: %s", n.name, name, strings.Join(args, " "), err, output)
 	}
 	return string(output), nil
+}
+
+// MustRun runs a command line of words without quotes inside the namespace, and returns its output.
+// The test ends if the command fails.
+func (n *NS) MustRun(t testing.TB, line string, args ...any) string {
+	t.Helper()
+	words := strings.Fields(fmt.Sprintf(line, args...))
+	output, err := n.Exec(words[0], words[1:]...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return output
 }
 
 // Sysctl sets one of the namespace's variables, named with dots: net.ipv4.ip_forward.
