@@ -385,20 +385,20 @@ func TestAReaderSeesNoHalfChange(t *testing.T) {
 	}
 }
 
-// What etcd is told of a group while the boxes behind are asked is known after a move, too.
+// What happens to a group while the boxes behind are asked is known after a move, too.
 func TestWhatHappensDuringAMoveStays(t *testing.T) {
 	f, b1 := newFork(t)
 	b1.route(8, "b3")
 	f.cuts(func(_, to, method string) (bool, bool) {
 		if to == "b3" && method == "PUT" {
-			b1.edit("g1", func(g *groups.Group) { g.Switches, g.Marked = true, true })
+			b1.edit("g1", func(g *groups.Group) { g.Claim = 7 })
 		}
 		return true, true
 	})
 	b1.network.HopsChanged([]netip.Addr{addr("10.8.0.1")})
 	f.tendAll(time.Now())
 	f.check2("b1: 10.1.0.2 b3 | b3: 10.8.0.1")
-	if g := b1.groups.Named("g1"); !g.Switches || !g.Marked {
-		t.Errorf("switches %v, marked %v", g.Switches, g.Marked)
+	if g := b1.groups.Named("g1"); g.Claim != 7 {
+		t.Errorf("its claim is %d", g.Claim)
 	}
 }

@@ -2,13 +2,13 @@ package ctl
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/desired"
-	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/shared"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab/etcd"
@@ -185,6 +185,32 @@ func TestASwitchedGroupStaysAtItsRoot(t *testing.T) {
 	}
 }
 
+// mute is etcd for a box that cannot store the state of members there.
+type mute struct{ shared.Desired }
+
+func (mute) PutMembers(context.Context, string, []byte) error { return errors.New("not now") }
+
+// Once etcd knows that the source of a group has switched, no turn waits for etcd, also after a
+// restart.
+func TestNoLaterTurnWaitsForEtcd(t *testing.T) {
+	t.Parallel()
+	cluster := etcd.Start(t, 1)
+	b1 := newFabric(t, 1).box("b1")
+	stop := b1.share(cluster)
+	if _, err := b1.Create(t.Context(), []byte(bothFile(groupFile("10.1.0.2", "10.1.0.3")))); err != nil {
+		t.Fatal(err)
+	}
+	b1.switches()
+	stop(true)
+	b1.restart(false, false)
+	b1.through = func(d shared.Desired) shared.Desired { return mute{d} }
+	b1.share(cluster)
+	var begun atomic.Bool
+	b1.sw.OnTurn = begun.Store
+	b1.asksForATurn()
+	b1.eventually("the turn begins", begun.Load)
+}
+
 // claimless is etcd for a box that cannot claim a group once it has yielded it.
 type claimless struct {
 	shared.Desired
@@ -232,10 +258,10 @@ func TestTheAddressOfASwitchedGroupGoesAndComesBack(t *testing.T) {
 	t.Parallel()
 	cluster := etcd.Start(t, 1)
 	b1, b2 := pair(t)
-	for _, b := range []*box{b1, b2} {
-		b.share(cluster)
-		b.hearAddresses()
-	}
+	stop := b1.share(cluster)
+	b2.share(cluster)
+	b1.hearAddresses()
+	b2.hearAddresses()
 	if _, err := b1.Create(t.Context(), []byte(bothFile(followingFile("10.1.0.2", "10.1.0.3")))); err != nil {
 		t.Fatal(err)
 	}
@@ -254,11 +280,9 @@ func TestTheAddressOfASwitchedGroupGoesAndComesBack(t *testing.T) {
 		return strings.Contains(e.Report, "does not have its address")
 	})
 	b2.shared.Reconcile(t.Context(), "g1", true)
-	if err := b1.Desired.Yield(t.Context(), "g1"); err != nil { // as when its lease ends
-		t.Fatal(err)
-	}
-	b1.edit("g1", func(g *groups.Group) { g.AddressGone = false }) // a restart without the address does not know it
-	b1.shared.Reconcile(t.Context(), "g1", true)
+	stop(true)
+	b2.eventually("the group has no root", func() bool { return b2.root("g1") == "" })
+	b1.share(cluster) // as after a restart without the address, it does not know that the address was there
 	b2.eventually("the root claims the group again, and says it again", func() bool { return b2.root("g1") == "b1" && b2.reportOf("g1") != "" })
 	if s := b2.says(t); b2.published("g1") != nil || s.Reason != why {
 		t.Errorf("b2 carries %v, the root is %q, and b2 says %+v", b2.published("g1"), b2.root("g1"), s)

@@ -19,16 +19,8 @@ type Group struct {
 
 	Epoch       uint64 // see api.Branch
 	Claim       int64  // when this box claimed the group, if boxes share their groups; see api.Branch
-	Untold      bool   // this box has taken the group over with its address, and etcd does not know yet
-	UntoldInLog bool   // etcd was told in vain, and the log says so
-	AddressGone bool   // the box was without the group's address meanwhile: another one may have carried the group
-	Switches    bool   // another member is, or wants to be, the source: no other box may take the group over
-	Marked      bool   // etcd knows that
-	Marking     bool   // etcd is being told
-	Unsure      bool   // a turn may be stored that has not begun
 	unkept      bool   // the chronicle on the disk may not be that of the group
 	unkeptInLog bool   // it could not be stored, and the log says so
-	NotRenewed  bool   // the running turn could not be stored again, and the log says so
 	TableEnd    int64  // how many bytes of the table are stored
 	held        map[address.Place]bool
 }
@@ -75,7 +67,7 @@ func (g *Group) FieldsOf(id groupfile.ID) []zap.Field {
 // take over a group whose source has switched: what it hears of the turns may be late.
 func (g *Group) Everywhere() chronicle.Chronicle {
 	all := g.Past.Next(g.File, g.File)
-	all.Switched, all.Turn = all.Switched || g.Switches, nil
+	all.Turn = nil
 	for _, l := range g.Links {
 		for _, id := range l.Members {
 			if p := g.PlaceOf(id); p != g.Origin() {

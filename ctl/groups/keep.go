@@ -60,10 +60,9 @@ func (s *Set) SaveTree(g *Group) error {
 }
 
 // KeepUp stores the chronicle if the disk lacks it. It is called after observe and with every look,
-// so a disk that fails costs time only. While a turn may be stored that has not begun, package
-// watch stores both.
+// so a disk that fails costs time only.
 func (s *Set) KeepUp(g *Group) {
-	if !g.unkept || g.Unsure {
+	if !g.unkept {
 		return
 	}
 	s.show() // what the data path did stands, and the disk may take long

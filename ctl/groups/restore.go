@@ -143,7 +143,6 @@ func (g *Group) recall(k store.Group) (err error) {
 	if t := g.Past.Turn; t != nil {
 		g.Source = groupfile.ID(t.Source)
 	}
-	g.Switches, g.Marked = g.Past.Switched, g.Past.Switched
 	return nil
 }
 

@@ -7,10 +7,15 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/ctl/groups"
 )
 
 // MarkSwitches says in etcd that the source of a group switches.
-func (s *Shared) MarkSwitches(name string) error {
+func (s *Shared) MarkSwitches(g *groups.Group) error {
+	s.Groups.Lock()
+	name := g.Name
+	s.of(g).switches = true
+	s.Groups.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), reportWithin)
 	defer cancel()
 	return s.putMembers(ctx, name)
@@ -42,6 +47,7 @@ func (s *Shared) putMembers(ctx context.Context, name string) error {
 		return nil // it was removed meanwhile
 	}
 	all := g.Everywhere()
+	all.Switched = all.Switched || s.of(g).switches
 	text, err := all.TextFor(g.Wanted)
 	s.Groups.Unlock()
 	if err == nil {

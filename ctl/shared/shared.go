@@ -70,11 +70,32 @@ type Shared struct {
 	work    *work
 	putting sync.Mutex // held while the state of members is stored in etcd; taken before the lock of the groups
 
-	toldAway bool // an event has said that etcd does not answer; guarded by the lock of the groups
+	// What follows is guarded by the lock of the groups.
+
+	carried  map[*groups.Group]*carried
+	toldAway bool // an event has said that etcd does not answer
+}
+
+// carried is what is known of a group that this box carries as its root.
+type carried struct {
+	untold      bool // this box has taken the group over with its address, and etcd does not know yet
+	untoldInLog bool // etcd was told in vain, and the log says so
+	addressGone bool // the box was without the group's address meanwhile: another one may have carried the group
+	switches    bool // another member is, or wants to be, the source: no other box may take the group over
 }
 
 // New returns a Shared that knows of no group yet.
-func New(o Options) *Shared { return &Shared{Options: o, work: newWork()} }
+func New(o Options) *Shared {
+	return &Shared{Options: o, work: newWork(), carried: map[*groups.Group]*carried{}}
+}
+
+// of returns what is known of a group. The caller has locked the groups.
+func (s *Shared) of(g *groups.Group) *carried {
+	if s.carried[g] == nil {
+		s.carried[g] = new(carried)
+	}
+	return s.carried[g]
+}
 
 // atOnce is how many groups are set up at the same time.
 const atOnce = 16
@@ -122,7 +143,7 @@ func (s *Shared) follow(ctx context.Context) error {
 
 // addUnsettled adds the groups for which there may be work although no event names them: groups
 // that no box has claimed, groups of this box, and groups that this box carries and that may have
-// been removed from etcd.
+// been removed from etcd. It forgets what is known of groups that have gone.
 func (s *Shared) addUnsettled(names map[string]bool) {
 	for _, name := range s.Desired.Names() {
 		if e, _ := s.Desired.Entry(name); e.Wanted() && (e.Root == "" || e.Root == s.Box) {
@@ -134,6 +155,11 @@ func (s *Shared) addUnsettled(names map[string]bool) {
 	for name, g := range s.Groups.All() {
 		if g.Kept && g.Branch == nil {
 			names[name] = true
+		}
+	}
+	for g := range s.carried {
+		if s.Groups.Named(g.Name) != g {
+			delete(s.carried, g)
 		}
 	}
 }

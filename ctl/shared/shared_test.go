@@ -39,6 +39,8 @@ type awayEtcd struct {
 
 func (e *awayEtcd) Away() error { return e.why }
 
+func (e *awayEtcd) Names() []string { return nil }
+
 // However often is looked, an event tells that etcd does not answer, and one that it does again.
 func TestThatEtcdIsAwayIsToldOnce(t *testing.T) {
 	set := groups.NewSet(groups.Parts{Log: zap.NewNop()}, ports.Set{})
@@ -66,6 +68,16 @@ func TestThatEtcdIsAwayIsToldOnce(t *testing.T) {
 		if place = after.Place; !slices.Equal(got, step.want) {
 			t.Errorf("look %d: %q, want %q", i, got, step.want)
 		}
+	}
+}
+
+// What is known of a group is forgotten when the group has gone.
+func TestAGroupThatHasGoneIsForgotten(t *testing.T) {
+	set := groups.NewSet(groups.Parts{Log: zap.NewNop()}, ports.Set{})
+	s := New(Options{Groups: set, Desired: &awayEtcd{}})
+	s.of(&groups.Group{}).untold = true
+	if s.addUnsettled(map[string]bool{}); len(s.carried) > 0 {
+		t.Errorf("%+v", s.carried)
 	}
 }
 

@@ -46,7 +46,7 @@ func (s *Shared) markAddressGone(isConcerned func(*groups.Group) bool) {
 	defer s.Groups.Unlock()
 	for _, g := range s.Groups.All() {
 		if g.Wanted != nil && g.Wanted.Addressing == mft.BySwitchIP && g.Kept && g.Branch == nil && isConcerned(g) {
-			g.AddressGone = true
+			s.of(g).addressGone = true
 		}
 	}
 }
@@ -57,7 +57,11 @@ func (s *Shared) addressState(name string) (untold, gone bool) {
 	s.Groups.Lock()
 	defer s.Groups.Unlock()
 	g := s.Groups.Named(name)
-	return g != nil && g.Untold, g != nil && g.AddressGone
+	if g == nil {
+		return false, false
+	}
+	c := s.of(g)
+	return c.untold, c.addressGone
 }
 
 // standStill notes that a group of this box has its address on another box or nowhere, and that no
@@ -69,7 +73,7 @@ func (s *Shared) standStill(g *groups.Group, away bool) {
 	s.Groups.Lock()
 	defer s.Groups.Unlock()
 	was := g.Away
-	g.AddressGone, g.Away = away, ""
+	s.of(g).addressGone, g.Away = away, ""
 	if away {
 		g.Away = fmt.Sprintf("the box does not have its address %v, and no other box can carry it, because its source has switched; "+
 			"give the address back to this box, or remove the group and create it again with fresh QPs and PSNs", g.Wanted.IP)
@@ -127,9 +131,9 @@ func RefuseTree(g *groups.Group, links []*groups.Link) error {
 func (s *Shared) tellLater(name string) bool {
 	s.Groups.Lock()
 	g := s.Groups.Named(name)
-	just := g != nil && !g.Untold
+	just := g != nil && !s.of(g).untold
 	if just {
-		g.Untold = true
+		s.of(g).untold = true
 	}
 	s.Groups.Unlock()
 	if just {
@@ -145,11 +149,12 @@ func (s *Shared) tellTakenOver(ctx context.Context, name string, e desired.Entry
 	s.Groups.Lock()
 	defer s.Groups.Unlock()
 	if g := s.Groups.Named(name); g != nil {
-		if err != nil && !g.UntoldInLog {
+		c := s.of(g)
+		if err != nil && !c.untoldInLog {
 			s.Log.Warn("this box carries a group whose address it has, and could not tell the other boxes; rocastd tries again",
 				zap.String("group", name), zap.Error(err))
 		}
-		g.Untold, g.UntoldInLog = !taken, err != nil
+		c.untold, c.untoldInLog = !taken, err != nil
 	}
 	if taken {
 		s.MembersChanged(name) // what happened before etcd knew

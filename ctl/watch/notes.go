@@ -60,7 +60,7 @@ func (w *Watch) Hear(news ...dataplane.Note) {
 		w.Groups.Observe(g)
 	}
 	for g := range look {
-		w.Groups.KeepUp(g)
+		w.keepUp(g)
 	}
 }
 

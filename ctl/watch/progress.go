@@ -30,13 +30,14 @@ const (
 	standsAfter = time.Second
 )
 
-// pace is what a look at the progress of a running group remembers for the next one.
+// pace is what a look at a running group remembers for the next one.
 type pace struct {
 	meter    goodput.Meter
 	stalls   goodput.Stalls[groupfile.ID]
 	still    goodput.Standstill
 	senders  senders
 	silences silences
+	keeping  keeping
 	epoch    uint64 // of the PSN space: of one source, in one group of the data path
 	id       mft.GroupID
 	source   groupfile.ID
@@ -124,7 +125,7 @@ func (w *Watch) lookAt(name string, now time.Time) (silent []netip.Addr) {
 	w.settleTurn(g)
 	if state, ok := w.Switch.GroupState(g.ID); ok {
 		w.Groups.Enter(g, &state)
-		w.Groups.KeepUp(g)
+		w.keepUp(g)
 		w.renewTurn(g, state.Snapshot)
 		w.lookAtSenders(now, g, state)
 		silent = silentHosts(g, &w.paceOf(g).silences, now, state)

@@ -11,6 +11,14 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
+// keeping is what is known of the turns of a group that are stored before they begin.
+type keeping struct {
+	marked     bool // etcd knows that another member is, or wants to be, the source
+	marking    bool // etcd is being told that
+	unsure     bool // a turn may be stored that has not begun
+	notRenewed bool // the running turn could not be stored again, and the log says so
+}
+
 // takeTurn stores the turn that a member waits for, and lets it begin. A crash behind the first
 // packet of a turn that was not stored would restore the turn before, and receivers would take new
 // packets for old ones. If the turn cannot be stored, the source before goes on, and the next
@@ -20,7 +28,8 @@ func (w *Watch) takeTurn(g *groups.Group) {
 	if w.closed || g.Published == nil {
 		return
 	}
-	if w.Mark != nil && g.Branch == nil && !g.Marked {
+	k := &w.paceOf(g).keeping
+	if w.Mark != nil && g.Branch == nil && !k.marked && !g.Past.Switched {
 		w.markSwitches(g)
 		return
 	}
@@ -36,16 +45,16 @@ func (w *Watch) takeTurn(g *groups.Group) {
 		w.turnNotStored(g, err)
 		return
 	}
-	g.Source, g.Unsure = groupfile.ID(turn.Source), false
+	g.Source, k.unsure = groupfile.ID(turn.Source), false
 	w.Groups.Changed(g)
 	w.Switch.BeginTurn(g.ID, true)
 }
 
 func (w *Watch) turnNotStored(g *groups.Group, err error) {
-	switch {
-	case g.Unsure: // and the log says so
+	switch k := &w.paceOf(g).keeping; {
+	case k.unsure: // and the log says so
 	case errors.Is(err, store.ErrUnsynced):
-		g.Unsure = true
+		k.unsure = true
 		w.Log.Error("could not make sure that a crash keeps who is the source; nothing is forwarded until it is stored, and rocastd tries again every 250 ms",
 			zap.String("group", g.Name), zap.Error(err))
 	default:
@@ -58,14 +67,23 @@ func (w *Watch) turnNotStored(g *groups.Group, err error) {
 // settleTurn tries again where a turn may be stored that has not begun. If no member waits for it
 // any more, the turn before is stored again.
 func (w *Watch) settleTurn(g *groups.Group) {
-	if !g.Unsure || w.closed {
+	k := &w.paceOf(g).keeping
+	if !k.unsure || w.closed {
 		return
 	}
-	if w.takeTurn(g); !g.Unsure {
+	if w.takeTurn(g); !k.unsure {
 		return
 	}
 	if _, waits := w.Switch.NextTurn(g.ID); !waits && w.Groups.SaveChronicle(g) == nil {
-		g.Unsure = false
+		k.unsure = false
+	}
+}
+
+// keepUp stores what the data path has shown. While a turn may be stored that has not begun,
+// settleTurn stores both.
+func (w *Watch) keepUp(g *groups.Group) {
+	if !w.paceOf(g).keeping.unsure {
+		w.Groups.KeepUp(g)
 	}
 }
 
@@ -78,8 +96,9 @@ const renewAfter = 1 << 20
 // has ended. No packet waits for that. If it cannot be stored, what was stored before is still
 // true, and the next look tries again.
 func (w *Watch) renewTurn(g *groups.Group, s feedback.Snapshot) {
+	k := &w.paceOf(g).keeping
 	ahead := s.Merged.Sub(g.Past.From(g.File))
-	if near := ahead < renewAfter && ahead >= -feedback.Window; !s.Started || near && (!s.Ended || g.Past.SourceEnded()) || g.Unsure || w.closed {
+	if near := ahead < renewAfter && ahead >= -feedback.Window; !s.Started || near && (!s.Ended || g.Past.SourceEnded()) || k.unsure || w.closed {
 		return
 	}
 	before := g.Past.Turn
@@ -90,34 +109,34 @@ func (w *Watch) renewTurn(g *groups.Group, s feedback.Snapshot) {
 	if err != nil {
 		g.Past.Renew(before)
 	}
-	if err != nil && !g.NotRenewed {
+	if err != nil && !k.notRenewed {
 		w.Log.Error("could not store how far a group has come; rocastd tries again every 250 ms. After a crash no other member may become the source",
 			zap.String("group", g.Name), zap.Error(err))
 	}
-	g.NotRenewed = err != nil
+	k.notRenewed = err != nil
 }
 
 // markSwitches says in etcd that the source of a group switches, before it does so for the first
 // time. Only the state directory of this box has the turns, so no other box may take the group over
 // from then on.
 func (w *Watch) markSwitches(g *groups.Group) {
-	g.Switches = true
-	if g.Marking {
+	k := &w.paceOf(g).keeping
+	if k.marking {
 		return
 	}
-	g.Marking = true
+	k.marking = true
 	name := g.Name
 	go func() {
-		err := w.Mark(name)
+		err := w.Mark(g)
 		w.Groups.Lock()
 		defer w.Groups.Unlock()
-		g.Marking = false
+		k.marking = false
 		if err != nil {
 			w.Log.Warn("another member waits to be the source until the other boxes can be told; rocastd tries again with its next packet",
 				zap.String("group", name), zap.Error(err))
 			return
 		}
-		g.Marked = true
+		k.marked = true
 		if w.Groups.Named(name) == g {
 			w.takeTurn(g)
 		}

@@ -33,7 +33,7 @@ type Options struct {
 	Doubt func(netip.Addr)
 	// Mark tells the other boxes that the source of a group switches, before it does so for the
 	// first time. It may take seconds. nil: this box has its groups for itself.
-	Mark func(group string) error
+	Mark func(*groups.Group) error
 }
 
 // Watch looks at groups that run. Its methods may be called from any goroutine, except where they
