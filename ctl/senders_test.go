@@ -9,6 +9,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -189,6 +190,84 @@ func TestAMemberThatWaitsForItsTurn(t *testing.T) {
 	}
 }
 
+// A turn may begin and end between two looks, and without anything of the member.
+func TestAWaitIsOverWithATurnThatNobodyHasSeen(t *testing.T) {
+	const a, b, c = "10.77.0.1", "10.77.0.2", "10.77.0.3"
+	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
+	r.create(t, strings.Replace(bothG1, "psn: 7}", "psn: 7, sendPSN: 3000, role: both}", 1))
+	id := r.groups.Named("g1").ID
+	takes := func(who string, sent uint64) {
+		turn := turnOfB
+		turn.Source.IP = addr(who)
+		r.takes(t, turn)
+		r.sw.Traffic("g1", dataplane.Traffic{Sent: sent})
+	}
+	ready := func(when string) {
+		t.Helper()
+		if s := r.later(); s.State != api.Ready {
+			t.Errorf("%s: %+v", when, s)
+		}
+	}
+	r.refuse(dataplane.SourceBlocked, b, 1, 0)
+	r.look()
+	takes(b, 16)
+	takes(c, 32)
+	ready("its frame was seen before")
+	r.refuse(dataplane.SourceWaits, b, 2, 32)
+	takes(b, 48)
+	takes(a, 64)
+	r.look()
+	ready("its frame was seen behind its turn")
+	r.refuse(dataplane.SourceWaits, b, 3, 64)
+	takes(b, 64)
+	takes(c, 64)
+	r.look()
+	ready("it has sent nothing")
+	r.refuse(dataplane.SourceWaits, b, 4, 64)
+	takes(b, 64)
+	r.refuse(dataplane.BadICRC, b, 5, 64)
+	r.sw.Traffic("g1", dataplane.Traffic{Sent: 80})
+	takes(a, 96)
+	r.look()
+	ready("a frame of its turn was refused, and sent again")
+
+	r.refuse(dataplane.SourceBlocked, b, 6, 96)
+	r.look()
+	if s := r.later(); s.State != api.Degraded || !strings.HasPrefix(s.Reason, b+": it waits for its turn") {
+		t.Errorf("behind its turn: %+v", s)
+	}
+	takes(c, 112)
+	if s := r.look(); s.State != api.Degraded || !strings.HasPrefix(s.Reason, b+": it waits for its turn") {
+		t.Errorf("behind another one's turn: %+v", s)
+	}
+	takes(b, 112)
+	r.refuse(dataplane.BadICRC, b, 7, 112)
+	r.look()
+	takes(a, 128)
+	if s := r.later(); s.State != api.Degraded || !strings.HasPrefix(s.Reason, b+": its packets arrive damaged") {
+		t.Errorf("in its turn, without another packet: %+v; %v", s, id)
+	}
+}
+
+// A source that only sends waits for its turn, and has it, as others do.
+func TestTheFirstSourceWaitsForItsTurn(t *testing.T) {
+	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
+	r.create(t, strings.Replace(bothG1, "psn: 5, sendPSN: 1000, role: both}", "psn: 1000, role: source}", 1))
+	r.takes(t, turnOfB)
+	r.refuse(dataplane.SourceBlocked, "10.77.0.1", 1, 0)
+	r.look()
+	if s := r.later(); s.State != api.Degraded || !strings.HasPrefix(s.Reason, "10.77.0.1: it waits") {
+		t.Errorf("%+v", s)
+	}
+	first := turnOfB
+	first.Source = mft.QP{}
+	r.takes(t, first)
+	r.takes(t, turnOfB)
+	if s := r.look(); s.State != api.Ready {
+		t.Errorf("%+v", s)
+	}
+}
+
 // A member that was never the source begins with its own sendPSN.
 func TestAMemberWhoseFirstTurnIsOutOfStep(t *testing.T) {
 	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
@@ -289,6 +368,34 @@ func TestASourceThatSendsToNoGroup(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	if s := r.statusAt(r.now); len(s.Notes) != 1 || !s.Healthy {
+		t.Errorf("%+v", s)
+	}
+	// Its packets are its own whatever was forwarded before, and in vain until more is.
+	r.sw.GoesAstray(astray(dataplane.OverMTU, 1, "10.77.0.1"))
+	r.watch.LookAtStrays(r.now)
+	r.look()
+	if s := r.later(); s.State != api.Degraded || !strings.Contains(s.Reason, "path MTU") {
+		t.Errorf("%+v", s)
+	}
+	r.sw.Traffic("g1", dataplane.Traffic{Sent: 2})
+	if s := r.look(); s.State != api.Ready {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A frame that no group counts is not known to be older than a turn.
+func TestASourceThatSendsToNoGroupInALaterTurn(t *testing.T) {
+	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
+	r.create(t, bothG1)
+	r.refuse(dataplane.SourceBlocked, "10.77.0.1", 5, 0)
+	r.takes(t, turnOfB)
+	first := turnOfB
+	first.Source.IP = addr("10.77.0.1")
+	r.takes(t, first)
+	r.sw.GoesAstray(astray(dataplane.OverMTU, 1, "10.77.0.1"))
+	r.watch.LookAtStrays(r.now)
+	r.look()
+	if s := r.later(); s.State != api.Degraded || !strings.Contains(s.Reason, "path MTU") {
 		t.Errorf("%+v", s)
 	}
 }

@@ -168,3 +168,66 @@ func TestRefusedAnswersStayWithTheirReceiver(t *testing.T) {
 		t.Errorf("%+v", state.Receivers)
 	}
 }
+
+// What was refused of a member before its turn is no trouble of it any more, however short the turn
+// was. What is refused behind its last packet is.
+func TestWhereALastTurnBeganAndEnded(t *testing.T) {
+	b, c, d := both(1, ipB, 500), both(2, ipC, 70), receiver(3, ipD)
+	k := newKeeper(t, b, c, d)
+	last := func(host netip.Addr) dataplane.LastTurn {
+		state, _ := k.Switch.GroupState(k.group.ID)
+		if host == ipA {
+			return state.LastTurn
+		}
+		return state.Receivers[k.group.FindPath(host, groupQPN)].LastTurn
+	}
+	want := map[netip.Addr]dataplane.LastTurn{}
+	check := func(when string) {
+		t.Helper()
+		for host, want := range want {
+			if got := last(host); got != want {
+				t.Errorf("%s: of %v %+v, want %+v", when, host, got, want)
+			}
+		}
+	}
+	takes := func(next netip.Addr) {
+		t.Helper()
+		k.posts(next, 1) // is refused: it waits
+		k.store()
+		k.Switch.BeginTurn(k.group.ID, true)
+		k.gets(next, 1)
+	}
+	k.message(ipA)
+	k.message(ipA)
+	want[ipA], want[ipB], want[ipC] = dataplane.LastTurn{Sent: 2}, dataplane.LastTurn{}, dataplane.LastTurn{}
+	check("in the first turn")
+	takes(ipB)
+	want[ipB] = dataplane.LastTurn{Refused: 1, Sent: 3}
+	check("b has begun")
+	k.message(ipB)
+	want[ipB] = dataplane.LastTurn{Refused: 1, Sent: 4}
+	check("b has gone on")
+	takes(ipC)
+	want[ipC] = dataplane.LastTurn{Refused: 2, Sent: 5}
+	check("c has begun")
+	k.update(c, d, b)
+	check("the order has changed")
+	takes(ipA)
+	want[ipA] = dataplane.LastTurn{Refused: 3, Sent: 6}
+	check("a is back")
+	k.update(c, d) // b leaves
+	delete(want, ipB)
+	takes(ipC)
+	want[ipC] = dataplane.LastTurn{Refused: 4, Sent: 7}
+	early := both(4, ipEarly, 9)
+	k.update(early, c, d)
+	k.message(ipC)
+	k.update(early, d) // and so does the source
+	delete(want, ipC)
+	takes(ipEarly)
+	want[ipEarly] = dataplane.LastTurn{Refused: 5, Sent: 9}
+	check("the source has left")
+	takes(ipA)
+	want[ipEarly], want[ipA] = dataplane.LastTurn{Refused: 5, Sent: 9}, dataplane.LastTurn{Refused: 6, Sent: 10}
+	check("a comes once more")
+}

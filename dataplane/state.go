@@ -25,8 +25,9 @@ type state struct {
 	counts        [NumReasons]uint64
 	naks          nakCounts
 	traffic       Traffic
-	refused       Refused // data of members
-	tallies       []tally // per path
+	refused       Refused  // data of members
+	firstTurn     LastTurn // of a Source that only sends
+	tallies       []tally  // per path
 	fan           fanState
 	held          *held     // what is retained for repair; nil: the policy says repair: off
 	edits         mft.Edits // for packets of the active source

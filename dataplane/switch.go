@@ -463,6 +463,7 @@ type GroupState struct {
 	// means nothing while the receiver is joining.
 	Since    []roce.PSN
 	Refused  Refused  // data of members that was refused
+	LastTurn LastTurn // of the source that has no path
 	Repaired []uint64 // with repair on: packets that each path was sent again in the last minute
 	Retained int      // with repair on: bytes of packet memory that it takes now
 }
@@ -497,7 +498,7 @@ func (c *Core) groupState(now feedback.Tick, st *state) *GroupState {
 		Snapshot: st.merge.Snapshot(), Counters: st.naks.named(named(&st.counts)),
 		Engine: c.engine.report(st, c.taps.capture(st.group.ID)), Traffic: st.traffic, Refused: st.refused,
 	}
-	s.Receivers, s.Since = st.receivers(&s.Snapshot), st.since()
+	s.Receivers, s.Since, s.LastTurn = st.receivers(&s.Snapshot), st.since(), st.turnSoFar(onlySends)
 	if st.active >= 0 {
 		s.Source = st.group.Paths[st.active].QP()
 	}

@@ -29,6 +29,14 @@ type Receiver struct {
 	RefusedFor Reason
 	RefusedAt  mft.PortID
 	RefusedQPN roce.QPN
+	LastTurn   LastTurn
+}
+
+// LastTurn says how far a member got in its newest turn as the source. Frames that were refused
+// before are no trouble any more.
+type LastTurn struct {
+	Refused uint64 // GroupState.Refused.Count when the turn began
+	Sent    uint64 // Traffic.Sent now, or when the turn ended
 }
 
 // tally is what the core counts of a path's receiver.
@@ -38,6 +46,8 @@ type tally struct {
 	// joined, and in its own turns as the source.
 	from int64
 	away uint64 // Traffic.Sent when its turn as the source began
+
+	lastTurn LastTurn
 
 	refused    uint64
 	refusedFor Reason
@@ -87,6 +97,18 @@ func (st *state) takesTurn(next int) {
 	if next >= 0 {
 		st.tallies[next].away = st.traffic.Sent
 	}
+	if st.active != departed {
+		st.lastTurn(st.active).Sent = st.traffic.Sent
+	}
+	st.lastTurn(next).Refused = st.refused.Count
+}
+
+// lastTurn returns what is kept of the newest turn of the member of a path.
+func (st *state) lastTurn(path int) *LastTurn {
+	if path < 0 {
+		return &st.firstTurn
+	}
+	return &st.tallies[path].lastTurn
 }
 
 // receivers returns what each path's receiver has answered.
@@ -94,7 +116,7 @@ func (st *state) receivers(s *feedback.Snapshot) []Receiver {
 	list := make([]Receiver, len(st.tallies))
 	for i := range list {
 		t, p := &st.tallies[i], &s.Paths[i]
-		list[i] = Receiver{NAKs: t.naks, RNRs: t.rnrs, CNPs: t.cnps, Refused: t.refused, RefusedFor: t.refusedFor, RefusedAt: t.refusedAt, RefusedQPN: t.refusedQPN}
+		list[i] = Receiver{NAKs: t.naks, RNRs: t.rnrs, CNPs: t.cnps, Refused: t.refused, RefusedFor: t.refusedFor, RefusedAt: t.refusedAt, RefusedQPN: t.refusedQPN, LastTurn: st.turnSoFar(i)}
 		acknowledged := -t.from
 		switch {
 		case i == st.active:
@@ -105,6 +127,15 @@ func (st *state) receivers(s *feedback.Snapshot) []Receiver {
 		list[i].Acknowledged = uint64(max(0, acknowledged))
 	}
 	return list
+}
+
+// turnSoFar returns how far the member of a path got in its newest turn.
+func (st *state) turnSoFar(path int) LastTurn {
+	t := *st.lastTurn(path)
+	if path == st.active {
+		t.Sent = st.traffic.Sent
+	}
+	return t
 }
 
 // since returns, for each path, the PSN of the present source with which the receiver's QP expected

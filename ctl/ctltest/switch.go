@@ -40,6 +40,7 @@ type Switch struct {
 	turns       map[mft.GroupID]mft.Turn
 	running     map[mft.GroupID]mft.Turn // what RunningTurn returns
 	sources     map[mft.GroupID]mft.QP
+	lastTurns   map[mft.GroupID]map[mft.QP]dataplane.LastTurn
 	noted       map[mft.GroupID]map[mft.QP]noted
 	ended       map[mft.GroupID]bool
 
@@ -276,9 +277,26 @@ func (s *Switch) switchSource(id mft.GroupID, g *mft.Group, state *dataplane.Gro
 // begins makes a member the source.
 func (s *Switch) begins(id mft.GroupID, source mft.QP) {
 	if s.sources == nil {
-		s.sources = map[mft.GroupID]mft.QP{}
+		s.sources, s.lastTurns = map[mft.GroupID]mft.QP{}, map[mft.GroupID]map[mft.QP]dataplane.LastTurn{}
 	}
+	was, set := s.sources[id]
+	if !set {
+		state, _ := s.Switch.GroupState(id)
+		was, s.lastTurns[id] = state.Source, map[mft.QP]dataplane.LastTurn{}
+	}
+	turns := s.lastTurns[id]
+	turns[was] = dataplane.LastTurn{Refused: turns[was].Refused, Sent: s.traffic[id].Sent}
+	turns[source] = dataplane.LastTurn{Refused: s.lastRefused[id].Count, Sent: turns[source].Sent}
 	s.sources[id] = source
+}
+
+// lastTurn returns how far a member has got in its newest turn.
+func (s *Switch) lastTurn(id mft.GroupID, state *dataplane.GroupState, member mft.QP) dataplane.LastTurn {
+	t := s.lastTurns[id][member]
+	if member == state.Source {
+		t.Sent = state.Traffic.Sent
+	}
+	return t
 }
 
 // Notes returns only the notes of Tell.
@@ -409,6 +427,7 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 	}
 	if g := s.Table().Group(id); g != nil {
 		s.switchSource(id, g, &state)
+		state.LastTurn = s.lastTurn(id, &state, mft.QP{})
 		for i := range state.Paths {
 			p := &g.Paths[i]
 			noted, isNoted := s.noted[id][p.QP()]
@@ -421,6 +440,7 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 			if answered, set := s.answered[g.Paths[i].Dst]; set {
 				state.Receivers[i] = answered
 			}
+			state.Receivers[i].LastTurn = s.lastTurn(id, &state, p.QP())
 			if repair, set := s.repairs[g.Paths[i].Dst]; set {
 				state.Paths[i], state.Repaired[i] = repair, s.recently[g.Paths[i].Dst]
 				state.Retained += mft.BufferBytes

@@ -25,6 +25,7 @@ type senders struct {
 
 type watched struct {
 	refused.Watch
+	frame                 uint64 // of a sender of data: Refused.Count of the last frame that was refused
 	answers, acknowledged uint64 // of a receiver, at the last look
 }
 
@@ -70,15 +71,24 @@ func (w *Watch) lookAtSenders(now time.Time, g *groups.Group, state dataplane.Gr
 	s.data, s.sent, s.strays = state.Refused.Count, state.Traffic.Sent, nil
 }
 
-// getsOn reports whether a sender has got on since the last look: data of the source was forwarded
-// behind the last frame that was refused, or a receiver has acknowledged something, or it lacks
-// nothing.
+// getsOn reports whether a sender has got on since the last look: a turn of the member has begun
+// behind the last frame that was refused, or its data was forwarded behind that, or a receiver has
+// acknowledged something, or it lacks nothing.
 func (s *senders) getsOn(g *groups.Group, who groups.Sender, of *watched, rose *dataplane.Refused, state dataplane.GroupState) bool {
-	if !who.Answers {
-		isSource := who.ID == g.Source || g.Source == (groupfile.ID{}) && who.ID == g.File.Source.ID()
-		return isSource && state.Traffic.Sent > s.sent && (rose == nil || state.Traffic.Sent > rose.Sent)
-	}
 	path := g.Published.FindPath(who.IP, who.RemoteQPN)
+	if !who.Answers {
+		if who.ID == g.File.Source.ID() {
+			path = g.Published.Source.Path // a receiver beside it on its host may have its ID
+		}
+		turn, sent := state.LastTurn, s.sent
+		if path >= 0 && path < len(state.Receivers) {
+			turn = state.Receivers[path].LastTurn
+		}
+		if rose != nil {
+			of.frame, sent = rose.Count, max(sent, rose.Sent)
+		}
+		return turn.Refused >= of.frame || turn.Sent > sent
+	}
 	if path < 0 || path >= len(state.Paths) || who.ID == g.Source {
 		return true
 	}

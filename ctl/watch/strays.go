@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -104,7 +105,9 @@ func (w *Watch) isMembers(f *dataplane.Refused) bool {
 		if s.strays == nil {
 			s.strays = map[groups.Sender]*dataplane.Refused{}
 		}
-		s.strays[groups.Sender{ID: l.Member.ID(), Answers: !g.IsSource(l.Member)}] = f
+		stray := *f
+		stray.Count = math.MaxUint64 // it is not known whether the group has refused others since
+		s.strays[groups.Sender{ID: l.Member.ID(), Answers: !g.IsSource(l.Member)}] = &stray
 		found = true
 	}
 	return found
