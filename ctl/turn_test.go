@@ -3,6 +3,7 @@ package ctl
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,6 +103,29 @@ func TestWhoIsOutIsStoredWithTheTurn(t *testing.T) {
 			if m := w.part(t, "10.77.0.3"); m.Part != want {
 				t.Errorf("role %q, part %v: it is shown as %+v", role, part, m)
 			}
+		}
+	}
+}
+
+// A member that is still joining may take its turn. A restart begins with that, and it joins when
+// another member's turn begins.
+func TestTheTurnOfAMemberThatJoins(t *testing.T) {
+	for _, clean := range []bool{false, true} {
+		w := newWorld(t)
+		w.create(t, bothG1)
+		w.update(t, bothG1+"  - {ip: 10.77.0.4, qpn: 20, psn: 8, sendPSN: 4000, role: both}\n")
+		turn := turnOfB
+		turn.Source.IP = addr("10.77.0.4")
+		turn.Members = append(slices.Clone(turn.Members), mft.Standing{QP: turn.Source, Expects: 8, Sender: mft.Sender{NextPSN: 4000}})
+		w.takes(t, turn)
+		w = w.restart(t, clean)
+		g := w.sw.Table().Group(w.groups.Named("g1").ID)
+		want := []mft.Part{{QP: turn.Source, Part: feedback.PartJoining}}
+		if g.Turn == nil || g.Turn.Sender() == nil || g.Turn.Sender().NextPSN != 4000 || !slices.Equal(g.Parts, want) {
+			t.Errorf("clean %v: %+v, parts %v", clean, g.Turn, g.Parts)
+		}
+		if m := w.part(t, "10.77.0.4"); m.Part != api.PartSource {
+			t.Errorf("clean %v: %+v", clean, m)
 		}
 	}
 }

@@ -273,11 +273,12 @@ func (st *state) setOffsets(from *mft.Sender) {
 	}
 }
 
-// turnOf returns the turn of the member of path next, behind the end of the source's.
+// turnOf returns the turn of the member of path next, behind the end of the source's. Who still
+// joins has no place in it, unless it is that member: its QP has received nothing.
 func (st *state) turnOf(next int) mft.Turn {
 	t := mft.Turn{First: st.first}
 	for i := range st.turns {
-		if st.merge.Part(i) == feedback.PartJoining {
+		if i != next && st.merge.Part(i) == feedback.PartJoining {
 			continue
 		}
 		p, turn := &st.group.Paths[i], &st.turns[i]
@@ -351,8 +352,8 @@ func (st *state) recall(t *mft.Turn) mft.Sender {
 		}
 	}
 	var from mft.Sender
-	if s := t.Sender(); s != nil {
-		from = *s
+	if st.active != departed {
+		from = *st.senderState(st.active)
 	}
 	st.setOffsets(&from)
 	return from

@@ -338,6 +338,35 @@ func TestWhatIsKeptGrowsOld(t *testing.T) {
 	k.message(ipB)
 }
 
+// A member that is still joining may take its turn. A crash knows where it is as well, and that its
+// QP has received nothing, also by a turn that an earlier release has stored without it.
+func TestTheTurnOfAMemberThatJoinsOutlivesACrash(t *testing.T) {
+	for _, sends := range []roce.PSN{0x900000, 9} {
+		for _, earlier := range []bool{false, true} {
+			b, c, early := both(1, ipB, 500), receiver(2, ipC), both(4, ipEarly, sends)
+			k := newKeeper(t, b, c)
+			k.message(ipA)
+			k.update(early, b, c)
+			k.posts(ipEarly, 1)
+			k.store()
+			k.Switch.BeginTurn(k.group.ID, true)
+			if earlier {
+				k.stored.Members = slices.DeleteFunc(k.stored.Members, func(m mft.Standing) bool { return m.QP == early.QP() })
+			} else {
+				k.gets(ipEarly, 1)
+			}
+			k.group.Parts = []mft.Part{{QP: early.QP(), Part: feedback.PartJoining}}
+			k.crash()
+			k.posts(ipEarly, 1)
+			k.gets(ipEarly, 1)
+			k.posts(ipB, 1)
+			k.store()
+			k.Switch.BeginTurn(k.group.ID, true)
+			k.gets(ipB, 1) // of which early gets the first packet
+		}
+	}
+}
+
 // Members come and go while one waits for its turn.
 func TestMembersChangeWhileOneWaits(t *testing.T) {
 	b, c, early := both(1, ipB, 500), receiver(2, ipC), receiver(4, ipEarly)

@@ -258,6 +258,33 @@ func TestAReceiverThatTheStateIsNotAboutIsLost(t *testing.T) {
 	}
 }
 
+// A crash while a member joins loses it, because nobody knows what its QP has received. It has
+// received nothing if it is the source.
+func TestWhoJoinsAndIsTheSourceIsNotLost(t *testing.T) {
+	source, other := id("10.0.0.2", 1), id("10.0.0.3", 1)
+	f := &groupfile.File{Receivers: []groupfile.Member{{IP: source.IP, RemoteQPN: 1}, {IP: other.IP, RemoteQPN: 1}}}
+	var c Chronicle
+	c.LeaveOut(source, Joining)
+	c.LeaveOut(other, Joining)
+	for turn, want := range map[*mft.Turn]Standing{
+		nil: Lost,
+		{Source: mft.QP(source), Members: []mft.Standing{{QP: mft.QP(source)}}}: Joining,
+		{Members: []mft.Standing{{QP: mft.QP(source)}}}:                         Lost,
+	} {
+		if c.Turn, c.Switched = turn, turn != nil; turn != nil {
+			c.Take(turn)
+		}
+		text, err := c.Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Read(text, f, false)
+		if err != nil || got.Standing(source) != want || got.Standing(other) != Lost {
+			t.Errorf("%+v: %v and %v, %v", turn, got.Standing(source), got.Standing(other), err)
+		}
+	}
+}
+
 // What is known of a receiver goes with it to its other ID, and is not kept for the old one:
 // another receiver may get that.
 func TestARenamedReceiverTakesItsRecordAlong(t *testing.T) {

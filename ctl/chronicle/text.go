@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -116,7 +117,8 @@ func Read(text []byte, f *groupfile.File, clean bool) (Chronicle, error) {
 		if !known[id] {
 			continue
 		}
-		if r.Standing == Joining && !clean {
+		isSource := c.Turn != nil && c.Turn.Source == mft.QP(id) // nothing is sent to it until its turn ends
+		if r.Standing == Joining && !clean && !isSource {
 			r.Standing = Lost
 		}
 		if r.Standing == Joined {
