@@ -361,6 +361,41 @@ func TestAnEndedTurnIsStored(t *testing.T) {
 	}
 }
 
+// A clean stop stores where the source is if its only receivers have come and not joined yet: who
+// joins behind a restart begins there. Others know where they are.
+func TestAStopStoresWhereThoseWhoAreAloneJoin(t *testing.T) {
+	both := strings.Replace(bothG1, "  - {ip: 10.77.0.3, qpn: 19, psn: 7}\n", "", 1)
+	one := both[:strings.Index(both, "  - {ip: 10.77.0.2")]
+	const joins = "  - {ip: 10.77.0.4, qpn: 20, psn: 8}\n"
+	at := mft.Turn{Source: mft.QP{IP: addr("10.77.0.1"), RemoteQPN: 1}, Members: []mft.Standing{
+		{QP: mft.QP{IP: addr("10.77.0.1"), RemoteQPN: 1}, Expects: 5, Sender: mft.Sender{NextPSN: 1003, Messages: 3}},
+	}}
+	for name, tt := range map[string]struct {
+		before, after string
+		want          bool
+	}{
+		"alone":              {both, one + joins, true},
+		"another takes part": {both, both + joins, false},
+		"nobody joins":       {both, both, false},
+	} {
+		w := newWorld(t)
+		w.create(t, tt.before)
+		w.sw.Carry("g1", 1002)
+		if tt.after != tt.before {
+			w.update(t, tt.after)
+		}
+		w.sw.Runs(w.groups.Named("g1").ID, at)
+		w = w.restart(t, true)
+		g := w.sw.Table().Group(w.groups.Named("g1").ID)
+		if g.Turn == nil != !tt.want || tt.want && g.Turn.Sender().NextPSN != 1003 {
+			t.Errorf("%s: %+v", name, g.Turn)
+		}
+		if joins := len(g.Parts) == 1 && g.Parts[0].Part == feedback.PartJoining; joins != (tt.after != tt.before) {
+			t.Errorf("%s: parts %v", name, g.Parts)
+		}
+	}
+}
+
 // While it is not known where the receivers are, what was stored before stays. So it does in a
 // group that ends with the daemon.
 func TestATurnIsNotStoredAgainWhileReceiversAreUnknown(t *testing.T) {

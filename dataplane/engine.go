@@ -245,7 +245,8 @@ func (e *engine) resume(now feedback.Tick, st *state) {
 	case st.held != nil && (now-m.busy >= mergedPeriod || st.merge.AcksDecide()):
 		return
 	}
-	acked, told := e.space.acked[:f.paths], st.merge.Told()
+	acked := e.space.acked[:f.paths]
+	told, _ := st.merge.Told()
 	for i := range acked {
 		acked[i] = st.merge.Place(int(m.path[i]))
 	}

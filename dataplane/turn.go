@@ -301,12 +301,15 @@ const unheard = 1 << 15
 // ok is false while it is unknown what a path has, and where no other member sends. With a quorum a
 // path does not count that has left all packets since a restart unanswered. Its offset is known,
 // and the turn would become too long for a question.
+//
+// If there are only paths that join, the turn begins behind what the source was told, whoever
+// sends: that is where they join.
 func (st *state) soFar() (t mft.Turn, ok bool) {
-	if st.turns == nil || st.active == departed || st.claimant.held {
+	if st.active == departed || st.claimant.held {
 		return t, false
 	}
 	lowest := -1
-	for i := range st.turns {
+	for i := range st.offsets {
 		switch st.merge.Part(i) {
 		case feedback.PartUnknown:
 			if st.group.Policy.Ack == feedback.AckAll || st.traffic.Sent < unheard {
@@ -318,10 +321,14 @@ func (st *state) soFar() (t mft.Turn, ok bool) {
 			}
 		}
 	}
-	if lowest < 0 {
+	at, known := st.merge.Told()
+	switch {
+	case lowest >= 0 && st.turns == nil, lowest < 0 && !(known && st.onlyJoin()):
 		return t, false
+	case lowest >= 0:
+		at = st.merge.Place(lowest)
 	}
-	next, messages := st.merge.Acked(lowest).Next(), st.merge.MSN(lowest)
+	next, messages := at.PSN.Next(), at.MSN
 	t = st.turnOf(st.active)
 	from := t.Sender()
 	from.NextPSN, from.Messages, from.Ended = next, messages, from.Ended || st.merge.Ended()
@@ -331,6 +338,20 @@ func (st *state) soFar() (t mft.Turn, ok bool) {
 		}
 	}
 	return t, true
+}
+
+// onlyJoin reports whether paths join, and no other one but the source's takes part.
+func (st *state) onlyJoin() (joins bool) {
+	for i := range st.offsets {
+		switch part := st.merge.Part(i); {
+		case i == st.active:
+		case part == feedback.PartJoining:
+			joins = true
+		case part != feedback.PartBehind && part != feedback.PartGone:
+			return false
+		}
+	}
+	return joins
 }
 
 // recall lets a new state begin with a turn, and returns where its source is.

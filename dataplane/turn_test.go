@@ -1198,3 +1198,87 @@ func TestASourceThatIsOutAsAReceiver(t *testing.T) {
 		t.Errorf("after its turn b is %v", st.Paths[0].Part)
 	}
 }
+
+// A group may be stopped when its only receivers have come and not joined yet. They join behind
+// what the source was told, whoever it is, with what it sends next or again.
+func TestThoseWhoAreAloneJoinAfterAStop(t *testing.T) {
+	for _, source := range []netip.Addr{ipA, ipB} {
+		for _, unheard := range []int{0, 1} {
+			for _, other := range []mft.Path{receiver(3, ipD), both(3, ipD, 70)} {
+				b, c := both(1, ipB, 500), receiver(2, ipC)
+				if source == ipA {
+					b = receiver(1, ipB)
+				}
+				k := newKeeper(t, b, c)
+				k.message(ipA)
+				stay := []mft.Path{other}
+				if source != ipA {
+					k.posts(source, 1)
+					k.store()
+					k.Switch.BeginTurn(k.group.ID, true)
+					k.gets(source, 1)
+					stay = append(stay, b)
+				}
+				k.message(source)
+				k.posts(source, unheard)
+				k.update(stay...)
+				k.renews()
+				k.group.Parts = []mft.Part{{QP: other.QP(), Part: feedback.PartJoining}}
+				k.crash()
+				last := write(k.members[source].sends.Prev(), nil)
+				last.src, last.bth.AckReq = source, true
+				say(t, k.Net, last) // it has missed the last ACK
+				if d := decode(t, k.Ports[portOf[source]].Take()[0]); d.PSN != last.bth.PSN || !d.Syndrome.IsACK() || d.MSN != k.members[source].sent {
+					t.Errorf("%v: it hears %+v", source, d)
+				}
+				for range 2 {
+					k.posts(source, 1)
+					k.gets(source, 1)
+				}
+				if other.Sends {
+					k.posts(ipD, 1)
+					k.store()
+					k.Switch.BeginTurn(k.group.ID, true)
+				}
+			}
+		}
+	}
+}
+
+// It is not known where such receivers join while it is unknown what the source was told, or if the
+// source has left. Where nobody joins or others have joined, no turn is stored if no other member
+// sends.
+func TestWhereNobodyIsAloneAndJoins(t *testing.T) {
+	b, c, d := both(1, ipB, 500), receiver(2, ipC), receiver(3, ipD)
+	fatal := func(k *keeper, host netip.Addr) {
+		say(t, k.Net, ack(host, k.members[host].expects, roce.NAKRemoteOperational))
+	}
+	for name, tt := range map[string]struct {
+		first  mft.Path
+		change func(k *keeper)
+	}{
+		"after a crash":  {b, func(k *keeper) { k.crash(); k.update(d) }},
+		"nobody is left": {b, func(k *keeper) { k.posts(ipA, 1); fatal(k, ipB); fatal(k, ipC) }},
+		"one takes part": {receiver(1, ipB), func(k *keeper) { k.update(d, c) }},
+		"one has ended":  {receiver(1, ipB), func(k *keeper) { k.posts(ipA, 1); fatal(k, ipC); k.update(d, c) }},
+		"a member waits": {b, func(k *keeper) { k.update(b, d); k.posts(ipB, 1); k.store() }},
+		"the source has left": {b, func(k *keeper) {
+			k.posts(ipB, 1)
+			k.store()
+			k.Switch.BeginTurn(k.group.ID, true)
+			k.gets(ipB, 1)
+			k.update(d)
+		}},
+	} {
+		k := newKeeper(t, tt.first, c)
+		if k.group.Policy.OnFatal = feedback.FatalEvict; name == "one has ended" {
+			k.group.Policy.OnFatal = feedback.FatalFail
+		}
+		k.begin()
+		k.message(ipA)
+		tt.change(k)
+		if turn, ok := k.Switch.RunningTurn(k.group.ID); ok {
+			t.Errorf("%s: %+v", name, turn)
+		}
+	}
+}

@@ -79,7 +79,7 @@ func TestAnsweredEqualsResponses(t *testing.T) {
 
 // begin lets an engine merge the ACKs of a plain group.
 func begin(g *Group) (m merger.Merger[Place], at []Answered) {
-	m.Told = g.Told()
+	m.Told, _ = g.Told()
 	for i := range g.paths {
 		if g.Part(i) == PartActive {
 			m.At = append(m.At, g.Place(i))

@@ -443,7 +443,8 @@ func (s *story) merge(ev Event) (said string, ok bool) {
 		return "", false
 	}
 	if !s.merges {
-		s.merges, s.merger = true, merger.Merger[Place]{Told: s.g.Told()}
+		told, _ := s.g.Told()
+		s.merges, s.merger = true, merger.Merger[Place]{Told: told}
 		for i := range s.g.paths {
 			if s.g.Part(i) == PartActive {
 				s.merger.At = append(s.merger.At, s.g.Place(i))

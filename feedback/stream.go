@@ -29,8 +29,11 @@ func (st *stream) NextPSN() roce.PSN { return st.source.sent.Next() }
 // it.
 func (st *stream) Settled() bool { return st.floor.known && st.floor.psn == st.source.sent }
 
-// Told returns what the source was told. The group must be plain.
-func (st *stream) Told() Place { return Place{st.floor.psn, st.floor.msn} }
+// Told returns what the source was told, or is about to be told, and whether that is known. Of a
+// plain group it is known, and the source was told it.
+func (st *stream) Told() (told Place, known bool) {
+	return Place{st.floor.psn, st.floor.msn}, st.floor.known
+}
 
 // Inside reports whether the newest packet is inside a message: whether it is not the last packet
 // of its message.

@@ -90,6 +90,21 @@ func (c *Chronicle) Part(id groupfile.ID) feedback.Part {
 	return feedback.PartActive
 }
 
+// OnlyJoin reports whether receivers of the file are joining, and no other one but the source takes
+// part.
+func (c *Chronicle) OnlyJoin(f *groupfile.File, source groupfile.ID) (joins bool) {
+	for i := range f.Receivers {
+		switch id := f.Receivers[i].ID(); {
+		case id == source:
+		case c.Standing(id) == Joining:
+			joins = true
+		case c.Ended(id) == nil:
+			return false
+		}
+	}
+	return joins
+}
+
 // FirstPSN returns the PSN that receiver m's QP expects when the source sends its first PSN. A
 // receiver that joined in an earlier run of the daemon expected its first PSN at a later PSN of the
 // source; FirstPSN counts back from there. The result must not change while the group is published:

@@ -74,6 +74,10 @@ func (s *Set) KeepUp(g *Group) {
 func (s *Set) KeepAtStop(g *Group) (clean bool) {
 	if g.Published != nil {
 		s.Observe(g)
+		if g.Past.OnlyJoin(g.File, g.Source) && s.RenewRecord(g) { // else nobody knows where they join
+			g.unkept = true
+			s.Changed(g)
+		}
 	}
 	if readable := g.Published != nil || s.hasFailed(g); readable && g.unkept {
 		s.KeepChronicle(g)

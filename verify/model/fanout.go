@@ -91,7 +91,8 @@ func (e *engine) resume(s *state) {
 	if _, ok := s.group.MayMerge(); !ok || s.group.AcksDecide() || !s.fan.armed || s.fan.taking {
 		return
 	}
-	s.fan.merges, s.fan.told = true, s.group.Told()
+	s.fan.merges = true
+	s.fan.told, _ = s.group.Told()
 	for k, i := range e.block(s) {
 		s.fan.at[k] = s.group.Place(i)
 	}
