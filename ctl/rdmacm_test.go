@@ -6,9 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/events"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
 )
 
 // The proxy really opens sockets at its group IP, so the IP is one of the loopback's.
@@ -97,6 +101,29 @@ func TestRDMACMPassesBoxes(t *testing.T) {
 	f.nothingLeft()
 	if n := b1.hops.Tracked(); n != tracked {
 		t.Errorf("%d addresses are tracked, %d before", n, tracked)
+	}
+}
+
+// What a side does not say when it disconnects the box has seen: which receiver has ended its QP,
+// and with which answer.
+func TestWhatTheBoxSawOfAGroupOfAConnection(t *testing.T) {
+	r := newRunner(t, "")
+	groups := groupsOf(r.Controller)
+	if got := groups.Saw("g1"); got != "" {
+		t.Errorf("before anything has happened: %q", got)
+	}
+	r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 7, Syndrome: roce.NAKRemoteAccess})
+	got := groups.Saw("g1")
+	if !strings.HasPrefix(got, "10.77.0.3: it has answered the source's packet 7 with NAK remote access") || !strings.Contains(got, "(since ") {
+		t.Error(got)
+	}
+	if got := groups.Saw("gone"); got != "" {
+		t.Errorf("of a group that is not there: %q", got)
+	}
+	groups.Control.Tell(api.Event{Kind: api.ConnectionRefused, Member: "10.77.0.9"})
+	events := r.Events(t.Context(), api.Place{}, "").Events
+	if last := events[len(events)-1]; last.Kind != api.ConnectionRefused || last.Member != "10.77.0.9" {
+		t.Errorf("%+v", last)
 	}
 }
 

@@ -159,6 +159,7 @@ func (c *Controller) statusAt(now time.Time) api.Status {
 	if c.shared != nil {
 		b.StoreAway = c.shared.Desired.Away()
 	}
+	b.Services, b.Notes = c.Services.Status(now)
 	if bad := c.badGroupIPs.Load(); bad != nil {
 		b.BadGroupIPs = *bad
 	}

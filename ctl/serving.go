@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
@@ -43,6 +44,19 @@ func (s serving) Counters(name string) (api.Counters, bool) {
 	state, ok := s.c.Switch.GroupState(v.ID)
 	return view.Counters(state.Counters), ok
 }
+
+// Saw looks at the group once more before it says what was seen: a side may have left because of
+// what the data path met just now.
+func (s serving) Saw(name string) string {
+	s.c.watch.Look(name, time.Now())
+	v := s.c.groups.Seen(name)
+	if v == nil {
+		return ""
+	}
+	return view.Saw(v, s.c.groups.Events.After(api.Place{}, name).Events)
+}
+
+func (s serving) Tell(e api.Event) { s.c.groups.Events.Add(e) }
 
 func (s serving) Unfit(host netip.Addr, pathMTU int) (why string) {
 	s.c.groups.Lock()

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/view"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab"
@@ -28,6 +29,14 @@ func TestAHealthyBoxHasNoProblem(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]int{"ready": 1, "waiting": 0, "degraded": 0, "failed": 0}, s.Groups); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The services' problems stand behind those of operators, and block nothing.
+func TestTheStatusHasWhatTheServicesSay(t *testing.T) {
+	s := view.Status(time.Now(), &view.Box{Services: []api.Problem{{Of: api.OfService, Name: "10.77.0.100", State: api.Degraded}}, Notes: []string{"a note"}})
+	if s.Healthy || !s.Ready || len(s.Problems) != 1 || s.Problems[0].Of != "service" || len(s.Notes) != 1 || s.Notes[0] != "a note" {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -81,8 +82,24 @@ func cmIPs(l api.CMs) []string { return of(l.CMs, func(up api.CM) string { retur
 
 func (a *app) cmList() *cobra.Command {
 	return list(a, "List the group IPs that answer RDMA-CM, with their connections",
-		`List the group IPs that answer RDMA-CM, each with its connections, or with the last one if there are none. --json has earlier
-connections too, and counts by name what was refused or did not fit.`, (*client.Client).CMs, printCMs)
+		`List the group IPs that answer RDMA-CM, each with its connections, or with the last one if there are none. CONNECTION says what a
+connection waits for and when it ends without that; with --memory perftest it names the one whose run keeps other sources out.
+--json has earlier connections too, and counts by name what was refused or did not fit.`, (*client.Client).CMs, printCMs)
+}
+
+// connectionState is how far a connection is, and what it waits for.
+func connectionState(c *api.CMConnection, now time.Time) string {
+	text := c.State
+	if c.HoldsRun {
+		text += ", holds the run"
+	}
+	if c.Ends != nil {
+		text += fmt.Sprintf(", ends in %v", max(0, c.Ends.Sub(now)).Round(time.Second))
+	}
+	if c.Unless != "" {
+		text += " unless " + c.Unless
+	}
+	return text
 }
 
 func printCMs(w io.Writer, list api.CMs) {
@@ -92,7 +109,7 @@ func printCMs(w io.Writer, list api.CMs) {
 			row(w, up.GroupIP, up.Port, up.Ack, "", "", "", "none yet")
 		} else {
 			for _, c := range notOver(up.Connections, func(c api.CMConnection) bool { return c.Ended != nil }) {
-				row(w, up.GroupIP, up.Port, up.Ack, c.Source, known(c.Receivers), c.Group, because(c.State, c.Reason))
+				row(w, up.GroupIP, up.Port, up.Ack, c.Source, known(c.Receivers), c.Group, because(connectionState(&c, time.Now()), c.Reason))
 			}
 		}
 		fmt.Fprintf(w, "  receivers %s\n", strings.Join(up.Receivers, ","))

@@ -32,6 +32,20 @@ func TestCM(t *testing.T) {
 	d.refused(t, exitRefused, api.NotFound, "RDMA-CM on 127.0.0.230 is not up; rocast cm ls lists what is up", "cm", "down", "--group-ip", "127.0.0.230")
 }
 
+func TestTheStateOfACMConnection(t *testing.T) {
+	now := time.Unix(1000, 0)
+	soon, past := now.Add(11600*time.Millisecond), now.Add(-time.Second)
+	for want, c := range map[string]api.CMConnection{
+		"established": {State: "established"},
+		"established, holds the run, ends in 12s unless source 10.77.0.1 answers": {State: "established", HoldsRun: true, Ends: &soon, Unless: "source 10.77.0.1 answers"},
+		"ending, ends in 0s": {State: "ending", Ends: &past},
+	} {
+		if got := connectionState(&c, now); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestCMListShowsWhatIsNotOver(t *testing.T) {
 	var out strings.Builder
 	a := &app{env: &env{stdout: &out}}

@@ -28,6 +28,12 @@ const (
 	RouteChanged      EventKind = "route-changed"   // the member, or some of the group's, is reached by another way
 	SourceSwitched    EventKind = "source-switched" // the member is the source from now on
 
+	// ConnectionRefused: the program of Member wanted to connect at the group IP of a service
+	// (rocast cm, rocast perftest) and was refused because of others, whom the cause names.
+	ConnectionRefused  EventKind = "connection-refused"
+	ConnectionSilent   EventKind = "connection-silent"   // the source of a connection, Member, does not answer
+	ConnectionReturned EventKind = "connection-returned" // it answers again
+
 	// AddressTaken: another host uses Group's IP. What hosts send to the group may go there.
 	AddressTaken EventKind = "address-taken"
 )
@@ -82,6 +88,9 @@ func EventMeanings() []EventMeaning {
 		{MemberReachable, "A way leads to a member again."},
 		{RouteChanged, "A member, or some of a group's, is reached by another way."},
 		{SourceSwitched, "A member is the source from its packet psn on."},
+		{ConnectionRefused, "A program that wanted to connect by rocast cm or perftest was refused because of others."},
+		{ConnectionSilent, "The source of a connection by rocast cm or perftest does not answer."},
+		{ConnectionReturned, "Such a source answers again."},
 		{StoreAway, "etcd does not answer; changes are refused, and groups may be missing."},
 		{StoreBack, "etcd answers again."},
 		{FramesRefused, "Frames are refused that no member has sent, or that the box is not set up for."},

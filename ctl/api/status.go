@@ -73,12 +73,13 @@ const MaxProblems = 100
 
 // What a Problem is about.
 const (
-	OfWorker = "worker"
-	OfPort   = "port"
-	OfGroup  = "group"
-	OfHosts  = "hosts" // an IP of groupIPs of hosts:
-	OfStore  = "etcd"
-	OfBox    = "box" // how the box is set up; Name is the counter that grows because of that
+	OfWorker  = "worker"
+	OfPort    = "port"
+	OfGroup   = "group"
+	OfHosts   = "hosts" // an IP of groupIPs of hosts:
+	OfStore   = "etcd"
+	OfService = "service" // rocast cm or rocast perftest at a group IP, which is Name
+	OfBox     = "box"     // how the box is set up; Name is the counter that grows because of that
 )
 
 // Stuck is the state of a worker that does not end its batch.

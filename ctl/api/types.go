@@ -377,13 +377,20 @@ type CM struct {
 
 // CMConnection is one connection of a source.
 type CMConnection struct {
-	Source    string     `json:"source"`
-	State     string     `json:"state"` // asking, making, offered, established, ending, over
-	Reason    string     `json:"reason,omitempty"`
-	Group     string     `json:"group,omitempty"`     // only while the group exists
-	Receivers int        `json:"receivers,omitempty"` // that are connected
-	Began     time.Time  `json:"began"`
-	Ended     *time.Time `json:"ended,omitempty"`
+	Source    string `json:"source"`
+	State     string `json:"state"` // waiting, asking, making, offered, established, ending, over
+	Reason    string `json:"reason,omitempty"`
+	Group     string `json:"group,omitempty"`     // only while the group exists
+	Receivers int    `json:"receivers,omitempty"` // that are connected
+	// HoldsRun: with memory: perftest, the receivers serve no other source until this connection
+	// has ended.
+	HoldsRun bool `json:"holdsRun,omitempty"`
+	// Ends is when the connection ends, unless Unless comes true before ("source 10.77.0.1
+	// answers"). Absent: it does not end by itself.
+	Ends   *time.Time `json:"ends,omitempty"`
+	Unless string     `json:"unless,omitempty"`
+	Began  time.Time  `json:"began"`
+	Ended  *time.Time `json:"ended,omitempty"`
 }
 
 // Ports lists the ports.

@@ -2,6 +2,7 @@ package cm
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -40,18 +41,24 @@ func newBook(ways Ways, s seed) book {
 	}
 }
 
-// begin enters a connection of a source, and the way to each of its sides is not held yet.
-func (b *book) begin(key sourceKey, tid uint64, req *wire.REQ, receivers []netip.Addr) *connection {
+// begin enters a connection of a source. Its receivers and the QPN come when these are asked.
+func (b *book) begin(key sourceKey, tid uint64, req *wire.REQ) *connection {
 	b.nextID++
-	c := &connection{id: b.nextID, key: key, req: req, qpn: b.nextQPN()}
+	c := &connection{id: b.nextID, key: key, req: req}
 	b.conns[c.id], b.busy[c.id], b.byKey[key] = c, c, c
-	c.source = b.newSide(c, key.addr)
+	c.source = b.add(c, key.addr)
 	c.source.isSource, c.source.tid, c.source.pair.Remote, c.source.qpn = true, tid, req.LocalCommID, req.QPN
-	for _, ip := range receivers {
-		c.receivers = append(c.receivers, b.newSide(c, ip))
-	}
-	c.sides = append([]*side{c.source}, c.receivers...)
 	return c
+}
+
+// add adds a side to a connection, and holds the way to it.
+func (b *book) add(c *connection, addr netip.Addr) *side {
+	s := b.newSide(c, addr)
+	if err := b.ways.Hold(addr, c.pathMTU()); err != nil {
+		s.why, s.cause = wire.InvalidPathMTU, err.Error()
+	}
+	c.sides = append(c.sides, s)
+	return s
 }
 
 // isIdle reports whether nothing is left to be told to anybody.
@@ -162,4 +169,42 @@ func (b *book) rej(s *side, answers wire.Answered, why wire.Reason) *wire.REJ {
 		binary.BigEndian.PutUint64(rej.Info[:], s.guid(b.seed.guid))
 	}
 	return rej
+}
+
+// isFull says why one more connection of a source is too many, of so many in all and of a share of
+// one source; "": it is not. It forgets the oldest
+// connection that is over, if that makes roob.
+func (b *book) isFull(from netip.Addr, most, share int) string {
+	all, own, connected := 0, 0, 0
+	for _, c := range b.busy {
+		isOwn := c.key.addr == from && c.state != Over
+		if isOwn {
+			connected++
+		}
+		if c.state.isHandshake() {
+			all++
+			if isOwn {
+				own++
+			}
+		}
+	}
+	switch {
+	case own >= maxOfASource:
+		return fmt.Sprintf("%d connections of %v are being made, as many as one source may have", own, from)
+	case all >= MaxHandshakes:
+		return fmt.Sprintf("%d connections are being made, as many as there may be", all)
+	case connected >= share:
+		return fmt.Sprintf("%v has %d connections, as many as one source may have", from, connected)
+	case len(b.conns) < most:
+		return ""
+	case len(b.over) == 0:
+		return fmt.Sprintf("there are %d connections, as many as there may be", len(b.conns))
+	}
+	b.forgetOldest()
+	return ""
+}
+
+func (b *book) openLine(s *side, expected, next roce.PSN) {
+	s.line = &line{peer: s.qpn, expected: expected, next: next}
+	b.lines[lineKey{s.addr, s.conn.qpn}] = s
 }

@@ -17,8 +17,10 @@ const (
 	MaxHandshakes = 512
 	maxOfASource  = 64
 	// MaxConnections bounds the connections of a group IP, with those that are remembered after
-	// their end. One more is refused with "no resources".
+	// their end. One source has the part shareOfASource of them at most. One more is refused with
+	// "no resources".
 	MaxConnections = 1024
+	shareOfASource = 4
 	// maxSides bounds the memory of the connections of a group IP that has many receivers: 64
 	// connections to 1024 receivers.
 	maxSides = 1 << 16
@@ -36,13 +38,18 @@ type limits struct {
 	patience time.Duration // the most that a receiver may ask for by an MRA
 	remember time.Duration // for which late messages of an ended connection find their answer
 	probe    time.Duration // between two questions to the source of a connection
+	inRun    time.Duration // the same for the source of a run, which keeps others out
 	probes   int           // without an answer before the source counts as dead
+	ask      time.Duration // between two questions to the source of a run while somebody waits for its receivers
+	asks     int           // without an answer before it counts as dead then
+	idle     time.Duration // of a run that transfers: without a packet or a message of the source
 	goodbye  time.Duration // for the sides to hear that the service ends
 }
 
 var usual = limits{
 	again: time.Second, tries: 8, early: 100 * time.Millisecond, asking: 30 * time.Second, gather: time.Second, patience: 20 * time.Second,
-	remember: 10 * time.Second, probe: 10 * time.Second, probes: 6, goodbye: 2 * time.Second,
+	remember: 10 * time.Second, probe: 10 * time.Second, inRun: 2 * time.Second, probes: 6, goodbye: 2 * time.Second,
+	ask: 200 * time.Millisecond, asks: 5, idle: 5 * time.Minute,
 }
 
 // Config describes one group IP at which the box answers RDMA-CM. The programs of the receivers
@@ -79,6 +86,12 @@ func (c *Config) needed(receivers int) int {
 		return receivers
 	}
 	return int(c.Policy.Ack)
+}
+
+// most returns how many connections there may be, and how many of one source.
+func (c *Config) most() (all, own int) {
+	all = min(MaxConnections, maxSides/len(c.Receivers))
+	return all, max(1, all/shareOfASource)
 }
 
 // check refuses what no group IP can have.

@@ -13,7 +13,8 @@ import (
 type State uint8
 
 const (
-	Asking      State = iota // the receivers have been asked
+	Waiting     State = iota // the source of the run that is on is asked whether it is still there
+	Asking                   // the receivers have been asked
 	Making                   // they have answered, and the group is being made
 	Offered                  // the source has been sent a REP
 	Established              // the source has confirmed the REP
@@ -21,7 +22,7 @@ const (
 	Over                     // only remembered, so that late messages find their answer
 )
 
-var stateNames = [...]string{"asking", "making", "offered", "established", "ending", "over"}
+var stateNames = [...]string{"waiting", "asking", "making", "offered", "established", "ending", "over"}
 
 func (s State) String() string { return stateNames[s] }
 
@@ -51,7 +52,8 @@ type side struct {
 	qpn      roce.QPN
 	why      wire.Reason // for which a receiver is gone
 	cause    string      // the same for the operator
-	private  [148]byte   // of its REJ
+	private  [148]byte   // of its REJ, if its program refuses
+	refuses  bool        // its program does
 
 	retry  *wire.MAD     // sent again until it is answered; nil: nothing is
 	tries  int           // left
@@ -92,10 +94,12 @@ type connection struct {
 	mra       time.Duration // when the source is asked to wait
 	probe     time.Duration // when the source is asked whether it is still there
 	unheard   int           // probes without an answer
+	heard     time.Duration // when the source was heard last
 	began     time.Time
-	reason    string    // why it ended
-	note      string    // what its group lacks; "": nothing
-	refusal   [148]byte // private data of the REJ for the source
+	reason    string     // why it ended
+	untold    bool       // that it has ended, until it is known what the box saw of its group
+	note      string     // what its group lacks; "": nothing
+	refusal   *[148]byte // private data of the REJ for the source; nil: the reason, as text
 	ended     time.Time
 	isRefused bool
 }

@@ -32,7 +32,7 @@ var counterTexts = [counters]struct{ name, meaning string }{
 	WrongMTU:       {"wrong-mtu", "A REQ had a path MTU that does not exist; it was refused as \"invalid path MTU\" (26)."},
 	WrongReceivers: {"wrong-receivers", "A REQ named receivers that the service does not have, or claimed more than it carries; it was refused as \"consumer defined\" (28)."},
 	WrongMemory:    {"wrong-memory", "A receiver's REP said no memory, or memory beyond the end of the address space; the receiver was refused as \"consumer defined\" (28)."},
-	TooMany:        {"too-many", "A REQ came while there were as many connections or handshakes as there may be, or while a run of perftest was on; it was refused as \"no resources\" (3)."},
+	TooMany:        {"too-many", "A REQ came while there were as many connections or handshakes as there may be, or while a run of perftest was on whose source is there; it was refused as \"no resources\" (3)."},
 	Stale:          {"stale", "A REQ came from a queue pair that was connected already; it was refused as \"stale connection\" (10)."},
 	Repeated:       {"repeated", "A message had arrived before, or came after its connection had ended."},
 	NoConnection:   {"no-connection", "A message was for a connection that does not exist."},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	wire "github.com/rocast/rocast/roce/cm"
 )
@@ -32,7 +33,7 @@ func (c *connection) refuser() *side {
 }
 
 func (m *Machine) make(c *connection) {
-	c.rep = m.repFor(c)
+	c.rep = c.merged(&m.config, m.seed.guid)
 	if m.config.Memory == Perftest {
 		m.offer(c)
 		return
@@ -43,7 +44,7 @@ func (m *Machine) make(c *connection) {
 
 // order asks for the group of a connection.
 func (m *Machine) order(c *connection) {
-	file := m.groupOf(c)
+	file := c.groupFor(&m.config)
 	c.making, c.group = true, file.Name
 	m.do(Make{c.id, file})
 }
@@ -65,6 +66,7 @@ func (m *Machine) made(e Made) {
 		c.state, c.mra = Offered, 0
 		m.insist(c.source, c.rep)
 	case c.state == Established:
+		m.run.transfers = true
 		m.answerSource()
 	default: // it ended meanwhile
 		m.unmake(c)
@@ -75,17 +77,38 @@ func (m *Machine) made(e Made) {
 	}
 }
 
-func (m *Machine) unmake(c *connection) {
-	if c.group != "" && !c.making {
-		m.do(Remove{c.group})
-		c.group = ""
+// unmake removes the group of a connection, if it has one.
+func (m *Machine) unmake(c *connection) bool {
+	if c.group == "" || c.making {
+		return false
+	}
+	m.do(Remove{c.id, c.group})
+	c.group = ""
+	return true
+}
+
+// removed adds what the box saw of the group to the reason for which a connection has ended: the
+// sides say only that they do not go on.
+func (m *Machine) removed(e Removed) {
+	c := m.conns[e.Connection]
+	if c == nil {
+		return
+	}
+	if e.Saw != "" {
+		c.reason += "; before that the box saw: " + e.Saw
+	}
+	if c.untold {
+		c.untold = false
+		m.isNews(c)
 	}
 }
 
 // endAs ends a connection because of one side. A source that has no answer yet hears the side's
-// reason.
+// reason. It hears the side's private data if the side's program refuses: its meaning is theirs.
 func (m *Machine) endAs(c *connection, s *side) {
-	c.refusal = s.private
+	if s.refuses {
+		c.refusal = &s.private
+	}
 	m.end(c, s.cause, s.why)
 }
 
@@ -96,7 +119,6 @@ func (m *Machine) end(c *connection, reason string, why wire.Reason) {
 	}
 	was := c.state
 	c.state, c.reason, c.ended = Ending, reason, m.wall()
-	m.isNews(c)
 	c.deadline, c.mra, c.probe = 0, 0, 0
 	switch s := c.source; {
 	case s.at == gone:
@@ -105,7 +127,9 @@ func (m *Machine) end(c *connection, reason string, why wire.Reason) {
 			why = wire.NoResources
 		}
 		rej := m.rej(s, wire.AnswersREQ, why)
-		rej.PrivateData = c.refusal
+		if rej.PrivateData = inPrivate(reason); c.refusal != nil {
+			rej.PrivateData = *c.refusal
+		}
 		m.say(s, rej)
 		c.isRefused = true
 	default: // it may or may not have the REP; if not, its next REQ is refused as stale
@@ -118,12 +142,16 @@ func (m *Machine) end(c *connection, reason string, why wire.Reason) {
 			m.say(r, m.rej(r, wire.AnswersOther, wire.Timeout))
 		case answered:
 			r.settle(gone)
-			m.say(r, m.rej(r, wire.AnswersREP, wire.ConsumerDefined))
+			rej := m.rej(r, wire.AnswersREP, wire.ConsumerDefined)
+			rej.PrivateData = inPrivate(reason)
+			m.say(r, rej)
 		case open:
 			m.disconnect(r)
 		}
 	}
-	m.unmake(c)
+	if c.untold = m.unmake(c); !c.untold && was != Waiting { // a note tells of one that has only waited
+		m.isNews(c)
+	}
 	m.finish(c)
 	m.leave(c)
 }
@@ -171,11 +199,14 @@ func (m *Machine) tick(c *connection) {
 	if m.isDue(c.probe) {
 		m.ping(c)
 	}
+	if m.run.isControl(c) && m.isDue(m.run.due) {
+		m.askSource()
+	}
 	if c.state == Over || !m.isDue(c.deadline) {
 		return
 	}
 	if c.state == Established {
-		m.late(c)
+		m.hangUp(c, m.run.late(&m.limits))
 		return
 	}
 	for _, r := range c.receivers { // Asking
@@ -208,18 +239,55 @@ func (m *Machine) repeat(s *side) {
 // giveUp goes on without a receiver that has not answered its REQ.
 func (m *Machine) giveUp(s *side) {
 	m.say(s, m.rej(s, wire.AnswersOther, wire.Timeout))
-	m.leaves(s, wire.Timeout, [148]byte{}, "does not answer")
+	m.leaves(s, wire.Timeout, "does not answer")
 }
 
 // ping asks the source whether it is still there: a host that is connected answers the REP again
 // (docs/wire.md#rdma-cm). A host that dies says nothing, and its receivers would wait for ever.
 func (m *Machine) ping(c *connection) {
 	if c.unheard == m.limits.probes {
-		c.source.settle(gone)
-		m.end(c, "the source does not answer any more", wire.ConsumerDefined)
+		m.lost(c, "the source does not answer any more")
 		return
 	}
-	c.unheard++
-	c.probe = m.now + m.limits.probe
+	c.probe = m.now + m.run.interval(c, &m.limits)
+	if c.unheard++; c.unheard == firstDoubt {
+		m.tell(Silent, c.key.addr, m.run.waits(c, &m.limits).text(m.now))
+	}
 	m.do(Send{c.source.addr, *c.source.cached})
+	if m.run.isControl(c) {
+		m.count()
+	}
+}
+
+// firstDoubt is the probe with which a source counts as silent: one before it had no answer.
+const firstDoubt = 2
+
+// interval is the time between two probes. A run that nobody is in any more keeps all others out,
+// so its source is asked more often.
+func (r *run) interval(c *connection, l *limits) time.Duration {
+	if r.isControl(c) {
+		return l.inRun
+	}
+	return l.probe
+}
+
+// lost ends a connection whose source is dead. The programs of a run notice it only by a message.
+func (m *Machine) lost(c *connection, reason string) {
+	c.source.settle(gone)
+	if m.run.isControl(c) {
+		m.hangUp(c, errors.New(reason))
+		return
+	}
+	m.end(c, reason, wire.ConsumerDefined)
+}
+
+// lives notes that the source of a connection was heard.
+func (m *Machine) lives(c *connection) {
+	if c.unheard >= firstDoubt {
+		m.tell(Returned, c.key.addr, "it answers again")
+	}
+	c.unheard, c.heard = 0, m.now
+	if m.run.isControl(c) {
+		m.refuseWaiting()
+	}
 }

@@ -101,6 +101,7 @@ func (w *world) step(e Event) {
 				w.t.Errorf("%s is removed and does not exist", a.Group)
 			}
 			delete(w.groups, a.Group)
+			w.queue = append(w.queue, func() { w.step(Removed{Connection: a.Connection}) })
 		}
 	}
 }
@@ -346,15 +347,17 @@ func TestBounds(t *testing.T) {
 		many.Receivers = append(many.Receivers, many.Receivers[0])
 	}
 	wide := newMachine(many, newWays(), inBand, testSeed, usual, time.Time{})
-	for i := range uint32(maxSides/groupip.MaxReceivers + 1) {
+	const most = maxSides / groupip.MaxReceivers
+	for i := range uint32(most + 1) { // of as many sources as may fill it
+		from := hostIP(byte(200 + i%shareOfASource))
 		if i == 0 {
-			wide.Step(0, Heard{hostIPs["a"], wire.MAD{Message: testREQ(hostIPs["a"], 1000, 1, 1000, 0)}})
+			wide.Step(0, Heard{from, wire.MAD{Message: testREQ(from, 1000, 1, 1000, 0)}})
 			wide.Step(usual.asking, nil)
 			wide.Step(usual.asking, nil)
 		}
-		wide.Step(usual.asking, Heard{hostIPs["a"], wire.MAD{Message: testREQ(hostIPs["a"], i+1, 1, roce.QPN(i+100), 0)}})
+		wide.Step(usual.asking, Heard{from, wire.MAD{Message: testREQ(from, i+1, 1, roce.QPN(i+100), 0)}})
 	}
-	if len(wide.conns) != maxSides/groupip.MaxReceivers {
+	if len(wide.conns) != most {
 		t.Errorf("%d connections to %d receivers", len(wide.conns), groupip.MaxReceivers)
 	}
 	refused := wide.counts[TooMany]
@@ -362,7 +365,7 @@ func TestBounds(t *testing.T) {
 		c.state = Established
 	}
 	wide.Step(usual.asking, Heard{hostIPs["a"], wire.MAD{Message: testREQ(hostIPs["a"], 2000, 1, 2000, 0)}})
-	if len(wide.conns) != maxSides/groupip.MaxReceivers || wide.counts[TooMany] != refused+1 {
+	if len(wide.conns) != most || wide.counts[TooMany] != refused+1 {
 		t.Errorf("%d established connections to %d receivers, %d refused", len(wide.conns), groupip.MaxReceivers, wide.counts[TooMany])
 	}
 	// A source that does not go on keeps no other one out, and all together have a bound.

@@ -15,8 +15,13 @@ type Connection struct {
 	Reason    string // why it ended
 	Group     string // name of the group; "": none was made
 	Receivers int    // that are connected
-	Began     time.Time
-	Ended     time.Time // zero while it is not over
+	HoldsRun  bool   // programs of perftest talk on it: until it ends, the receivers serve no other source
+	// Ends is when the connection ends if what Unless says does not happen. Zero: it does not end
+	// by itself.
+	Ends   time.Time
+	Unless string
+	Began  time.Time
+	Ended  time.Time // zero while it is not over
 }
 
 // Service is a group IP at which the box answers RDMA-CM.
@@ -39,7 +44,17 @@ func (s *service) list() Service {
 	defer s.mu.Unlock()
 	l := Service{Config: s.config, Counts: s.machine.counts, Connections: slices.Clone(s.machine.past)}
 	for _, c := range s.machine.all() {
-		l.Connections = append(l.Connections, c.seen())
+		l.Connections = append(l.Connections, s.machine.seen(c))
+	}
+	return l
+}
+
+// seen is what the operator sees of a connection that is not forgotten.
+func (m *Machine) seen(c *connection) Connection {
+	l := c.seen()
+	w := m.run.waits(c, &m.limits)
+	if l.HoldsRun, l.Unless = m.run.isControl(c), w.unless; w.ends > 0 {
+		l.Ends = m.start.Add(w.ends)
 	}
 	return l
 }

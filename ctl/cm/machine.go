@@ -10,8 +10,8 @@ import (
 	wire "github.com/rocast/rocast/roce/cm"
 )
 
-// Action is something that the caller of [Machine.Step] has to do: a Send, a Transmit, a Make or a
-// Remove.
+// Action is something that the caller of [Machine.Step] has to do: a Send, a Transmit, a Make, a
+// Count or a Remove.
 type Action any
 
 // Send asks for a message to be sent from the group IP.
@@ -28,10 +28,20 @@ type Make struct {
 
 // Remove asks for a group to be removed. A group may be removed while it is being made: then the
 // caller removes it when it is made.
-type Remove struct{ Group string }
+type Remove struct {
+	Connection uint64
+	Group      string
+}
 
-// Event is what happened: a Heard, a Received, a Made, a Down, a Lost, or nil when only time has
-// passed.
+// Removed is what the box saw of a group before a Remove: which member was in trouble, why, and
+// since when; "": nothing was.
+type Removed struct {
+	Connection uint64
+	Saw        string
+}
+
+// Event is what happened: a Heard, a Received, a Made, a Removed, a Counted, a Down, a Lost, or nil
+// when only time has passed.
 type Event any
 
 // Heard is a message to the group IP.
@@ -44,6 +54,18 @@ type Heard struct {
 type Made struct {
 	Connection uint64
 	Err        error
+}
+
+// Count asks how many packets the sources of groups have sent. The sum comes back as Counted.
+type Count struct {
+	Connection uint64
+	Groups     []string
+}
+
+// Counted is the outcome of a Count.
+type Counted struct {
+	Connection uint64
+	Packets    uint64
 }
 
 // Down ends every connection, and no other one is made.
@@ -79,7 +101,7 @@ func newMachine(c Config, ways Ways, talk NewTalk, s seed, l limits, start time.
 // Step takes what happened at a time, which is counted from the machine's start and never goes
 // back, and returns what to do, in this order.
 func (m *Machine) Step(now time.Duration, event Event) []Action {
-	m.now, m.actions, m.news = now, nil, nil
+	m.now, m.actions, m.news, m.notes = now, nil, nil, nil
 	switch e := event.(type) {
 	case Heard:
 		m.hear(e)
@@ -87,6 +109,10 @@ func (m *Machine) Step(now time.Duration, event Event) []Action {
 		m.received(e)
 	case Made:
 		m.made(e)
+	case Removed:
+		m.removed(e)
+	case Counted:
+		m.counted(e)
 	case Down:
 		m.isDown = true
 		for _, c := range m.all() {
@@ -131,6 +157,9 @@ func (m *Machine) Next() (at time.Duration, ok bool) {
 				earlier(s.line.due)
 			}
 		}
+	}
+	if m.run != nil {
+		earlier(m.run.due)
 	}
 	return at, ok
 }
@@ -209,7 +238,7 @@ func (m *Machine) hearREP(s *side, rep *wire.REP) {
 		m.counts[WrongMemory]++
 		s.pair.Remote = rep.Local
 		m.say(s, m.rej(s, wire.AnswersREP, wire.ConsumerDefined))
-		m.leaves(s, wire.ConsumerDefined, [148]byte{}, "says nothing of its memory: the private data of its answer has to begin with VA, R_Key and length")
+		m.leaves(s, wire.ConsumerDefined, "says nothing of its memory: the private data of its answer has to begin with VA, R_Key and length")
 	case s.at == asked:
 		s.settle(answered)
 		s.pair.Remote, s.rep, s.qpn = rep.Local, rep, rep.QPN
@@ -235,10 +264,12 @@ func (m *Machine) hearRTU(s *side) {
 		m.counts[Repeated]++
 		return
 	case c.state == Established: // also the answer to a probe
-		c.unheard = 0
+		m.lives(c)
 		return
 	}
-	c.state, c.deadline, c.probe = Established, 0, m.now+m.limits.probe
+	c.state, c.deadline, c.probe = Established, 0, m.now+m.run.interval(c, &m.limits)
+	m.lives(c)
+	m.run.goesOn(m.now, &m.limits)
 	m.isNews(c)
 	s.settle(open)
 	for _, r := range c.receivers {
@@ -252,6 +283,9 @@ func (m *Machine) hearRTU(s *side) {
 // hearMRA: the other side needs more time. It has that instead of one more copy of the message, so
 // that it cannot hold up a handshake for ever.
 func (m *Machine) hearMRA(s *side, mra *wire.MRA) {
+	if s.isSource {
+		m.lives(s.conn)
+	}
 	if s.retry == nil || s.tries == 0 {
 		m.counts[Unexpected]++
 		return
@@ -285,7 +319,8 @@ func (m *Machine) hearREJ(e Heard, rej *wire.REJ) {
 		s.settle(gone)
 		m.end(s.conn, fmt.Sprintf("the source gave up (%v)", rej.Reason), wire.ConsumerDefined)
 	default:
-		m.leaves(s, rej.Reason, rej.PrivateData, fmt.Sprintf("refuses (%v)", rej.Reason))
+		s.refuses, s.private = rej.Reason == wire.ConsumerDefined, rej.PrivateData
+		m.leaves(s, rej.Reason, fmt.Sprintf("refuses (%v)", rej.Reason))
 	}
 }
 
@@ -316,7 +351,7 @@ func (m *Machine) hearDREQ(e Heard, dreq *wire.DREQ) {
 	case s.isSource:
 		m.end(s.conn, "the source disconnected", wire.ConsumerDefined)
 	case wasAt != gone:
-		m.leaves(s, wire.ConsumerDefined, [148]byte{}, "disconnected")
+		m.leaves(s, wire.ConsumerDefined, "disconnected")
 	}
 }
 
@@ -335,10 +370,10 @@ func (m *Machine) hearDREP(s *side) {
 }
 
 // leaves takes a receiver out of a connection, and ends the connection if too few are left.
-func (m *Machine) leaves(s *side, why wire.Reason, private [148]byte, how string) {
+func (m *Machine) leaves(s *side, why wire.Reason, how string) {
 	c := s.conn
 	s.settle(gone)
-	s.why, s.private, s.cause = why, private, fmt.Sprintf("%v %s", s, how)
+	s.why, s.cause = why, fmt.Sprintf("%v %s", s, how)
 	switch {
 	case c.state == Asking:
 		m.weigh(c)

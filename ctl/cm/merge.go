@@ -47,13 +47,13 @@ func (c *connection) joined() (l []*side) {
 	return l
 }
 
-// repFor merges the receivers' REPs into that of the group: of each limit the lowest one, and of
+// merged merges the receivers' REPs into that of the group: of each limit the lowest one, and of
 // the time for an ACK the longest.
-func (m *Machine) repFor(c *connection) *wire.REP {
+func (c *connection) merged(config *Config, guid uint64) *wire.REP {
 	joined := c.joined()
 	merged := wire.REP{
-		Pair: c.source.pair, QPN: c.qpn, StartingPSN: joined[0].rep.StartingPSN, CAGUID: c.source.guid(m.seed.guid),
-		Responder: 0xFF, Initiator: 0xFF, RNRRetry: 7, PrivateData: c.private(m.config.Memory == PrivateData),
+		Pair: c.source.pair, QPN: c.qpn, StartingPSN: joined[0].rep.StartingPSN, CAGUID: c.source.guid(guid),
+		Responder: 0xFF, Initiator: 0xFF, RNRRetry: 7, PrivateData: c.private(config.Memory == PrivateData),
 	}
 	for _, r := range joined {
 		merged.Responder = min(merged.Responder, r.rep.Responder)
@@ -98,12 +98,12 @@ func (c *connection) memory() mft.VirtualRegion {
 	return v
 }
 
-// groupOf returns the group that carries the connection. What the source sends first is what the
+// groupFor returns the group that carries the connection. What the source sends first is what the
 // merged REP says; each receiver expects what its own REP says.
-func (m *Machine) groupOf(c *connection) *groupfile.File {
+func (c *connection) groupFor(config *Config) *groupfile.File {
 	g := &groupfile.File{
-		Name: groupName(m.config, c.qpn), Addressing: mft.BySwitchIP, IP: m.config.GroupIP, QPN: c.qpn,
-		PathMTU: c.pathMTU(), Policy: c.policy(&m.config),
+		Name: groupName(*config, c.qpn), Addressing: mft.BySwitchIP, IP: config.GroupIP, QPN: c.qpn,
+		PathMTU: c.pathMTU(), Policy: c.policy(config),
 		DegradedBelow: groupfile.DegradedBelow, DegradedAfter: groupfile.DegradedAfter,
 		Source: groupfile.Member{
 			IP: c.source.addr, QPN: c.source.qpn, FirstPSN: c.rep.StartingPSN, Role: groupfile.Source, RemoteQPN: c.qpn,
@@ -111,7 +111,7 @@ func (m *Machine) groupOf(c *connection) *groupfile.File {
 	}
 	for i, r := range c.joined() {
 		member := groupfile.Member{IP: r.addr, QPN: r.qpn, FirstPSN: r.rep.StartingPSN, RemoteQPN: c.qpn}
-		if m.config.Memory == PrivateData {
+		if config.Memory == PrivateData {
 			member.Regions = []mft.Region{readRegion(r.rep.PrivateData[:])}
 		}
 		if c.keys != nil {
@@ -120,9 +120,9 @@ func (m *Machine) groupOf(c *connection) *groupfile.File {
 		g.Receivers = append(g.Receivers, member)
 	}
 	switch {
-	case m.config.Memory == PrivateData:
+	case config.Memory == PrivateData:
 		g.Memory = []mft.VirtualRegion{c.memory()}
-	case m.config.Memory == ByRegions:
+	case config.Memory == ByRegions:
 		g.Memory, g.Table = []mft.VirtualRegion{}, true
 	case c.keys != nil:
 		g.Memory = []mft.VirtualRegion{c.keys.Memory}

@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -14,6 +15,7 @@ type post struct {
 	now     time.Duration
 	actions []Action
 	news    []*connection // established or ended by this step
+	notes   []Note        // of what else happened
 	counts  Counts
 }
 
@@ -52,7 +54,35 @@ func (p *post) isNews(c *connection) {
 	}
 }
 
+// Note is something that the operator is told of a source, besides what becomes of connections.
+type Note struct {
+	Kind   NoteKind
+	Source netip.Addr
+	Says   string
+}
+
+// NoteKind is what a Note is about.
+type NoteKind uint8
+
+const (
+	Refused  NoteKind = iota // the source was refused because of others, at once or when it had waited
+	Silent                   // it does not answer
+	Returned                 // it answers again
+)
+
+func (p *post) tell(k NoteKind, source netip.Addr, says string) {
+	p.notes = append(p.notes, Note{k, source, says})
+}
+
 func (p *post) wall() time.Time { return p.start.Add(p.now) }
 
 // isDue reports whether a time has come; 0 never does.
 func (p *post) isDue(at time.Duration) bool { return at > 0 && p.now >= at }
+
+// wait asks the source to wait, for as long as the receivers may take.
+func (p *post) wait(c *connection) {
+	const code = 23 // 34 s
+	c.mra = 0
+	mra := &wire.MRA{Pair: c.source.pair, Answers: wire.AnswersREQ, ServiceTimeout: code}
+	p.do(Send{c.source.addr, wire.MAD{Header: wire.Header{TID: c.source.tid}, Message: mra}})
+}

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groupip"
@@ -24,6 +25,11 @@ type Groups interface {
 	Create(ctx context.Context, g *groupfile.File) error
 	// Remove removes a group that Create has added.
 	Remove(ctx context.Context, name string) error
+	// Saw says what the data path of a group saw: which member was in trouble, why, and when; "":
+	// none was.
+	Saw(name string) string
+	// Sent returns how many packets the sources of groups have sent, all together.
+	Sent(names []string) uint64
 	Ways
 }
 
@@ -34,6 +40,8 @@ type Options struct {
 	Log       *zap.Logger
 	Bounds    *bounds.Book
 	Talk      NewTalk
+	// Tell is told what the operator is to see among the events. nil: nobody is.
+	Tell func(api.Event)
 }
 
 // Addresses adds group IPs to the box.

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/netns"
@@ -36,6 +37,8 @@ type boxSide struct {
 	refuse error         // to create and to remove
 	taken  error         // of the group IP
 	unfit  netip.Addr    // host that no packet reaches
+	events []api.Event
+	saw    string // of each group
 
 	released  atomic.Int32
 	held      atomic.Int32 // ways to hosts
@@ -65,6 +68,13 @@ func (b *boxSide) Remove(_ context.Context, name string) error {
 	}
 	return b.refuse
 }
+
+func (b *boxSide) Saw(string) string { return b.saw }
+
+func (b *boxSide) Sent(names []string) uint64 { return 5 * uint64(len(names)) }
+
+// Tell is called with the lock of the service held.
+func (b *boxSide) Tell(e api.Event) { b.events = append(b.events, e) }
 
 func (b *boxSide) Hold(host netip.Addr, _ int) error {
 	b.held.Add(1)
@@ -148,7 +158,7 @@ func newLabAt(t *testing.T, group netip.Addr, boxIP string, hosts []netip.Addr) 
 	l.a, l.r = sockets[0], sockets[1:]
 	core, logs := observer.New(zap.InfoLevel)
 	l.logs = logs
-	l.proxy = New(Options{Groups: l.box, Addresses: l.box, Log: zap.New(core), Talk: inBand})
+	l.proxy = New(Options{Groups: l.box, Addresses: l.box, Log: zap.New(core), Talk: inBand, Tell: l.box.Tell})
 	l.proxy.limits.goodbye = 100 * time.Millisecond
 	t.Cleanup(l.proxy.Close)
 	c := testConfig()

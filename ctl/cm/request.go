@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -14,27 +15,53 @@ func (m *Machine) hearREQ(from netip.Addr, tid uint64, req *wire.REQ) {
 		m.hearREQAgain(c)
 		return
 	}
-	why, counter := m.config.objection(from, req)
-	if why == 0 {
-		if old := m.connected(from, req); old != nil {
-			why, counter = wire.StaleConnection, Stale
-			m.end(old, "the source's queue pair asked for another connection", wire.StaleConnection)
-		} else if m.isFull(from) || m.run.isBusy(from) {
-			why, counter = wire.NoResources, TooMany
-		}
+	no := m.config.objection(from, req)
+	if no == nil {
+		no = m.objectionNow(from, req)
 	}
-	if why != 0 {
-		m.counts[counter]++
-		m.do(Send{from, wire.MAD{Header: wire.Header{TID: tid}, Message: &wire.REJ{Pair: wire.Pair{Remote: req.LocalCommID}, Reason: why}}})
+	if no != nil {
+		m.counts[no.counter]++
+		if no.counter == TooMany {
+			m.tell(Refused, from, no.says)
+		}
+		m.do(Send{from, wire.MAD{Header: wire.Header{TID: tid}, Message: &wire.REJ{
+			Pair: wire.Pair{Remote: req.LocalCommID}, Reason: no.why, PrivateData: inPrivate(no.says),
+		}}})
 		return
 	}
 	m.begin(key, tid, req)
 }
 
+// refusal is why a REQ is refused: as the host hears it, as it is counted, and in a sentence.
+type refusal struct {
+	why     wire.Reason
+	counter Counter
+	says    string
+}
+
+// inPrivate returns a sentence as private data, which Linux hands to the program with the reason.
+// It ends with a 0.
+func inPrivate(says string) (b [148]byte) {
+	copy(b[:len(b)-1], says)
+	return b
+}
+
+// objectionNow returns why a REQ is refused now that is otherwise served; nil: it is not.
+func (m *Machine) objectionNow(from netip.Addr, req *wire.REQ) *refusal {
+	if old := m.connected(from, req); old != nil {
+		m.end(old, "the source's queue pair asked for another connection", wire.StaleConnection)
+		return &refusal{wire.StaleConnection, Stale, "this queue pair was connected, and the box has ended that connection; connect again"}
+	}
+	if err := m.mayEnter(from); err != nil {
+		return &refusal{wire.NoResources, TooMany, err.Error()}
+	}
+	return nil
+}
+
 // hearREQAgain answers a REQ that has arrived before, or that was sent before its answer arrived.
 func (m *Machine) hearREQAgain(c *connection) {
 	switch c.state {
-	case Asking, Making:
+	case Waiting, Asking, Making:
 		m.counts[Repeated]++
 		m.wait(c)
 	case Offered:
@@ -51,32 +78,24 @@ func (m *Machine) hearREQAgain(c *connection) {
 	}
 }
 
-// wait asks the source to wait, for as long as the receivers may take.
-func (m *Machine) wait(c *connection) {
-	const code = 23 // 34 s
-	c.mra = 0
-	mra := &wire.MRA{Pair: c.source.pair, Answers: wire.AnswersREQ, ServiceTimeout: code}
-	m.do(Send{c.source.addr, wire.MAD{Header: wire.Header{TID: c.source.tid}, Message: mra}})
-}
-
-// objection returns why a REQ cannot be served; 0: it can.
-func (c *Config) objection(from netip.Addr, req *wire.REQ) (wire.Reason, Counter) {
+// objection returns why a REQ cannot be served; nil: it can.
+func (c *Config) objection(from netip.Addr, req *wire.REQ) *refusal {
 	var header wire.IPHeader
 	switch {
 	case !c.Allows(from):
-		return wire.InvalidServiceID, Stranger
+		return &refusal{wire.InvalidServiceID, Stranger, fmt.Sprintf("%v is in none of the networks that may connect", from)}
 	case req.ServiceID != wire.ServiceID(c.Port) || !header.Decode(&req.PrivateData):
-		return wire.InvalidServiceID, OtherService
+		return &refusal{wire.InvalidServiceID, OtherService, fmt.Sprintf("%v answers RDMA-CM at port %d alone", c.GroupIP, c.Port)}
 	case req.Transport != 0:
-		return wire.InvalidTransport, OtherKind
+		return &refusal{wire.InvalidTransport, OtherKind, "a group carries RC alone"}
 	case req.Primary.LocalGID != wire.GIDOf(from) || header.Src != from || header.Dst != c.GroupIP || req.QPN <= wire.QPN:
-		return wire.InvalidGID, WrongAddress
+		return &refusal{wire.InvalidGID, WrongAddress, fmt.Sprintf("the request is not from %v to %v by its GIDs and IPs", from, c.GroupIP)}
 	case req.PathMTU < 1 || req.PathMTU > 5:
-		return wire.InvalidPathMTU, WrongMTU
+		return &refusal{wire.InvalidPathMTU, WrongMTU, fmt.Sprintf("there is no path MTU %d", req.PathMTU)}
 	case c.receivers(req) == nil:
-		return wire.ConsumerDefined, WrongReceivers
+		return &refusal{wire.ConsumerDefined, WrongReceivers, "the request names receivers that the service does not have, or too few"}
 	}
-	return 0, 0
+	return nil
 }
 
 // receivers returns the receivers to which a source connects, or nil if it may not connect to what
@@ -104,47 +123,29 @@ func (c *Config) receivers(req *wire.REQ) (l []netip.Addr) {
 	return l
 }
 
-// isFull reports whether one more connection of a source is too many. It forgets the oldest
-// connection that is over, if that makes room.
-func (m *Machine) isFull(from netip.Addr) bool {
-	all, own := 0, 0
-	for _, c := range m.busy {
-		if c.state.isHandshake() {
-			all++
-			if c.key.addr == from {
-				own++
-			}
-		}
-	}
-	if m.isDown || all >= MaxHandshakes || own >= maxOfASource {
-		return true
-	}
-	if len(m.conns) < min(MaxConnections, maxSides/len(m.config.Receivers)) {
-		return false
-	}
-	if len(m.over) == 0 {
-		return true
-	}
-	m.forgetOldest()
-	return false
-}
-
-// begin makes a connection and asks its receivers.
+// begin makes a connection. While the receivers serve another source it waits.
 func (m *Machine) begin(key sourceKey, tid uint64, req *wire.REQ) {
-	c := m.book.begin(key, tid, req, m.config.receivers(req))
-	c.began, c.mra, c.deadline = m.wall(), m.now+m.limits.again, m.now+m.limits.asking
-	m.enter(c)
-	m.invite(c)
+	c := m.book.begin(key, tid, req)
+	c.began, c.heard, c.mra = m.wall(), m.now, m.now+m.limits.again
+	if m.run.isBusy(key.addr) {
+		m.contend(c)
+		return
+	}
+	m.admit(c)
 }
 
-// invite sends a REQ to each receiver that the source's packets can reach. Nobody is asked if these
-// are too few. No answer of the box could make the packets shorter: a queue pair has the path MTU
-// of its REQ at both ends.
-func (m *Machine) invite(c *connection) {
+// admit asks the receivers of a connection that the source's packets can reach. Nobody is asked if
+// these are too few. No answer of the box could make the packets shorter: a queue pair has the path
+// MTU of its REQ at both ends.
+func (m *Machine) admit(c *connection) {
+	c.state, c.deadline, c.qpn = Asking, m.now+m.limits.asking, m.nextQPN()
+	for _, ip := range m.config.receivers(c.req) {
+		c.receivers = append(c.receivers, m.add(c, ip))
+	}
+	m.enter(c)
 	var unfit []*side
 	for _, s := range c.sides {
-		if err := m.ways.Hold(s.addr, c.pathMTU()); err != nil {
-			s.why, s.cause = wire.InvalidPathMTU, err.Error()
+		if s.why != 0 {
 			unfit = append(unfit, s)
 		}
 	}
@@ -160,23 +161,23 @@ func (m *Machine) invite(c *connection) {
 			r.settle(gone)
 			continue
 		}
-		m.insist(r, m.reqFor(c, r))
+		m.insist(r, c.reqFor(r, &m.config, m.seed.guid))
 	}
 }
 
 // reqFor returns the REQ for a receiver: that of the source, from the group. Options of vendors are
 // left out, because the box does not know what they change on the wire.
-func (m *Machine) reqFor(c *connection, r *side) *wire.REQ {
+func (c *connection) reqFor(r *side, config *Config, guid uint64) *wire.REQ {
 	req := *c.req
-	req.LocalCommID, req.VendorID, req.CAGUID, req.QPN = r.pair.Local, 0, r.guid(m.seed.guid), c.qpn
+	req.LocalCommID, req.VendorID, req.CAGUID, req.QPN = r.pair.Local, 0, r.guid(guid), c.qpn
 	req.FlowControl = false
-	req.Primary.LocalGID, req.Primary.RemoteGID = wire.GIDOf(m.config.GroupIP), wire.GIDOf(r.addr)
+	req.Primary.LocalGID, req.Primary.RemoteGID = wire.GIDOf(config.GroupIP), wire.GIDOf(r.addr)
 	req.Second = wire.Path{}
 	var header wire.IPHeader
 	header.Decode(&req.PrivateData)
-	header.Src, header.Dst = m.config.GroupIP, r.addr
+	header.Src, header.Dst = config.GroupIP, r.addr
 	header.Put(&req.PrivateData)
-	if m.config.Choose { // the list is for the box
+	if config.Choose { // the list is for the box
 		clear(req.PrivateData[wire.IPHeaderBytes:])
 	}
 	return &req

@@ -3,6 +3,7 @@ package cm
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/roce"
@@ -22,6 +23,14 @@ type run struct {
 	data    []*connection
 	answers map[*side][]byte // of the receivers to the source's newest message; nil: it has its answer
 	held    []byte           // an answer that waits for a group
+	// transfers: a group was made. The source may take any time then, as long as it sends packets.
+	transfers bool
+	packets   uint64 // of the source, when they were counted last
+	counting  bool
+	// follows: the source has waited until another run ended, so the receivers' programs may be
+	// about to listen again.
+	follows bool
+	contest
 }
 
 // Talk is what the sides of one run of perftest say to each other. It knows the messages and does
@@ -71,6 +80,30 @@ func (m *Machine) enter(c *connection) {
 	}
 }
 
+// canBeAsked reports whether the source would answer a question whether it is still there: it has
+// been offered the connection.
+func (r *run) canBeAsked() bool { return r.control.state >= Offered }
+
+// unanswered returns a receiver whose answer the source waits for.
+func (r *run) unanswered() *side {
+	for _, s := range r.control.receivers {
+		if r.answers[s] == nil {
+			return s
+		}
+	}
+	return nil
+}
+
+// groups names those that carry the run.
+func (r *run) groups() (l []string) {
+	for _, c := range r.data {
+		if c.state == Established && c.group != "" {
+			l = append(l, c.group)
+		}
+	}
+	return l
+}
+
 // isBusy reports whether a REQ comes while the receivers' programs serve somebody else, or do not
 // expect it. A run remembers its connections until it ends, so it cannot have any number of them.
 func (r *run) isBusy(from netip.Addr) bool {
@@ -95,11 +128,6 @@ func (m *Machine) offer(c *connection) {
 	m.insist(c.source, c.rep)
 }
 
-func (m *Machine) openLine(s *side, expected, next roce.PSN) {
-	s.line = &line{peer: s.qpn, expected: expected, next: next}
-	m.lines[lineKey{s.addr, s.conn.qpn}] = s
-}
-
 // received takes a packet of the control connection. What comes again is answered again, even after
 // the connection has ended: the program at the other end may wait for that before it disconnects.
 func (m *Machine) received(e Received) {
@@ -114,7 +142,12 @@ func (m *Machine) received(e Received) {
 	}
 	packets, message, isAlive := s.line.hear(m.now, e.Packet)
 	m.transmit(s, packets)
+	if s.isSource && m.run.isControl(c) {
+		m.lives(c)
+	}
 	switch {
+	case message != nil && s.isSource && c.state >= Ending:
+		m.transmit(s, s.line.send(m.now, make([]byte, unwanted))) // it would wait for an answer
 	case !m.run.isControl(c) || c.state != Established:
 	case !isAlive:
 		m.hangUp(c, fmt.Errorf("%v ended its queue pair", s))
@@ -176,6 +209,38 @@ func (m *Machine) answerSource() {
 	s := r.control.source
 	m.transmit(s, s.line.send(m.now, r.held))
 	r.answers, r.held = nil, nil
+	m.run.goesOn(m.now, &m.limits)
+}
+
+// goesOn puts off the end of a run in which it is the source's turn.
+func (r *run) goesOn(now time.Duration, l *limits) {
+	if r == nil || r.answers != nil || r.control.state != Established {
+		return
+	}
+	r.control.deadline = now + l.asking
+	if r.transfers {
+		r.control.deadline = now + l.idle
+	}
+}
+
+// count asks how many packets the source of the run has sent, unless it is being asked.
+func (m *Machine) count() {
+	if r := m.run; !r.counting && len(r.groups()) > 0 {
+		r.counting = true
+		m.do(Count{r.control.id, r.groups()})
+	}
+}
+
+// counted takes how many packets the source of a run has sent.
+func (m *Machine) counted(e Counted) {
+	r := m.run
+	if r == nil || r.control.id != e.Connection {
+		return
+	}
+	if r.counting = false; r.packets != e.Packets {
+		r.packets = e.Packets
+		m.run.goesOn(m.now, &m.limits)
+	}
 }
 
 // makeFor makes the group of a queue pair whose keys are known.
@@ -212,14 +277,16 @@ func (m *Machine) hangUp(c *connection, err error) {
 // receive fails.
 const unwanted = 256
 
-// late ends a run in which a receiver does not answer. Its host may be dead.
-func (m *Machine) late(c *connection) {
-	for _, s := range c.receivers {
-		if m.run.answers[s] == nil {
-			m.hangUp(c, fmt.Errorf("%v was silent for %v at its turn", s, m.limits.asking))
-			return
-		}
+// late says why a run ends in which a side is silent at its turn. Its host may be dead, or its
+// program stopped.
+func (r *run) late(l *limits) error {
+	switch {
+	case r.answers != nil:
+		return fmt.Errorf("%v was silent for %v at its turn", r.unanswered(), l.asking)
+	case r.transfers:
+		return fmt.Errorf("%v has sent nothing for %v, and others may wait for its receivers", r.control.source, l.idle)
 	}
+	return fmt.Errorf("%v was silent for %v at its turn", r.control.source, l.asking)
 }
 
 // isEarly reports whether a receiver's program refuses because it does not listen yet: a program of
@@ -227,14 +294,18 @@ func (m *Machine) late(c *connection) {
 // before it does. The kernel keeps nothing of a REQ for which it has no listener, so the same REQ
 // is sent again.
 func (r *run) isEarly(s *side, rej *wire.REJ) bool {
-	return r != nil && !r.isControl(s.conn) && s.at == asked && s.tries > 0 && rej.Reason == wire.InvalidServiceID
+	return r != nil && (r.follows || !r.isControl(s.conn)) && s.at == asked && s.tries > 0 && rej.Reason == wire.InvalidServiceID
 }
 
 // quits takes a receiver out of a control connection. After the transfer each receiver disconnects
 // when it is through, and the source may still wait for the last answer: the source ends the run.
+// Without any receiver there is no run, and nothing for which others would wait.
 func (m *Machine) quits(s *side) {
-	if r := m.run; r.answers != nil && r.answers[s] == nil {
+	switch r := m.run; {
+	case r.answers != nil && r.answers[s] == nil:
 		m.hangUp(s.conn, fmt.Errorf("%v disconnected before the run was over", s))
+	case s.conn.count(open) == 0:
+		m.end(s.conn, "every receiver has disconnected", wire.ConsumerDefined)
 	}
 }
 
@@ -243,9 +314,10 @@ func (m *Machine) leave(c *connection) {
 	if !m.run.isControl(c) {
 		return
 	}
-	data := m.run.data
+	r := m.run
 	m.run = nil
-	for _, d := range data {
+	for _, d := range r.data {
 		m.end(d, c.reason, wire.ConsumerDefined)
 	}
+	m.handOver(r.waiting, c.reason)
 }

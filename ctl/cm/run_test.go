@@ -24,18 +24,23 @@ func inBand(groupIP, source netip.Addr, receivers []netip.Addr) Talk {
 // theatre plays runs of perftest with -R between hosts and a machine, in virtual time. It loses one
 // message of RDMA-CM, or one packet, or hands it over twice.
 type theatre struct {
-	t      *testing.T
-	m      *Machine
-	now    time.Duration
-	actors map[netip.Addr]*actor
-	queue  []func()
-	sent   int
-	lose   int
-	twice  int
-	refuse error // of each group
-	groups map[string]*groupfile.File
-	slow   bool   // groups are not made before begun is called
-	begun  func() // the outcome of the newest group
+	t       *testing.T
+	m       *Machine
+	now     time.Duration
+	actors  map[netip.Addr]*actor
+	queue   []func()
+	sent    int
+	lose    int
+	twice   int
+	refuse  error // of each group
+	groups  map[string]*groupfile.File
+	slow    bool   // groups are not made before begun is called
+	begun   func() // the outcome of the newest group
+	refused string // what a program hears that connects besides the actors
+	sending bool   // the source sends packets
+	sent64  uint64
+	saw     string // of each group
+	notes   []string
 }
 
 // actor is a host whose program is perftest's.
@@ -50,16 +55,17 @@ type actor struct {
 	// isThrough: a receiver disconnects when its last answer has arrived.
 	isThrough bool
 	// react, if it is set, is asked first what a receiver does with a message.
-	react  func(j *joint, message []byte) (isDone bool)
-	deaf   int // REQs for which the host has no listener
-	dies   int // after so many answers; 0: does not
-	isDead bool
-	ends   int           // after so many messages its queue pair refuses
-	quits  int           // after so many answers
-	hasty  bool          // the source says everything twice
-	step   func(*actor)  // of the source: what it does with the next answer, or when it is connected
-	over   string        // why the source's program ended
-	due    time.Duration // of the next thing that is repeated
+	react     func(j *joint, message []byte) (isDone bool)
+	deaf      int // REQs for which the host has no listener
+	dies      int // after so many answers; 0: does not
+	isDead    bool
+	ends      int          // after so many messages its queue pair refuses
+	quits     int          // after so many answers
+	hasty     bool         // the source says everything twice
+	step      func(*actor) // of the source: what it does with the next answer, or when it is connected
+	onFailure func()
+	over      string        // why the source's program ended
+	due       time.Duration // of the next thing that is repeated
 }
 
 // joint is one connection of a host.
@@ -96,9 +102,17 @@ func (th *theatre) carry(deliver func()) {
 }
 
 func (th *theatre) step(e Event) {
-	for _, a := range th.m.Step(th.now, e) {
+	actions := th.m.Step(th.now, e)
+	for _, n := range th.m.notes {
+		th.notes = append(th.notes, fmt.Sprintf("%v %s: %s", n.Kind, hostName(n.Source), n.Says))
+	}
+	for _, a := range actions {
 		switch a := a.(type) {
 		case Send:
+			if rej, ok := a.MAD.Message.(*wire.REJ); ok && rej.Pair.Remote == other {
+				th.refused = fmt.Sprintf("%v, %s", rej.Reason, strings.TrimRight(string(rej.PrivateData[:]), "\x00"))
+				continue
+			}
 			th.carry(func() { th.actors[a.To].hear(a.MAD) })
 		case Transmit:
 			th.carry(func() { th.actors[a.To].take(a.Packet) })
@@ -112,8 +126,14 @@ func (th *theatre) step(e Event) {
 			if !th.slow {
 				th.queue = append(th.queue, th.begun)
 			}
+		case Count:
+			if th.sending {
+				th.sent64++
+			}
+			th.queue = append(th.queue, func() { th.step(Counted{a.Connection, th.sent64}) })
 		case Remove:
 			delete(th.groups, a.Group)
+			th.queue = append(th.queue, func() { th.step(Removed{a.Connection, th.saw}) })
 		}
 	}
 }
@@ -297,7 +317,10 @@ func (a *actor) take(p Packet) {
 		switch {
 		case message == nil:
 		case len(message) == unwanted:
-			a.over = "its receive failed"
+			if a.over = "its receive failed"; a.onFailure != nil {
+				a.onFailure()
+				return
+			}
 		case a.step != nil:
 			a.heard = append(a.heard, text(message))
 			a.step(a)
@@ -318,9 +341,7 @@ func (a *actor) answer(j *joint, message []byte) {
 	case len(message) == 16:
 		j.speak([]byte("6.20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
 	case len(message) == 56 && binary.BigEndian.Uint32(message[8:]) != 0:
-		// The programs take their queue pairs in the order in which they were connected.
-		at := binary.BigEndian.Uint32(message[8:]) - 0x200
-		j.speak(testKey(a.conns[1+at].qpn, a.index))
+		j.speak(testKey(a.peerOf(roce.QPN(binary.BigEndian.Uint32(message[8:]))).qpn, a.index))
 	default:
 		j.speak(message)
 	}
@@ -646,41 +667,53 @@ func TestAReceiverListensAgain(t *testing.T) {
 	th.isOver("a receiver listens late")
 }
 
-// The receivers' programs serve one source at a time. A second one hears that at once, also if it
-// is on the host of the first one, and the first one's run goes on.
+// The receivers' programs serve one source at a time. A second one hears that as soon as the first
+// one has answered that it is there, also if it is on the host of the first one. The first one's
+// run goes on.
 func TestOneRunAtATime(t *testing.T) {
 	for _, c := range []struct {
 		from  string
 		until int // answers that the first source has heard
-	}{{"d", 0}, {"d", 5}, {"d", 8}, {"a", 4}, {"a", 8}} {
+		says  string
+	}{
+		{"d", 0, "no resources, the run of 10.77.0.1 has not ended; it ends in 8 s unless receiver 10.77.0.2 answers"},
+		{"d", 1, "no resources, the run of 10.77.0.1 has not ended; it ends in 30 s unless source 10.77.0.1 goes on"},
+		{"d", 5, "no resources, the run of 10.77.0.1 has not ended; it ends in 30 s unless source 10.77.0.1 goes on"},
+		{"d", 8, "no resources, the run of 10.77.0.1 has not ended; it ends in 5 min unless source 10.77.0.1 goes on"},
+		{"a", 4, "no resources, the run of 10.77.0.1 has not ended; it ends in 30 s unless source 10.77.0.1 goes on"},
+		{"a", 8, "no resources, the run of 10.77.0.1 has not ended; it ends in 5 min unless source 10.77.0.1 goes on"},
+	} {
 		th := newTheatre(t, "b", "c")
 		a := th.host("a")
 		playPerftest(a, 1)
-		step, refused := a.step, ""
-		second := func() {
-			th.queue = append(th.queue, func() {
-				for _, action := range th.m.Step(th.now, Heard{hostIPs[c.from], wire.MAD{Message: testREQ(hostIPs[c.from], 999, 4, 0x99, 1)}}) {
-					if send, ok := action.(Send); ok {
-						refused += fmt.Sprintf("%s: %+v", hostName(send.To), send.MAD.Message.(*wire.REJ).Reason)
-					}
-				}
-			})
-		}
+		step, asked := a.step, false
 		if c.until == 0 {
-			second()
+			th.queue = append(th.queue, func() { th.request(c.from) })
 		}
 		a.step = func(*actor) {
-			if len(a.heard) == c.until && c.until > 0 && refused == "" {
-				second()
+			if len(a.heard) == c.until && c.until > 0 && !asked {
+				asked = true
+				th.request(c.from)
 			}
 			step(a)
 		}
 		th.run(30 * time.Second)
-		if a.over != "through" || refused != c.from+": no resources" {
-			t.Errorf("%+v: the first source is %q, the second one hears %q", c, a.over, refused)
+		if a.over != "through" || th.refused != c.says {
+			t.Errorf("%+v: the first source is %q, the second one hears %q", c, a.over, th.refused)
+		}
+		if _, says, _ := strings.Cut(c.says, ", "); !slices.Equal(th.notes, []string{fmt.Sprintf("0 %s: %s", c.from, says)}) {
+			t.Errorf("%+v: told of %q", c, th.notes)
 		}
 		th.isOver("two sources")
 	}
+}
+
+// other is the comm ID of a program that connects besides the actors.
+const other = 999
+
+// request is a REQ of such a program on a host.
+func (th *theatre) request(from string) {
+	th.step(Heard{hostIPs[from], wire.MAD{Message: testREQ(hostIPs[from], other, 4, 0x99, 1)}})
 }
 
 // A source that connects again and again does not fill the memory of the box: the run remembers all
@@ -723,9 +756,10 @@ func TestARunThatFailsWithLoss(t *testing.T) {
 	}
 }
 
-// A transfer may take any time.
+// A transfer may take any time, as long as the source sends packets.
 func TestALongTransfer(t *testing.T) {
 	th := newTheatre(t, "b", "c")
+	th.sending = true
 	a := th.host("a")
 	playPerftest(a, 1)
 	step := a.step

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/rocast/rocast/ctl/bounds"
 	wire "github.com/rocast/rocast/roce/cm"
 )
 
@@ -26,8 +26,11 @@ type service struct {
 
 	mu      sync.Mutex
 	machine *Machine
+	refused Refusal
 	alarm   *time.Timer // for what Machine.Next says
 	changed chan struct{}
+
+	trouble atomic.Pointer[Trouble]
 }
 
 // listen hears the hosts until the socket is closed.
@@ -59,11 +62,7 @@ func (s *service) miscount(err error) {
 func (s *service) step(event Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	refused := s.machine.counts[TooMany]
 	actions := s.machine.Step(time.Since(s.began), event)
-	if heard, ok := event.(Heard); ok && s.machine.counts[TooMany] > refused {
-		s.options.Bounds.Met(bounds.CMConnections, heard.From.String())
-	}
 	if slices.ContainsFunc(actions, asksReceiver) {
 		s.options.Addresses.Announce(s.config.GroupIP) // the receiver's answer goes there
 	}
@@ -79,8 +78,10 @@ func (s *service) step(event Event) {
 			}
 		case Make:
 			s.tasks.Go(func() { s.step(Made{a.Connection, s.options.Groups.Create(context.Background(), a.File)}) })
+		case Count:
+			s.tasks.Go(func() { s.step(Counted{a.Connection, s.options.Groups.Sent(a.Groups)}) })
 		case Remove:
-			s.tasks.Go(func() { s.remove(a.Group) })
+			s.tasks.Go(func() { s.remove(a) })
 		}
 	}
 	s.tell()
@@ -99,9 +100,10 @@ func asksReceiver(action Action) bool {
 	return ok && send.MAD.Message.Attribute() == wire.AttrREQ
 }
 
-func (s *service) remove(name string) {
-	if err := s.options.Groups.Remove(context.Background(), name); err != nil {
-		s.log.Error("could not remove the group of an RDMA-CM connection", zap.String("group", name), zap.Error(err))
+func (s *service) remove(a Remove) {
+	s.step(Removed{a.Connection, s.options.Groups.Saw(a.Group)})
+	if err := s.options.Groups.Remove(context.Background(), a.Group); err != nil {
+		s.log.Error("could not remove the group of an RDMA-CM connection", zap.String("group", a.Group), zap.Error(err))
 	}
 }
 
@@ -117,6 +119,12 @@ func (s *service) tell() {
 		default:
 			log.Info("RDMA-CM connection ended", zap.String("reason", c.reason))
 		}
+	}
+	for _, n := range s.machine.notes {
+		s.note(n)
+	}
+	if len(s.machine.news)+len(s.machine.notes) > 0 {
+		s.publish()
 	}
 }
 

@@ -39,7 +39,7 @@ func TestStories(t *testing.T) {
 
 var (
 	groupIP  = netip.MustParseAddr("10.77.0.100")
-	hostIPs  = map[string]netip.Addr{"a": hostIP(1), "b": hostIP(2), "c": hostIP(3), "d": hostIP(4), "x": netip.MustParseAddr("10.78.0.1")}
+	hostIPs  = map[string]netip.Addr{"a": hostIP(1), "b": hostIP(2), "c": hostIP(3), "d": hostIP(4), "e": hostIP(5), "x": netip.MustParseAddr("10.78.0.1")}
 	testSeed = seed{commID: 100, tid: 1000, guid: 0xB0C5, qpn: 0x1FF}
 )
 

@@ -81,6 +81,7 @@ func (s *Services) CMs() api.CMs {
 		for _, conn := range at.Connections {
 			up.Connections = append(up.Connections, api.CMConnection{
 				Source: conn.Source.String(), State: conn.State.String(), Reason: conn.Reason, Group: conn.Group, Receivers: conn.Receivers,
+				HoldsRun: conn.HoldsRun, Ends: ended(conn.Ends), Unless: conn.Unless,
 				Began: conn.Began.UTC().Truncate(time.Millisecond), Ended: ended(conn.Ended),
 			})
 		}

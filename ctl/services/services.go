@@ -32,6 +32,10 @@ type Control interface {
 	// Counters returns what the data path has counted of a group; false: it does not have the
 	// group.
 	Counters(name string) (counts api.Counters, ok bool)
+	// Saw says which member of a group is in trouble, why and since when; "": none is.
+	Saw(name string) string
+	// Tell adds an event to those of the box.
+	Tell(api.Event)
 	// Unfit says why no packets of a path MTU can be sent to a host, or "". It goes by what is
 	// known of a host whose next hop is tracked.
 	Unfit(host netip.Addr, pathMTU int) (why string)
@@ -86,7 +90,7 @@ func New(o Options) *Services {
 	return &Services{
 		Options:  o,
 		perftest: perftest.New(perftest.Options{Groups: groups, Addresses: own, Log: o.Log, Bounds: o.Bounds}),
-		cm:       cm.New(cm.Options{Groups: groups, Addresses: own, Log: o.Log, Bounds: o.Bounds, Talk: inBand}),
+		cm:       cm.New(cm.Options{Groups: groups, Addresses: own, Log: o.Log, Bounds: o.Bounds, Talk: inBand, Tell: o.Control.Tell}),
 	}
 }
 

@@ -69,6 +69,9 @@ type control struct {
 	setUp   []string // names of groups
 	removed []string
 	waits   []string // answer to SetUp
+	told    []api.Event
+
+	counters map[string]api.Counters // of groups
 }
 
 func (c *control) SetUp(_ context.Context, file *groupfile.File) ([]string, error) {
@@ -81,7 +84,14 @@ func (c *control) Remove(name string) error {
 	return nil
 }
 
-func (c *control) Counters(string) (api.Counters, bool) { return nil, false }
+func (c *control) Counters(name string) (api.Counters, bool) {
+	counts, ok := c.counters[name]
+	return counts, ok
+}
+
+func (c *control) Saw(name string) string { return "saw " + name }
+
+func (c *control) Tell(e api.Event) { c.told = append(c.told, e) }
 
 func (c *control) Unfit(netip.Addr, int) string { return "" }
 

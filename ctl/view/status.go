@@ -24,6 +24,9 @@ type Box struct {
 	Groups      []*groups.Version
 	BadGroupIPs map[string]string // those that no group of hosts can have, and why
 	Strays      []Stray
+	// Services are the problems of those at group IPs, and Notes what else is to be known of them.
+	Services []api.Problem
+	Notes    []string
 }
 
 // Status reports whether a box works. While a forwarding thread is stuck, what is known of the
@@ -69,9 +72,10 @@ func addPortsAndGroups(s *api.Status, now time.Time, b *Box) {
 			addProblem(s, p)
 		}
 	}
-	for _, p := range theirs {
+	for _, p := range append(theirs, b.Services...) {
 		addProblem(s, p)
 	}
+	s.Notes = append(s.Notes, b.Notes...)
 	if s.Unconfirmed > 0 {
 		s.Notes = append(s.Notes, fmt.Sprintf("groups that hosts have made and not confirmed yet: %d; rocast group ls shows them", s.Unconfirmed))
 	}

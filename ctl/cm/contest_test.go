@@ -1,0 +1,361 @@
+package cm
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	wire "github.com/rocast/rocast/roce/cm"
+)
+
+// dieAfter plays a run whose source says nothing more when it has heard so many answers: its host
+// is off. The receivers' programs begin anew whenever their run has ended.
+func dieAfter(t *testing.T, answers int) *theatre {
+	t.Helper()
+	th := newTheatre(t, "b", "c")
+	a := th.host("a")
+	playPerftest(a, 1)
+	a.isDead = answers < 0 // its REQ is under way
+	step := a.step
+	a.step = func(*actor) {
+		if step(a); len(a.heard) == answers {
+			a.isDead = true
+		}
+	}
+	th.run(500 * time.Millisecond)
+	if !a.isDead || answers < 11 && th.m.run == nil {
+		t.Fatalf("the source has heard %q", a.heard)
+	}
+	return th
+}
+
+// restart is what users do with receivers that have failed: the programs listen anew.
+func (th *theatre) restart(names ...string) {
+	for _, name := range names {
+		h := th.host(name)
+		h.conns, h.last, h.said, h.over = map[uint32]*joint{}, 0, 0, ""
+	}
+}
+
+// A source that dies without a word keeps no other host out: before the transfer, in it and behind
+// it, the run has ended a second after another host has asked, and that host is served. The
+// receivers' programs notice that the first run has ended.
+func TestASourceThatDiedKeepsNobodyOut(t *testing.T) {
+	const failed = "its receive failed"
+	for _, answers := range []int{-1, 0, 1, 4, 6, 8, 9, 11} {
+		th := dieAfter(t, answers)
+		th.run(3 * time.Second)
+		if answers == 11 {
+			th.restart("b", "c")
+		}
+		if answers > 6 && answers < 11 && len(th.groups) != 1 {
+			t.Fatalf("%d answers: groups %v", answers, th.groups)
+		}
+		reached := map[string]string{}
+		for _, name := range []string{"b", "c"} {
+			h := th.host(name)
+			h.react = func(*joint, []byte) bool { return false }
+			h.onFailure = func() {
+				reached[name] = failed
+				th.restart(name)
+			}
+		}
+		d := th.host("d")
+		playPerftest(d, 1)
+		began := th.now
+		for th.now < began+2*time.Second && len(d.heard) == 0 {
+			th.run(50 * time.Millisecond)
+		}
+		want := "source 10.77.0.1 does not answer, and 10.77.0.4 waits for its receivers"
+		if answers == 11 { // the receivers' programs were through
+			want, reached["b"], reached["c"] = "every receiver has disconnected", failed, failed
+		}
+		if answers < 0 { // they were not connected yet
+			reached["b"], reached["c"] = failed, failed
+		}
+		if len(d.heard) == 0 || reached["b"] != failed || reached["c"] != failed {
+			t.Errorf("%d answers: after %v the other source is %q and has heard %q, the receivers: %v", answers, th.now-began, d.over, d.heard, reached)
+			continue
+		}
+		if !slices.Contains(th.reasons(), want) {
+			t.Errorf("%d answers: the run ended because %q", answers, th.reasons())
+		}
+		th.run(30 * time.Second)
+		if d.over != "through" || len(th.groups) != 0 {
+			t.Errorf("%d answers: the other source is %q, groups %v", answers, d.over, th.groups)
+		}
+	}
+}
+
+// A run that no receiver is in any more ends at once, although its source says nothing.
+func TestARunWithoutReceiversEnds(t *testing.T) {
+	for _, answers := range []int{1, 8} {
+		th := dieAfter(t, answers)
+		for _, name := range []string{"b", "c"} {
+			if th.m.run == nil {
+				t.Fatalf("%d answers: the run has ended with receiver b", answers)
+			}
+			for _, j := range th.host(name).conns {
+				j.disconnect()
+			}
+			th.run(0)
+		}
+		if c := th.m.all()[0]; th.m.run != nil || c.reason != "every receiver has disconnected" {
+			t.Errorf("%d answers: the run is on, %q", answers, c.reason)
+		}
+	}
+}
+
+// Who speaks after the end of a run would wait for an answer: its receive fails.
+func TestASourceThatSpeaksAfterTheEndOfItsRun(t *testing.T) {
+	th := newTheatre(t, "b", "c")
+	a := th.host("a")
+	playPerftest(a, 1)
+	step := a.step
+	a.step = func(*actor) {
+		if len(a.heard) == 8 {
+			for _, name := range []string{"b", "c"} {
+				for _, j := range th.host(name).conns {
+					j.disconnect()
+				}
+			}
+			th.queue = append(th.queue, func() { step(a) })
+			return
+		}
+		step(a)
+	}
+	th.run(time.Second)
+	if a.over != "its receive failed" {
+		t.Errorf("the source is %q", a.over)
+	}
+}
+
+// A source whose host answers and whose program does nothing ends its run by a time that fits: at
+// its turn before the transfer, and without packets in it.
+func TestASourceThatDoesNothing(t *testing.T) {
+	for _, c := range []struct {
+		answers int
+		after   time.Duration
+		sends   bool
+		reason  string
+	}{
+		{1, usual.asking, false, "source 10.77.0.1 was silent for 30s at its turn"},
+		{5, usual.asking, false, "source 10.77.0.1 was silent for 30s at its turn"},
+		{8, usual.idle, false, "source 10.77.0.1 has sent nothing for 5m0s, and others may wait for its receivers"},
+		{8, 0, true, ""},
+	} {
+		th := newTheatre(t, "b", "c")
+		a := th.host("a")
+		playPerftest(a, 1)
+		step := a.step
+		a.step = func(*actor) {
+			if len(a.heard) < c.answers {
+				step(a)
+			}
+		}
+		th.sending = c.sends
+		th.run(time.Second)
+		th.run(c.after - 2*time.Second)
+		if th.m.run == nil {
+			t.Errorf("%d answers: the run has ended too early, %q", c.answers, th.reasons())
+			continue
+		}
+		if th.run(3 * time.Second); c.sends {
+			th.run(2 * usual.idle)
+		}
+		if (th.m.run == nil) != (c.reason != "") || c.reason != "" && !slices.Contains(th.reasons(), c.reason) {
+			t.Errorf("%d answers: the run is on: %v, the reasons are %q", c.answers, th.m.run != nil, th.reasons())
+		}
+	}
+}
+
+// Nobody has to ask: the source of a run is asked every two seconds whether it is still there.
+func TestASourceOfARunThatDies(t *testing.T) {
+	th := dieAfter(t, 9)
+	th.host("b").over, th.host("c").over = "", ""
+	th.run(4 * time.Second)
+	if want := []string{"1 a: it ends in 10 s unless source 10.77.0.1 answers"}; !slices.Equal(th.notes, want) {
+		t.Errorf("told of %q, want %q", th.notes, want)
+	}
+	c := th.m.seen(th.m.all()[0])
+	if ends := c.Ends.Sub(th.m.start).Truncate(time.Second); !c.HoldsRun || c.Unless != "source 10.77.0.1 answers" || ends != 14*time.Second {
+		t.Errorf("%+v, ends after %v", c, ends)
+	}
+	th.run(9 * time.Second)
+	if th.m.run == nil {
+		t.Error("the run has ended too early")
+	}
+	th.run(time.Second)
+	if b, c := th.host("b").over, th.host("c").over; th.m.run != nil || b != "its receive failed" || c != b {
+		t.Errorf("the run is on, receiver b is %q, c is %q", b, c)
+	}
+}
+
+// A source that was silent for a while goes on, and the operator hears of both.
+func TestASourceThatIsSilentForAWhile(t *testing.T) {
+	th := dieAfter(t, 9)
+	th.run(5 * time.Second)
+	th.host("a").step, th.host("a").isDead = func(*actor) {}, false
+	th.run(5 * time.Second)
+	if want := []string{"1 a: it ends in 10 s unless source 10.77.0.1 answers", "2 a: it answers again"}; !slices.Equal(th.notes, want) || th.m.run == nil {
+		t.Errorf("told of %q, want %q", th.notes, want)
+	}
+	if c := th.m.seen(th.m.all()[0]); c.Unless != "source 10.77.0.1 goes on" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// While the source is asked, those that wait may give up, and the service may end. A source that is
+// silent then keeps its run, because nobody waits.
+func TestThoseThatWaitForARun(t *testing.T) {
+	th := dieAfter(t, 9)
+	th.request("d")
+	th.request("d") // again: it is asked to wait
+	if c := th.m.all()[2]; c.state != Waiting || th.m.counts[Repeated] != 1 || th.m.seen(c).Unless != "source 10.77.0.1 answers, whose run is on" {
+		t.Errorf("%+v, %d again", c, th.m.counts[Repeated])
+	}
+	var info [72]byte
+	info[7] = 4
+	th.step(Heard{hostIPs["d"], wire.MAD{Message: &wire.REJ{Pair: wire.Pair{Local: other}, Reason: wire.Timeout, InfoBytes: 8, Info: info}}})
+	th.run(2 * time.Second)
+	if th.m.run == nil || th.m.run.due != 0 {
+		t.Errorf("the run has ended for nobody: %q", th.reasons())
+	}
+
+	th = dieAfter(t, 9)
+	th.request("d")
+	th.step(Down{"taken down"})
+	if th.refused != "consumer defined, taken down" || th.m.run != nil {
+		t.Errorf("the host that waits hears %q; the run is on: %v", th.refused, th.m.run != nil)
+	}
+}
+
+// Of several that wait the first one is served, and the others hear of whose run they wait for now.
+func TestSeveralWaitForARun(t *testing.T) {
+	th := dieAfter(t, 9)
+	playPerftest(th.host("d"), 1)
+	th.run(0)
+	th.request("e")
+	th.run(1100 * time.Millisecond)
+	if want := "no resources, the run of 10.77.0.4 has not ended; it ends in 8 s unless receiver 10.77.0.2 answers"; th.refused != want {
+		t.Errorf("the second one hears %q, want %q", th.refused, want)
+	}
+}
+
+// What a connection waits for has a name and a time in every state.
+func TestWhatAConnectionWaitsFor(t *testing.T) {
+	m := newMachine(testConfig("b", "c"), newWays(), inBand, testSeed, usual, time.Time{})
+	now := time.Second
+	a, b, c := hostIPs["a"], hostIPs["b"], hostIPs["c"]
+	expect := func(about, want string) {
+		t.Helper()
+		if got := m.run.waits(m.conns[1], &m.limits).text(now); got != want {
+			t.Errorf("%s: %q, want %q", about, got, want)
+		}
+	}
+	step := func(e Event) []Action { return m.Step(now, e) }
+	reply := func(from *side, psn uint32) {
+		step(Heard{from.addr, wire.MAD{Message: &wire.REP{Pair: wire.Pair{Local: psn, Remote: from.pair.Local}, QPN: 7, RNRRetry: 7}}})
+	}
+	step(Heard{a, wire.MAD{Message: testREQ(a, 1, 1, 9, 0)}})
+	expect("asked", "it ends in 8 s unless receiver 10.77.0.2 answers")
+	sides := m.conns[1].receivers
+	if sides[0].addr != b || sides[1].addr != c {
+		t.Fatal(sides)
+	}
+	reply(sides[0], 11)
+	expect("one has answered", "it ends in 8 s unless receiver 10.77.0.3 answers")
+	step(Heard{c, wire.MAD{Message: &wire.MRA{Pair: wire.Pair{Local: 12, Remote: sides[1].pair.Local}, ServiceTimeout: 24}}})
+	expect("the other one needs time", "it ends in 27 s unless receiver 10.77.0.3 answers")
+	reply(sides[1], 12)
+	expect("a group is made", "")
+	step(Made{Connection: 1})
+	expect("offered", "it ends in 8 s unless source 10.77.0.1 confirms")
+	source := wire.Pair{Local: 1, Remote: m.conns[1].source.pair.Local}
+	step(Heard{a, wire.MAD{Message: &wire.RTU{Pair: source}}})
+	expect("established", "")
+	for range 2 {
+		now += usual.probe
+		step(nil)
+	}
+	expect("silent", "it ends in 50 s unless source 10.77.0.1 answers")
+	step(Heard{a, wire.MAD{Message: &wire.DREQ{Pair: source, RemoteQPN: 0x200}}})
+	expect("the receivers are told", "it ends in 8 s")
+}
+
+// One source has a part of the connections.
+func TestTheShareOfASource(t *testing.T) {
+	m := newMachine(testConfig("b"), newWays(), inBand, testSeed, usual, time.Time{})
+	ask := func(from string, n uint32) string {
+		ip := hostIPs[from]
+		for _, a := range m.Step(0, Heard{ip, wire.MAD{Message: testREQ(ip, n, 1, 0x100, 0)}}) {
+			if send, ok := a.(Send); ok {
+				if rej, ok := send.MAD.Message.(*wire.REJ); ok {
+					return fmt.Sprintf("%v, %s", rej.Reason, strings.TrimRight(string(rej.PrivateData[:]), "\x00"))
+				}
+			}
+		}
+		m.conns[uint64(len(m.conns))].state, m.conns[uint64(len(m.conns))].req.QPN = Established, 0
+		return ""
+	}
+	for n := range uint32(MaxConnections / shareOfASource) {
+		if says := ask("a", n+1); says != "" {
+			t.Fatalf("connection %d: %s", n+1, says)
+		}
+	}
+	const want = "no resources, 10.77.0.1 has 256 connections, as many as one source may have"
+	if says := ask("a", 1000); says != want {
+		t.Errorf("one more hears %q", says)
+	}
+	if says := ask("d", 1000); says != "" {
+		t.Errorf("another source hears %q", says)
+	}
+	if all, own := (&Config{Config: testConfig("b").Config}).most(); all != MaxConnections || own != 256 {
+		t.Errorf("%d and %d", all, own)
+	}
+}
+
+// What the box saw of a group stands behind the reason for which its connection has ended.
+func TestTheReasonHasWhatTheBoxSaw(t *testing.T) {
+	for _, saw := range []string{"", "10.77.0.3: it has answered packet 7 with NAK remote access error"} {
+		m := newMachine(testConfig("b"), newWays(), inBand, testSeed, usual, time.Time{})
+		m.Step(0, Heard{hostIPs["a"], wire.MAD{Message: testREQ(hostIPs["a"], 1, 1, 9, 0)}})
+		c := m.conns[1]
+		m.Step(0, Heard{hostIPs["b"], wire.MAD{Message: &wire.REP{Pair: wire.Pair{Local: 2, Remote: c.receivers[0].pair.Local}, QPN: 7, RNRRetry: 7}}})
+		m.Step(0, Made{Connection: 1})
+		m.Step(0, Heard{hostIPs["a"], wire.MAD{Message: &wire.RTU{Pair: wire.Pair{Local: 1, Remote: c.source.pair.Local}}}})
+		m.Step(0, Heard{hostIPs["b"], wire.MAD{Message: &wire.DREQ{Pair: wire.Pair{Local: 2, Remote: c.receivers[0].pair.Local}, RemoteQPN: c.qpn}}})
+		if len(m.news) != 0 {
+			t.Error("told before it is known what the box saw")
+		}
+		m.Step(0, Removed{1, saw})
+		want := "receiver 10.77.0.2 disconnected"
+		if saw != "" {
+			want += "; before that the box saw: " + saw
+		}
+		if c.reason != want || len(m.news) != 1 {
+			t.Errorf("%q, want %q; told %d times", c.reason, want, len(m.news))
+		}
+		if m.Step(0, Removed{1, ""}); len(m.news) != 0 {
+			t.Error("told twice")
+		}
+		m.Step(0, Removed{99, saw}) // it is forgotten
+	}
+}
+
+func TestTimesInWords(t *testing.T) {
+	for d, want := range map[time.Duration]string{0: "1 s", 1: "1 s", time.Second: "1 s", time.Second + 1: "2 s", 2 * time.Minute: "120 s", 2*time.Minute + 1: "3 min", 5 * time.Minute: "5 min"} {
+		if got := inWords(d); got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
+		}
+	}
+}
+
+// The private data of a REJ ends with a 0, however long the sentence is.
+func TestASentenceInPrivateData(t *testing.T) {
+	if b := inPrivate(strings.Repeat("x", 200)); b[146] != 'x' || b[147] != 0 {
+		t.Errorf("%q", b)
+	}
+}
