@@ -283,14 +283,21 @@ func TestTheFirstFrameComesWhileTheGroupIsReplaced(t *testing.T) {
 	within(t, "the batch", func() { <-engine.disarms })
 	next := group()
 	next.Paths = next.Paths[:2]
-	replaced := make(chan error)
+	select {
+	case <-r.waits[1].wake: // of the batch, which the worker may have found by itself
+	default:
+	}
+	replaced := make(chan error, 1)
 	go func() { replaced <- r.Replace(g.ID, next) }()
 	var err error
-	select {
-	case err = <-replaced:
-		replaced = nil
-	case <-time.After(100 * time.Millisecond): // it waits for the worker
-	}
+	within(t, "Replace asks the worker", func() {
+		select {
+		case err = <-replaced:
+			replaced = nil
+		case <-r.waits[1].wake:
+			r.waits[1].Wake()
+		}
+	})
 	close(engine.goOn)
 	within(t, "Replace", func() {
 		if replaced != nil {

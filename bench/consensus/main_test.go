@@ -122,7 +122,7 @@ func isTold(t *testing.T, ctx context.Context, s *story) {
 	var told client.Event
 	for told.Seq == 0 { // a replica is behind when it has left several packets unanswered
 		must(t, s.decide(ctx, 1))
-		time.Sleep(time.Millisecond) // and these must be some time apart
+		time.Sleep(time.Millisecond) // and these must be some time apart: a load, which goes on until the event
 		events, err := s.now.api.EventsAfter(ctx, s.now.events, s.now.group(), 0)
 		must(t, err)
 		for _, e := range events.Events {

@@ -326,7 +326,7 @@ func TestAnIdleDaemonUsesHardlyAnyCPU(t *testing.T) {
 	var used time.Duration
 	for range 3 { // other programs slow the daemon down, for instance when they take its place in the caches
 		from := cpuTime(t, p.Process.Pid)
-		<-time.After(span)
+		<-time.After(span) // over which its CPU time is measured
 		if used = cpuTime(t, p.Process.Pid) - from; used <= most {
 			return
 		}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"go.uber.org/zap"
 
@@ -237,38 +237,40 @@ func TestAStoredGroupThatFailsIsTriedAgain(t *testing.T) {
 // A change of a group waits for the one under way, unless an upper box asks for it while this box
 // changes the group itself: the two could wait for each other.
 func TestOneChangeOfAGroupAtATime(t *testing.T) {
-	n := newNames()
-	unlock, busy, err := n.Lock(t.Context(), "g1", "")
-	if busy || err != nil {
-		t.Fatal(busy, err)
-	}
-	if _, busy, err := n.Lock(t.Context(), "g1", "b1"); !busy || err != nil {
-		t.Errorf("for an upper box: busy %v, %v", busy, err)
-	}
-	if _, free := n.TryLock("g1", ""); free {
-		t.Error("two changes at a time")
-	}
-	if free, ok := n.TryLock("g2", ""); !ok {
-		t.Error("a change of another group waits")
-	} else {
-		free()
-	}
-	var order []string
-	begun := make(chan struct{})
-	go func() {
-		defer close(begun)
-		next, _, err := n.Lock(t.Context(), "g1", "")
-		if err != nil {
-			t.Error(err)
-			return
+	synctest.Test(t, func(t *testing.T) {
+		n := newNames()
+		unlock, busy, err := n.Lock(t.Context(), "g1", "")
+		if busy || err != nil {
+			t.Fatal(busy, err)
 		}
-		order = append(order, "second")
-		next()
-	}()
-	time.Sleep(time.Millisecond) // more likely that it waits; the order holds in any case
-	order = append(order, "first")
-	unlock()
-	if <-begun; !slices.Equal(order, []string{"first", "second"}) {
-		t.Errorf("in the order %q", order)
-	}
+		if _, busy, err := n.Lock(t.Context(), "g1", "b1"); !busy || err != nil {
+			t.Errorf("for an upper box: busy %v, %v", busy, err)
+		}
+		if _, free := n.TryLock("g1", ""); free {
+			t.Error("two changes at a time")
+		}
+		if free, ok := n.TryLock("g2", ""); !ok {
+			t.Error("a change of another group waits")
+		} else {
+			free()
+		}
+		var order []string
+		begun := make(chan struct{})
+		go func() {
+			defer close(begun)
+			next, _, err := n.Lock(t.Context(), "g1", "")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			order = append(order, "second")
+			next()
+		}()
+		synctest.Wait() // it waits
+		order = append(order, "first")
+		unlock()
+		if <-begun; !slices.Equal(order, []string{"first", "second"}) {
+			t.Errorf("in the order %q", order)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package afxdp
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -141,6 +142,26 @@ func TestTwoNewSetsGetTwoFans(t *testing.T) {
 	}
 }
 
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// waitsInside reports whether a goroutine inside a function waits for a channel.
+func waitsInside(function string) bool {
+	stacks := make([]byte, 1<<20)
+	for g := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if state, _, _ := strings.Cut(g, "\n"); strings.Contains(state, "[select") && strings.Contains(g, function) {
+			return true
+		}
+	}
+	return false
+}
+
 // A worker arms a group by what it was told before the fan was retired.
 func TestAFanIsNotGivenAwayWhileAWorkerArmsAGroup(t *testing.T) {
 	w := newFanWorld(t)
@@ -148,12 +169,9 @@ func TestAFanIsNotGivenAwayWhileAWorkerArmsAGroup(t *testing.T) {
 	go w.sw.Do(0, func() {
 		told := w.f.devices.Load()
 		close(arming)
-		for w.f.devices.Load() == told {
-			time.Sleep(time.Millisecond)
+		for ; w.f.devices.Load() == told; time.Sleep(time.Millisecond) {
 		}
-		select {
-		case <-given:
-		case <-time.After(100 * time.Millisecond): // control waits for this worker
+		for ; !isClosed(given) && !waitsInside("afxdp.(*Switch).publishDevices"); time.Sleep(time.Millisecond) {
 		}
 		w.use(300, int(told.fans[setOf(7)]), true)
 	})

@@ -232,7 +232,7 @@ func storyRepairStopped(t *testing.T, ctx context.Context, s *stage) string {
 	must(t, g.from.StartTransfer(transfer))
 	s.reaches(t, ctx, g, 300)
 	must(t, g.to[1].guest.Pause())
-	time.Sleep(stopFor)
+	time.Sleep(stopFor) // the story: for how long the receiver is stopped
 	must(t, g.to[1].guest.Resume())
 	s.stopUntilCalled(t, ctx, g, 1500)
 	g.await(t, ctx, transfer)

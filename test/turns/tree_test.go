@@ -222,15 +222,14 @@ func (g *grove) crashes(r *rand.Rand, box int) []crash {
 	return list
 }
 
-// kill kills boxes and starts them again. The times are what a round draws: no verdict waits for
-// them.
+// kill kills boxes and starts them again.
 func (g *grove) kill(list []crash) error {
 	for _, c := range list {
-		time.Sleep(c.after)
+		time.Sleep(c.after) // the story: when the next box crashes
 		if err := g.set.Boxes[c.box].Kill(); err != nil {
 			return err
 		}
-		time.Sleep(c.away)
+		time.Sleep(c.away) // the story: for how long the box is away
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		err := g.set.Boxes[c.box].Start(ctx)
 		cancel()
