@@ -10,64 +10,36 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// changeTable changes the memory of a group with memory: table. The change is stored before it is
-// published: a crash in between leaves a change that nobody was told of.
+// changeTable changes the memory of a group with memory: table.
 func (c *Controller) changeTable(ctx context.Context, name string, change *api.RegionChange) (api.Group, error) {
 	unlock, _, err := c.groups.Names.Lock(ctx, name, "")
 	if err != nil {
 		return api.Group{}, err
 	}
 	defer unlock()
-	c.groups.Lock()
-	g := c.groups.Named(name)
-	if g == nil || g.Published == nil || g.Table == nil {
-		c.groups.Unlock()
-		return api.Group{}, groups.ChangedMeanwhile(name)
-	}
-	next := *g // of this, only the table is used while other goroutines may change the group
-	c.groups.Unlock()
-	stored, err := tableChange(&next, change)
-	if err != nil {
-		return api.Group{}, err
-	}
-	if next.Table, err = next.Table.Apply(*stored); err != nil {
-		return api.Group{}, api.Errorf(api.BadRequest, "%v", err)
-	}
-	end := next.TableEnd
-	if g.Kept {
-		if end, err = c.Store.AppendRegions(name, end, stored.Append(nil)); err != nil {
-			return api.Group{}, groups.APIError(err)
-		}
-	}
-	now, err := c.groups.PublishStored(g, next.Table, end)
+	v, err := c.groups.ChangeTable(name, func(v *groups.Version) (*regions.Change, error) { return tableChange(v, change) })
 	if err != nil {
 		return api.Group{}, groups.APIError(err)
 	}
-	// Much may have to be written, and what other goroutines do with groups must not wait for it.
-	// The table and the file with its changes are those of who has locked the name.
-	end = c.groups.Compact(&now)
-	c.groups.Lock()
-	g.TableEnd = end
-	c.groups.Unlock()
-	return c.view(g.Seen()), nil
+	return c.view(v), nil
 }
 
 // tableChange checks a change of the memory of a group with a table.
-func tableChange(g *groups.Group, change *api.RegionChange) (*regions.Change, error) {
-	c := &regions.Change{Receivers: g.File.ReceiverIDs()}
+func tableChange(v *groups.Version, change *api.RegionChange) (*regions.Change, error) {
+	c := &regions.Change{Receivers: v.File.ReceiverIDs()}
 	for _, r := range change.Remove {
-		v, found := mft.VirtualRegion{}, false
+		at, found := mft.VirtualRegion{}, false
 		if r.RKey <= math.MaxUint32 {
-			v, found = g.Table.Find(uint64(r.VA), uint32(r.RKey))
+			at, found = v.Table.Find(uint64(r.VA), uint32(r.RKey))
 		}
 		if !found {
-			return nil, noRegion(g.Name, r)
+			return nil, noRegion(v.Name, r)
 		}
-		c.Remove = append(c.Remove, v)
+		c.Remove = append(c.Remove, at)
 	}
 	for i := range change.Add {
 		r := &change.Add[i]
-		places, err := placesOf(g.File, r)
+		places, err := placesOf(v.File, r)
 		if err != nil {
 			return nil, err
 		}

@@ -7,9 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/shared"
@@ -228,51 +226,6 @@ func TestTheFileOfATableIsWrittenAnew(t *testing.T) {
 	f.mustChange(adding(0x1000))
 	b1.restart(false, false)
 	f.hasTable(0x10, 0x1000)
-}
-
-// While the file of a table is written anew, the groups can be looked at and changed: a slow disk
-// must not make handshakes and leases wait.
-func TestNobodyWaitsForATableThatIsWrittenAnew(t *testing.T) {
-	f := newTree(t)
-	f.create(tableFile(nearReceivers...))
-	b1 := f.box("b1")
-	var vas []uint64
-	for i := range uint64(4000) { // more than a pipe holds
-		vas = append(vas, 0x1000+i<<4)
-	}
-	f.mustChange(adding(vas...))
-	groups := filepath.Join(b1.dir, "groups")
-	const long = 32 << 20 // a multiple of what the table needs
-	if err := os.Truncate(filepath.Join(groups, "g1.regions"), long); err != nil {
-		t.Fatal(err)
-	}
-	b1.groups.Lock()
-	b1.groups.Named("g1").TableEnd = long
-	b1.groups.Unlock()
-	pipe := filepath.Join(groups, ".g1.regions.new")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	changed := make(chan error, 1)
-	go func() {
-		_, err := b1.changeRegions(t, removing(vas[0]))
-		changed <- err
-	}()
-	disk, err := os.Open(pipe) // when control begins to write
-	if err != nil {
-		t.Fatal(err)
-	}
-	giveUp := time.AfterFunc(time.Minute, func() { disk.Close() })
-	if _, err := b1.Group("g1"); err != nil {
-		t.Error(err)
-	}
-	if !giveUp.Stop() {
-		t.Error("a group could not be looked at while the file was written")
-	}
-	disk.Close() // control cannot write the file, which only the log says
-	if err := <-changed; err != nil {
-		t.Error(err)
-	}
 }
 
 // A table that is damaged, also in its last change, or is gone fails its group, and says so: nobody

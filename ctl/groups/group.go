@@ -21,7 +21,7 @@ type Group struct {
 	Claim       int64  // when this box claimed the group, if boxes share their groups; see api.Branch
 	unkept      bool   // the chronicle on the disk may not be that of the group
 	unkeptInLog bool   // it could not be stored, and the log says so
-	TableEnd    int64  // how many bytes of the table are stored
+	tableEnd    int64  // how many bytes of the table are stored
 	held        map[address.Place]bool
 }
 

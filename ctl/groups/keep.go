@@ -103,7 +103,7 @@ func (s *Set) keepNew(g *Group, text []byte) error {
 	}
 	// Another group of that name may have left its regions, if it could not be removed as a whole.
 	if g.File.Table {
-		g.TableEnd, err = s.Store.PutRegions(g.Name, g.Table.Parts(g.File.ReceiverIDs()))
+		g.tableEnd, err = s.Store.PutRegions(g.Name, g.Table.Parts(g.File.ReceiverIDs()))
 	} else {
 		err = s.Store.DropRegions(g.Name)
 	}

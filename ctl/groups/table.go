@@ -12,21 +12,58 @@ import (
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
-// PublishStored publishes a group with a table that is stored: its file has end bytes now. It
+// ChangeTable changes the memory of a group with memory: table, as change says, and returns what
+// readers see then. The change is stored before it is published: a crash in between leaves a change
+// that nobody was told of. The caller has locked the group's name.
+func (s *Set) ChangeTable(name string, change func(*Version) (*regions.Change, error)) (*Version, error) {
+	s.Lock()
+	g := s.Named(name)
+	if g == nil || g.Published == nil || g.Table == nil {
+		s.Unlock()
+		return nil, ChangedMeanwhile(name)
+	}
+	next := *g // of this, only the table is used while other goroutines may change the group
+	s.Unlock()
+	made, err := change(&next.Version)
+	if err != nil {
+		return nil, err
+	}
+	if next.Table, err = next.Table.Apply(*made); err != nil {
+		return nil, api.Errorf(api.BadRequest, "%v", err)
+	}
+	if next.Kept {
+		if next.tableEnd, err = s.Store.AppendRegions(name, next.tableEnd, made.Append(nil)); err != nil {
+			return nil, err
+		}
+	}
+	now, err := s.publishStored(g, next.Table, next.tableEnd)
+	if err != nil {
+		return nil, err
+	}
+	// Much may have to be written, and what other goroutines do with groups must not wait for it.
+	// The table and the file with its changes are those of who has locked the name.
+	end := s.compact(&now)
+	s.Lock()
+	g.tableEnd = end
+	s.Unlock()
+	return g.Seen(), nil
+}
+
+// publishStored publishes a group with a table that is stored: its file has end bytes now. It
 // returns a copy of the group.
-func (s *Set) PublishStored(g *Group, table *regions.Table, end int64) (now Group, err error) {
+func (s *Set) publishStored(g *Group, table *regions.Table, end int64) (now Group, err error) {
 	s.Lock()
 	defer s.Unlock()
 	before := g.Table.Len()
 	if err := s.publishTable(g, table); err != nil {
 		if g.Kept {
-			err = errors.Join(err, s.Store.CutRegions(g.Name, g.TableEnd))
+			err = errors.Join(err, s.Store.CutRegions(g.Name, g.tableEnd))
 		}
 		return now, err
 	}
 	s.Tell(api.Event{Kind: api.GroupUpdated, Group: g.Name, Cause: fmt.Sprintf("its memory has %d regions, and had %d",
 		g.Table.Len(), before)})
-	g.TableEnd = end
+	g.tableEnd = end
 	return *g, nil
 }
 
@@ -52,18 +89,18 @@ func (s *Set) publishTable(g *Group, table *regions.Table) error {
 // spareBytes is how much more than twice its table a file of changes may have.
 const spareBytes = 16 << 20
 
-// Compact writes the file of a group's regions anew when most of its changes have no effect any
+// compact writes the file of a group's regions anew when most of its changes have no effect any
 // more. Until then it is only appended to, so a change does not cost what the whole table does.
-// Compact returns how many bytes the file has then.
-func (s *Set) Compact(g *Group) (end int64) {
-	if !g.Kept || g.TableEnd <= 2*g.Table.Bytes()+spareBytes {
-		return g.TableEnd
+// It returns how many bytes the file has then.
+func (s *Set) compact(g *Group) (end int64) {
+	if !g.Kept || g.tableEnd <= 2*g.Table.Bytes()+spareBytes {
+		return g.tableEnd
 	}
 	end, err := s.Store.PutRegions(g.Name, g.Table.Parts(g.File.ReceiverIDs()))
 	if err != nil {
 		s.Log.Error("could not write the regions of a group anew; the file with their changes stays, and grows",
 			zap.String("group", g.Name), zap.Error(err))
-		return g.TableEnd
+		return g.tableEnd
 	}
 	return end
 }
@@ -82,11 +119,11 @@ func (s *Set) recallTable(g *Group) error {
 		s.Log.Warn("the last change of a group's regions was not complete when the box stopped, and was not confirmed; it is not made",
 			zap.String("group", g.Name), zap.Int64("bytes", cut))
 	}
-	g.TableEnd = end
+	g.tableEnd = end
 	if g.Table, err = history.Table(g.File.ReceiverIDs()); err != nil {
 		return err
 	}
-	g.TableEnd = s.Compact(g)
+	g.tableEnd = s.compact(g)
 	return nil
 }
 
