@@ -3,7 +3,7 @@ package feedback
 import "github.com/rocast/rocast/roce"
 
 // path is what is known about one receiver. There is one for each receiver of each group, so its
-// fields are ordered for size (docs/scale.md).
+// fields are ordered for size (docs/evaluation.md#memory).
 //
 // A pending NAK is always for acked+1: a NAK acknowledges everything below its PSN, and a later ACK
 // clears it.

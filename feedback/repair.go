@@ -16,7 +16,8 @@ const (
 )
 
 // leg is what repair knows of one path. The packets from its cursor on were not sent to it since it
-// was last set back. There is one for each path, so its fields leave no holes (docs/scale.md).
+// was last set back. There is one for each path, so its fields leave no holes
+// (docs/evaluation.md#memory).
 type leg struct {
 	// What the path was sent.
 

@@ -8,7 +8,7 @@ import (
 )
 
 // TestPathStaysSmall: there is one path for each receiver of each group. If the size grows, measure
-// the figures of docs/scale.md again.
+// the figures of docs/evaluation.md#memory again.
 func TestPathStaysSmall(t *testing.T) {
 	if n := unsafe.Sizeof(path{}); n > 32 {
 		t.Errorf("path has %d bytes", n)

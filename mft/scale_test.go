@@ -10,7 +10,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Each group has many of these. If their size grows, measure the figures of docs/scale.md again.
+// Each group has many of these. If their size grows, measure the figures of
+// docs/evaluation.md#memory again.
 func TestPathsAndKeysStaySmall(t *testing.T) {
 	if n := unsafe.Sizeof(Path{}); n > 120 {
 		t.Errorf("Path has %d bytes", n)

@@ -18,16 +18,24 @@ const (
 const pageHead = `# Evaluation
 
 What the papers measure from which rocast comes: MC-RDMA, Cepheus (HPCA 2024), Gleam (2023), Khooi et al. (ANCS 2021) and P4CE
-(ICDCS 2024). ` + "`make bench-apps UPDATE=1` writes the page from its own run and from the latest `make sim-scale`; nobody edits it." + `
+(ICDCS 2024). ` + "`make bench-apps UPDATE=1` writes the page from its own run and from the latest `make sim-scale`. What other" + `
+commands measure stands at its end, written by hand.
 The papers have NICs and switches of 100 and 200 Gb/s. Here hosts, NICs and links are software: compare the ways with each other, and
 not the figures with those of the papers. Long tables are shown in part; the whole ones are CSV files beside the plots.
 
 `
 
+// byHand begins what a new page keeps of the one before.
+const byHand = "<!-- Written by hand from here on: what other commands have measured. -->\n"
+
 // WritePage writes the page about a part, and about the simulation whose report is in the directory
 // scale, their plots, and the tables that the page does not show whole.
 func WritePage(dir string, p *Part, scale string) error {
-	plots := filepath.Join(dir, plotsPath)
+	page, plots := filepath.Join(dir, pageFile), filepath.Join(dir, plotsPath)
+	before, err := os.ReadFile(page)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	if err := errors.Join(os.RemoveAll(plots), os.MkdirAll(plots, 0o755)); err != nil {
 		return err
 	}
@@ -36,7 +44,10 @@ func WritePage(dir string, p *Part, scale string) error {
 		return err
 	}
 	text := pageHead + promises(p) + p.page(plotsPath) + simulation
-	return errors.Join(os.WriteFile(filepath.Join(dir, pageFile), []byte(text), 0o644), p.Draw(plots), p.writeTables(plots))
+	if _, kept, found := strings.Cut(string(before), "\n"+byHand); found {
+		text = strings.TrimRight(text, "\n") + "\n\n" + byHand + kept
+	}
+	return errors.Join(os.WriteFile(page, []byte(text), 0o644), p.Draw(plots), p.writeTables(plots))
 }
 
 // promises lists what has to hold, whether it does, and where ours is behind.

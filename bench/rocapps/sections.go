@@ -169,7 +169,7 @@ func iopsTable(ways []*method, got map[string]rounds) report.Section {
 	}
 	sec.Notes = []string{"Cepheus has links of 100 Gb/s and is limited by its storage stack; here the link is the limit. So compare the ratios."}
 	sec.Behind = []string{fmt.Sprintf("Cepheus does %.3f M of these WRITEs a second and a group here %.4f M: its switch and NICs are hardware, ours are threads on CPUs. "+
-		"docs/throughput.md has the copies that a CPU of the box forwards.", paperIOPS[nameRocast], got[nameRocast].median(rate)/1e6)}
+		"docs/evaluation.md#throughput-of-the-box has the copies that a CPU of the box forwards.", paperIOPS[nameRocast], got[nameRocast].median(rate)/1e6)}
 	return sec
 }
 

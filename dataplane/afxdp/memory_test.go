@@ -88,7 +88,7 @@ func TestRepairMemoryIsSharedByTheWorkers(t *testing.T) {
 	}
 }
 
-// The kernel's memory has room for as many groups as docs/scale.md says.
+// The kernel's memory has room for as many groups as docs/evaluation.md#memory says.
 func TestHowManyGroupsTheKernelRetainsFor(t *testing.T) {
 	for packets, groups := range map[int]int{1: 480, 64: 480, 65: 240, 128: 240, 1024: 30} {
 		k, n := newKernelMemory(kernelRetains(64<<20)), 0

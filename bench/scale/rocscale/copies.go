@@ -136,13 +136,13 @@ func (s *session) panel(size int, columns bool, bytes int64) (p panel, err error
 }
 
 // Bytes of a group, and of each of its paths, that a box needs to handle packets: the line through
-// the measured figures of docs/scale.md#memory for 3 and 64 receivers.
+// the measured figures of docs/evaluation.md#memory for 3 and 64 receivers.
 const (
 	pathBytes  = (22_609 - 2_728) / (64 - 3)
 	groupBytes = 2_728 - 3*pathBytes
 )
 
-const stateAfter = "A box has state only of groups whose tree it is in, and of a group at most one path for each of its ports. docs/scale.md compares that with Cepheus."
+const stateAfter = "A box has state only of groups whose tree it is in, and of a group at most one path for each of its ports. docs/evaluation.md#memory compares that with Cepheus."
 
 // state is what the boxes have to know of many groups.
 func (s *session) state() error {
@@ -150,7 +150,7 @@ func (s *session) state() error {
 	x := section{
 		name: "state", title: "State of a box",
 		text: fmt.Sprintf("%d groups of random hosts: how many of them the boxes of a layer know, and with how many paths. A path is a receiver or a box below. The groups shown have 511 receivers. "+
-			"Memory follows from docs/scale.md#memory: %d bytes a group and %d a path.", groups, groupBytes, pathBytes),
+			"Memory follows from docs/evaluation.md#memory: %d bytes a group and %d a path.", groups, groupBytes, pathBytes),
 		columns: []string{"network", "receivers", "layer", "boxes with groups", "groups: mean", "most", "paths: mean", "most", "most memory, MB"},
 		after:   stateAfter,
 		brief:   &brief{in: 1, cells: []string{"511"}, columns: []string{"network", "layer", "boxes with groups", "groups: mean", "paths: mean", "most memory, MB"}},
