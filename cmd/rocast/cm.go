@@ -89,17 +89,10 @@ connection waits for and when it ends without that; with --memory perftest it na
 
 // connectionState is how far a connection is, and what it waits for.
 func connectionState(c *api.CMConnection, now time.Time) string {
-	text := c.State
 	if c.HoldsRun {
-		text += ", holds the run"
+		return endsUnless(c.State+", holds the run", c.Ends, c.Unless, now)
 	}
-	if c.Ends != nil {
-		text += fmt.Sprintf(", ends in %v", max(0, c.Ends.Sub(now)).Round(time.Second))
-	}
-	if c.Unless != "" {
-		text += " unless " + c.Unless
-	}
-	return text
+	return endsUnless(c.State, c.Ends, c.Unless, now)
 }
 
 func printCMs(w io.Writer, list api.CMs) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -68,7 +69,7 @@ func perftestIPs(l api.Perftests) []string {
 func (a *app) perftestList() *cobra.Command {
 	return list(a, "List the group IPs that serve perftest, with their runs",
 		`List the group IPs that serve perftest, each with the connected clients, or with its last run if there are none. RUN is the
-state of a client's run; waiting means that the run before has not ended. --json has earlier runs too.`, (*client.Client).Perftests, printPerftests)
+state of a client's run, and when it ends if its sides do not go on; waiting means that the run before has not ended. --json has earlier runs too.`, (*client.Client).Perftests, printPerftests)
 }
 
 func printPerftests(w io.Writer, list api.Perftests) {
@@ -78,7 +79,7 @@ func printPerftests(w io.Writer, list api.Perftests) {
 			row(w, p.GroupIP, p.Port, "", "", "", "", "no client yet")
 		} else {
 			for _, run := range notOver(p.Runs, func(r api.PerftestRun) bool { return r.Ended != nil }) {
-				row(w, p.GroupIP, p.Port, run.Client, run.Version, known(run.QPs), known(run.MTU), because(run.State, run.Reason))
+				row(w, p.GroupIP, p.Port, run.Client, run.Version, known(run.QPs), known(run.MTU), because(endsUnless(run.State, run.Ends, run.Unless, time.Now()), run.Reason))
 			}
 		}
 		fmt.Fprintf(w, "  receivers %s\n", strings.Join(p.Receivers, ","))

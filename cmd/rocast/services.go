@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -65,6 +66,17 @@ func notOver[T any](all []T, isOver func(T) bool) []T {
 		on = all[len(all)-1:]
 	}
 	return on
+}
+
+// endsUnless adds to a state when it ends, and what puts that off.
+func endsUnless(state string, ends *time.Time, unless string, now time.Time) string {
+	if ends != nil {
+		state += fmt.Sprintf(", ends in %v", max(0, ends.Sub(now)).Round(time.Second))
+	}
+	if unless != "" {
+		state += " unless " + unless
+	}
+	return state
 }
 
 // known returns an empty string for 0: a run that ended early has no such number.

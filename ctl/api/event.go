@@ -31,6 +31,7 @@ const (
 	// ConnectionRefused: the program of Member wanted to connect at the group IP of a service
 	// (rocast cm, rocast perftest) and was refused because of others, whom the cause names.
 	ConnectionRefused  EventKind = "connection-refused"
+	ConnectionWaits    EventKind = "connection-waits"    // the program of Member waits for the end of another run of perftest
 	ConnectionSilent   EventKind = "connection-silent"   // the source of a connection, Member, does not answer
 	ConnectionReturned EventKind = "connection-returned" // it answers again
 
@@ -89,6 +90,7 @@ func EventMeanings() []EventMeaning {
 		{RouteChanged, "A member, or some of a group's, is reached by another way."},
 		{SourceSwitched, "A member is the source from its packet psn on."},
 		{ConnectionRefused, "A program that wanted to connect by rocast cm or perftest was refused because of others."},
+		{ConnectionWaits, "A client of rocast perftest waits for the end of another one's run."},
 		{ConnectionSilent, "The source of a connection by rocast cm or perftest does not answer."},
 		{ConnectionReturned, "Such a source answers again."},
 		{StoreAway, "etcd does not answer; changes are refused, and groups may be missing."},

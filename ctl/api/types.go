@@ -340,6 +340,8 @@ type PerftestRun struct {
 	QPs     int        `json:"qps,omitempty"`
 	MTU     int        `json:"mtu,omitempty"`
 	Groups  []string   `json:"groups,omitempty"` // only while the run is running
+	Ends    *time.Time `json:"ends,omitempty"`   // when the run ends, unless Unless comes true before
+	Unless  string     `json:"unless,omitempty"`
 	Began   time.Time  `json:"began"`
 	Ended   *time.Time `json:"ended,omitempty"`
 }

@@ -2,6 +2,7 @@ package cm
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -232,6 +233,21 @@ func TestThoseThatWaitForARun(t *testing.T) {
 	}
 }
 
+// One that waited and cannot be served leaves the receivers to the next one.
+func TestOneThatWaitsAndCannotBeServed(t *testing.T) {
+	th := dieAfter(t, 9)
+	th.m.ways.(*wayTest).mtu = map[netip.Addr]int{hostIPs["e"]: 512}
+	th.request("e")
+	playPerftest(th.host("d"), 1)
+	th.run(1100 * time.Millisecond)
+	if th.refused != "invalid path MTU, e is reached by packets of 512, not of 1024" {
+		t.Errorf("the first one hears %q", th.refused)
+	}
+	if d := th.host("d"); d.over == "" || len(d.heard) == 0 {
+		t.Errorf("the next one is %q, and has heard %q", d.over, d.heard)
+	}
+}
+
 // Of several that wait the first one is served, and the others hear of whose run they wait for now.
 func TestSeveralWaitForARun(t *testing.T) {
 	th := dieAfter(t, 9)
@@ -342,14 +358,6 @@ func TestTheReasonHasWhatTheBoxSaw(t *testing.T) {
 			t.Error("told twice")
 		}
 		m.Step(0, Removed{99, saw}) // it is forgotten
-	}
-}
-
-func TestTimesInWords(t *testing.T) {
-	for d, want := range map[time.Duration]string{0: "1 s", 1: "1 s", time.Second: "1 s", time.Second + 1: "2 s", 2 * time.Minute: "120 s", 2*time.Minute + 1: "3 min", 5 * time.Minute: "5 min"} {
-		if got := inWords(d); got != want {
-			t.Errorf("%v: %q, want %q", d, got, want)
-		}
 	}
 }
 

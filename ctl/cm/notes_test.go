@@ -42,6 +42,11 @@ func TestWhatIsToldOfSources(t *testing.T) {
 		l.send(l.a, &wire.RTU{Pair: swap(rep.Pair)})
 		const want = "the run of 10.77.0.1 has not ended; it ends in 30 s unless source 10.77.0.1 goes on"
 		rej := expect[*wire.REJ](l, l.a)
+		s.mu.Lock()
+		if r := s.machine.run; r.due != 0 || len(r.waiting) > 0 { // it has answered
+			t.Errorf("the source is still asked: %+v", r.contest)
+		}
+		s.mu.Unlock()
 		if text := strings.TrimRight(string(rej.PrivateData[:]), "\x00"); rej.Reason != wire.NoResources || text != want {
 			t.Errorf("%v, %q", rej.Reason, text)
 		}

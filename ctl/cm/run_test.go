@@ -738,6 +738,9 @@ func TestARunHasSoManyConnections(t *testing.T) {
 	if m := th.m; m.run == nil || len(m.run.data) != MaxConnections || m.counts[TooMany] == 0 {
 		t.Errorf("%+v, %d refused", m.run, m.counts[TooMany])
 	}
+	if want := []string{"0 a: the run of 10.77.0.1 has 1024 queue pairs, as many as there may be"}; !slices.Equal(th.notes, want) {
+		t.Errorf("told of %q, want %q", th.notes, want)
+	}
 }
 
 // The message that makes a program's receive fail may be lost too.

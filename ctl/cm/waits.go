@@ -3,6 +3,8 @@ package cm
 import (
 	"fmt"
 	"time"
+
+	"github.com/rocast/rocast/ctl/groupip"
 )
 
 // waits says what a connection waits for, and when it ends if that does not come.
@@ -59,16 +61,7 @@ func (w waits) text(now time.Duration) string {
 	case w.ends == 0:
 		return ""
 	case w.unless == "":
-		return "it ends in " + inWords(w.ends-now)
+		return "it ends in " + groupip.InWords(w.ends-now)
 	}
-	return fmt.Sprintf("it ends in %s unless %s", inWords(w.ends-now), w.unless)
-}
-
-// inWords rounds a time up: what ends in 0 s is over.
-func inWords(d time.Duration) string {
-	const exact = 2 * time.Minute
-	if d > exact {
-		return fmt.Sprintf("%d min", (d+time.Minute-1)/time.Minute)
-	}
-	return fmt.Sprintf("%d s", max(1, (d+time.Second-1)/time.Second))
+	return fmt.Sprintf("it ends in %s unless %s", groupip.InWords(w.ends-now), w.unless)
 }

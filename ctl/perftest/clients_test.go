@@ -100,7 +100,7 @@ func TestClientsTakeTurns(t *testing.T) {
 	l.until("running")
 	l.serveAgain(server.held())
 	second := l.connect(version)
-	l.hears("perftest client waits until the previous run ends")
+	l.hears("perftest client waits until the previous run ends: the run of 127.0.0.1 has not ended; it ends in 5 min unless client 127.0.0.1 sends")
 	l.until("running waiting")
 	leaves := l.connect(version)
 	l.until("running waiting waiting")
@@ -306,6 +306,12 @@ func TestWhatShowsThatARunGoesOn(t *testing.T) {
 		groups: groups, made: []string{"g"}, limits: usual,
 		client: &side{name: "client", in: make(chan []byte, 1)},
 	}
+	var ends time.Time
+	c.expects = func(at time.Time, unless string) {
+		if ends = at; unless != "client sends" {
+			t.Errorf("it ends unless %s", unless)
+		}
+	}
 	longAgo := time.Now().Add(-time.Hour)
 	c.active = activity{packets: 6, last: longAgo}
 	if err := c.look(); err != nil || c.active.packets != 7 || time.Since(c.active.last) > time.Minute {
@@ -326,7 +332,7 @@ func TestWhatShowsThatARunGoesOn(t *testing.T) {
 	if err := c.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.look(); err != nil {
-		t.Errorf("the client has spoken: %v", err)
+	if err := c.look(); err != nil || ends != c.active.last.Add(usual.idle) {
+		t.Errorf("the client has spoken: %v, it ends at %v", err, ends)
 	}
 }

@@ -22,7 +22,10 @@ type conversation struct {
 
 	client    *side
 	connected time.Time
-	turn      chan struct{} // the token of service.turn
+	expects   func(ends time.Time, unless string) // publishes when the run ends
+	holds     func()                              // publishes that this is the run that is on
+	holder    func() *side                        // the client of the run that is on; nil: none is
+	turn      chan struct{}                       // the token of service.turn
 	hasTurn   bool
 	receivers []*side    // parallel to config.Receivers
 	gone      chan *side // receivers, in the order in which they hang up
@@ -73,24 +76,36 @@ func (c *conversation) hear(ctx context.Context) error {
 }
 
 // takeTurn waits until the previous run is over. A perftest client waits for an answer without a
-// time limit.
+// time limit. Meanwhile the client of that run is asked whether it is still there, and so is this
+// one: a host that died without a word would keep the others out, or use up the servers.
 func (c *conversation) takeTurn(ctx context.Context) error {
 	select {
 	case c.turn <- struct{}{}:
 		c.hasTurn = true
+		c.holds()
 		return nil
 	default:
 	}
 	c.note(func(s *Session) { s.State = Waiting })
-	select {
-	case c.turn <- struct{}{}:
-		c.hasTurn = true
-		c.note(func(s *Session) { s.State = Handshaking })
-		return nil
-	case <-c.client.gone:
-		return hungUp{c.client}
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	asking := time.NewTicker(c.limits.ask)
+	defer asking.Stop()
+	for {
+		select {
+		case c.turn <- struct{}{}:
+			c.hasTurn = true
+			c.holds()
+			c.note(func(s *Session) { s.State = Handshaking })
+			return nil
+		case <-asking.C:
+			c.client.ask()
+			if other := c.holder(); other != nil {
+				other.ask()
+			}
+		case <-c.client.gone:
+			return hungUp{c.client}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 
@@ -130,6 +145,7 @@ func (c *conversation) tell(r *side, message []byte) error {
 // askAll forwards a message to every receiver and returns their answers. Each answer has the length
 // of the message.
 func (c *conversation) askAll(ctx context.Context, message []byte) ([][]byte, error) {
+	c.expect()
 	for _, r := range c.receivers {
 		if err := c.tell(r, message); err != nil {
 			return nil, err

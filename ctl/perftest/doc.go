@@ -10,7 +10,8 @@
 // package acts as the server towards the client and as a client towards every receiver. It forwards
 // each message and replaces the addresses, queue pair numbers and keys by the values of a group.
 // When all keys are known, the package creates one group for each queue pair. When the first side
-// hangs up, the package removes these groups.
+// hangs up, the package removes these groups. A host that dies hangs up nothing: the kernel asks it
+// by TCP keepalives, and more often while another client waits for the receivers (side.go).
 //
 //	client                         here                          every receiver
 //	  |-- version ------------------>|  (a client that speaks)

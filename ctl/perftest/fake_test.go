@@ -387,7 +387,8 @@ type fakeGroups struct {
 	seen   map[string]Traffic
 	made   []*groupfile.File
 	refuse error
-	stuck  error // what Remove returns after it has removed a group
+	saw    string // of each group
+	stuck  error  // what Remove returns after it has removed a group
 }
 
 func (g *fakeGroups) Create(_ context.Context, f *groupfile.File) error {
@@ -415,6 +416,8 @@ func (g *fakeGroups) Remove(ctx context.Context, name string) error {
 	}
 	return cmp.Or(ctx.Err(), g.stuck)
 }
+
+func (g *fakeGroups) Saw(string) string { return g.saw }
 
 func (g *fakeGroups) Traffic(name string) (Traffic, bool) {
 	g.mu.Lock()

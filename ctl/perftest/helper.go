@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groupip"
@@ -23,6 +24,9 @@ type Groups interface {
 	Create(ctx context.Context, g *groupfile.File) error
 	// Remove removes a group that Create has added.
 	Remove(ctx context.Context, name string) error
+	// Saw says what the data path of a group saw: which member was in trouble, why, and when; "":
+	// none was.
+	Saw(name string) string
 	// Traffic returns the packet counts of a group; false: the data path does not have the group.
 	Traffic(name string) (Traffic, bool)
 }
@@ -40,6 +44,8 @@ type Options struct {
 	Addresses groupip.Addresses
 	Log       *zap.Logger
 	Bounds    *bounds.Book
+	// Tell is told what the operator is to see among the events. nil: nobody is.
+	Tell func(api.Event)
 }
 
 // Helper serves perftest clients on any number of group IPs. Its methods may be called from any

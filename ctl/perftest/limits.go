@@ -26,6 +26,8 @@ type limits struct {
 	answer  time.Duration // for any message that is due; setting up memory and queue pairs takes time
 	part    time.Duration // for the rest of a message whose beginning has arrived
 	grace   time.Duration // from the first side's hang-up to the last side's hang-up
+	last    time.Duration // from the last receiver's hang-up to the client's
+	ask     time.Duration // between two questions to the client of a run while another client waits
 	watch   time.Duration // between two reads of the groups' counters
 	idle    time.Duration // during a run: without a packet of the source or a message of the client
 	remove  time.Duration // for the groups to be removed
@@ -40,6 +42,8 @@ var usual = limits{
 	answer:  30 * time.Second,
 	part:    5 * time.Second,
 	grace:   2 * time.Second,
+	last:    250 * time.Millisecond,
+	ask:     200 * time.Millisecond,
 	watch:   500 * time.Millisecond,
 	idle:    5 * time.Minute,
 	remove:  5 * time.Second,

@@ -9,13 +9,23 @@ import (
 // departure is the end of a run: the sides of perftest hang up one after the other. After a normal
 // run all sides hang up within a short time.
 type departure struct {
-	first *side            // the side that hung up first
-	limit <-chan time.Time // fires when the other sides must have hung up
+	first     *side            // the side that hung up first
+	limit     <-chan time.Time // fires when the other sides must have hung up
+	receivers int              // that have hung up
 }
 
 func (d *departure) begin(first *side, within time.Duration) {
 	if d.first == nil {
 		d.first, d.limit = first, time.After(within)
+	}
+}
+
+// noteGone notes that a receiver has hung up. Without receivers there is no run, and the client has
+// only to read what it was sent before.
+func (c *conversation) noteGone(r *side) {
+	c.leaving.begin(r, c.limits.grace)
+	if c.leaving.receivers++; c.leaving.receivers == len(c.receivers) {
+		c.leaving.limit = time.After(min(c.limits.last, c.limits.grace))
 	}
 }
 
@@ -28,7 +38,7 @@ func (c *conversation) next(ctx context.Context) (kind, []byte, error) {
 			return k, c.client.take(length), nil
 		}
 		switch err := c.await(ctx); {
-		case err == error(hungUp{c.client}) && c.running():
+		case err == error(hungUp{c.client}) && c.running() && !c.client.isSilent():
 			return kindDone, nil, nil
 		case err != nil:
 			return 0, nil, err
@@ -61,9 +71,10 @@ func (c *conversation) await(ctx context.Context) error {
 			}
 			c.client.rest = append(c.client.rest, chunk...)
 			c.active.last = time.Now()
+			c.expect()
 			return nil
 		case r := <-c.gone:
-			c.leaving.begin(r, c.limits.grace)
+			c.noteGone(r)
 		case <-c.leaving.limit:
 			return hungUp{c.leaving.first}
 		case <-look:
@@ -84,6 +95,15 @@ type activity struct {
 	last    time.Time
 }
 
+// expect publishes when the run ends if its sides do not go on.
+func (c *conversation) expect() {
+	ends, unless := time.Now().Add(c.limits.answer), "its sides go on"
+	if c.running() {
+		ends, unless = c.active.last.Add(c.limits.idle), c.client.name+" sends"
+	}
+	c.expects(ends, unless)
+}
+
 // look reads the groups' counters during a run.
 func (c *conversation) look() error {
 	seen, _ := c.traffic()
@@ -92,6 +112,7 @@ func (c *conversation) look() error {
 	}
 	if now := time.Now(); seen.FromSource != c.active.packets {
 		c.active = activity{packets: seen.FromSource, last: now}
+		c.expect()
 	} else if now.Sub(c.active.last) > c.limits.idle {
 		return fmt.Errorf("%s has sent nothing for %v, and others may wait for its receivers",
 			c.client.name, c.limits.idle)
@@ -138,5 +159,11 @@ func (c *conversation) explain(err error) error {
 		return refuse("%v after %d requests that a group does not carry: READs, atomics, or memory that no "+
 			"receiver named", err, seen.Refused)
 	}
-	return fmt.Errorf("%w before the run was over", err)
+	err = fmt.Errorf("%w before the run was over", err)
+	for _, name := range c.made {
+		if saw := c.groups.Saw(name); saw != "" {
+			return fmt.Errorf("%w; before that the box saw: %s", err, saw)
+		}
+	}
+	return err
 }

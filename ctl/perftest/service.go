@@ -3,6 +3,7 @@ package perftest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -11,7 +12,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/bounds"
+	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -36,6 +39,9 @@ type service struct {
 	clients    map[netip.Addr]int
 	sessions   []*Session
 	turnedAway time.Time // time of the last record of a client that got no conversation
+	told       time.Time // time of the last event about clients that are refused, or wait
+	on         *Session  // of the run that is on; nil: none is
+	onClient   *side     // its client
 }
 
 // serve accepts clients until ctx is done.
@@ -73,6 +79,7 @@ func (s *service) admit(ctx context.Context, conn net.Conn) {
 	if err := s.enter(client.addr); err != nil {
 		conn.Close()
 		s.options.Bounds.Met(bounds.PerftestClients, client.addr.String())
+		s.othersKeepOut(api.ConnectionRefused, client.addr, err.Error())
 		s.turnAway(client.addr, err)
 		return
 	}
@@ -111,7 +118,8 @@ func (s *service) run(ctx context.Context, client *side, record *Session) {
 	c := &conversation{
 		config: s.config, groups: s.options.Groups, limits: s.limits,
 		client: client, connected: record.Began, turn: s.turn, nextQPN: s.nextQPN,
-		note: func(change func(*Session)) { s.change(record, change) },
+		note: func(change func(*Session)) { s.change(record, change) }, expects: func(ends time.Time, unless string) { s.expects(record, ends, unless) },
+		holds: func() { s.hold(record, client) }, holder: s.holder,
 	}
 	running, cancel := context.WithCancel(ctx)
 	c.listenTo(running, client)
@@ -120,12 +128,68 @@ func (s *service) run(ctx context.Context, client *side, record *Session) {
 	c.hangUp()
 	s.removeGroups(ctx, c.made)
 	if c.hasTurn {
+		s.hold(nil, nil)
 		<-s.turn
 	}
 	s.change(record, func(r *Session) {
 		r.end(err)
 		s.leave(r.Client) // who sees that the run is over may connect
 	})
+	if client.isSilent() {
+		s.event(api.ConnectionSilent, client.addr, err.Error())
+	}
+}
+
+// hold notes which run is on.
+func (s *service) hold(record *Session, client *side) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on, s.onClient = record, client
+}
+
+func (s *service) holder() *side {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.onClient
+}
+
+// expects notes when a run ends if its sides do not go on.
+func (s *service) expects(record *Session, ends time.Time, unless string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	record.Ends, record.Unless = ends, unless
+}
+
+// holding says whose run others wait for, and when it ends. The caller holds mu.
+func (s *service) holding() string {
+	if s.on == nil {
+		return ""
+	}
+	text := fmt.Sprintf("the run of %v has not ended", s.on.Client)
+	if s.on.Ends.IsZero() {
+		return text
+	}
+	return fmt.Sprintf("%s; it ends in %s unless %s", text, groupip.InWords(time.Until(s.on.Ends)), s.on.Unless)
+}
+
+func (s *service) event(kind api.EventKind, client netip.Addr, cause string) {
+	if s.options.Tell != nil {
+		s.options.Tell(api.Event{Kind: kind, Member: client.String(), Cause: fmt.Sprintf("by perftest at %v: %s", s.config.GroupIP, cause)})
+	}
+}
+
+// othersKeepOut adds an event about a client that is refused because of others, or waits for them.
+// A host can connect again and again, so there is one such event per turnAwayPause at most.
+func (s *service) othersKeepOut(kind api.EventKind, client netip.Addr, cause string) {
+	s.mu.Lock()
+	recently := time.Since(s.told) < turnAwayPause
+	if !recently {
+		s.told = time.Now()
+	}
+	s.mu.Unlock()
+	if !recently {
+		s.event(kind, client, cause)
+	}
 }
 
 func (s *service) removeGroups(ctx context.Context, names []string) {
@@ -141,6 +205,7 @@ func (s *service) removeGroups(ctx context.Context, names []string) {
 // end records how a run ended.
 func (r *Session) end(err error) {
 	r.State, r.Reason, r.Groups, r.Ended = Ended, "", nil, time.Now()
+	r.Ends, r.Unless = time.Time{}, ""
 	if err != nil {
 		r.Reason = err.Error()
 	}
@@ -184,12 +249,13 @@ func (s *service) remember(session Session) *Session {
 func (s *service) change(record *Session, change func(*Session)) {
 	s.mu.Lock()
 	change(record)
-	now := *record
+	now, why := *record, s.holding()
 	s.mu.Unlock()
 	log := s.log.With(zap.Stringer("client", now.Client))
 	switch now.State {
 	case Waiting:
-		log.Info("perftest client waits until the previous run ends")
+		log.Info("perftest client waits until the previous run ends", zap.String("reason", why))
+		s.othersKeepOut(api.ConnectionWaits, now.Client, why)
 	case Running:
 		log.Info("perftest run began", zap.Int("queuePairs", now.QPs), zap.Int("receivers", len(s.config.Receivers)), zap.Int("pathMTU", now.PathMTU))
 	case Ended:
@@ -204,7 +270,11 @@ func (s *service) list() Service {
 	defer s.mu.Unlock()
 	l := Service{Config: s.config}
 	for _, session := range s.sessions {
-		l.Sessions = append(l.Sessions, *session)
+		now := *session
+		if now.State == Waiting {
+			now.Reason = s.holding()
+		}
+		l.Sessions = append(l.Sessions, now)
 	}
 	return l
 }

@@ -26,7 +26,9 @@ type Session struct {
 	Began   time.Time
 	Ended   time.Time // zero while the run is not over
 	State   State
-	Reason  string   // one sentence
+	Reason  string    // one sentence
+	Ends    time.Time // when the run ends if what Unless says does not happen; zero: it is not known
+	Unless  string
 	Version string   // perftest version of the client
 	QPs     int      // queue pairs of the client
 	PathMTU int      // bytes; 0 until the sides have agreed on a path MTU

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // side is the TCP connection to one perftest process. Each side has a goroutine that reads from the
@@ -19,6 +22,7 @@ type side struct {
 	rest []byte        // received bytes that no step has taken yet
 	in   chan []byte   // received chunks; closed when the side has hung up
 	gone chan struct{} // closed after in is closed
+	lost error         // why it cannot be read any more; is set before in is closed
 }
 
 const (
@@ -29,8 +33,37 @@ const (
 	writeWithin = 5 * time.Second // for one message; each message fits into the buffer of any socket
 )
 
+// keepAlive finds a host that dies within ten seconds. Its kernel would have answered.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: asks}
+
+// asks is how many questions of the kernel to a host that is there are lost.
+const asks = 5
+
+// ask lets the kernel ask the host at once whether the connection still stands there, if nothing
+// was heard of it in the last second: setting the time makes the kernel look at it. After as many
+// questions without an answer as asks says the connection ends.
+func (s *side) ask() {
+	tcp, ok := s.conn.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return // it has ended
+	}
+	_ = raw.Control(func(fd uintptr) { // fails if it has ended
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 1)
+	})
+}
+
+// isSilent reports whether a side that is gone has not hung up, but answered no more.
+func (s *side) isSilent() bool { return errors.Is(s.lost, syscall.ETIMEDOUT) }
+
 func newSide(role string, conn net.Conn) *side {
 	at := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetKeepAliveConfig(keepAlive) // without it a host that dies is found later
+	}
 	return &side{
 		name: fmt.Sprintf("%s %v", role, at), addr: at, conn: conn,
 		in: make(chan []byte, 1), gone: make(chan struct{}),
@@ -52,6 +85,7 @@ func (s *side) pump(ctx context.Context) {
 			}
 		}
 		if err != nil {
+			s.lost = err
 			return
 		}
 	}
@@ -105,6 +139,15 @@ func (s *side) spokeUp() bool { return len(s.rest) > 0 || len(s.in) > 0 }
 // hungUp is the error of a connection that the other side has closed.
 type hungUp struct{ side *side }
 
-func (h hungUp) Error() string { return h.side.name + " hung up" }
+func (h hungUp) Error() string {
+	select {
+	case <-h.side.gone:
+		if h.side.isSilent() {
+			return h.side.name + " does not answer any more"
+		}
+	default:
+	}
+	return h.side.name + " hung up"
+}
 
 func isHungUp(err error) bool { return errors.As(err, new(hungUp)) }

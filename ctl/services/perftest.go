@@ -45,7 +45,7 @@ func (s *Services) Perftests() api.Perftests {
 func perftestRun(s perftest.Session) api.PerftestRun {
 	return api.PerftestRun{
 		Client: s.Client.String(), State: s.State.String(), Reason: s.Reason, Version: s.Version, QPs: s.QPs, MTU: s.PathMTU,
-		Groups: s.Groups, Began: s.Began.UTC().Truncate(time.Millisecond), Ended: ended(s.Ended),
+		Groups: s.Groups, Ends: ended(s.Ends), Unless: s.Unless, Began: s.Began.UTC().Truncate(time.Millisecond), Ended: ended(s.Ended),
 	}
 }
 

@@ -89,7 +89,7 @@ func New(o Options) *Services {
 	groups, own := Groups{Control: o.Control, Hops: o.Hops}, addresses{control: o.Control, hops: o.Hops, owner: o.Addresses, log: o.Log}
 	return &Services{
 		Options:  o,
-		perftest: perftest.New(perftest.Options{Groups: groups, Addresses: own, Log: o.Log, Bounds: o.Bounds}),
+		perftest: perftest.New(perftest.Options{Groups: groups, Addresses: own, Log: o.Log, Bounds: o.Bounds, Tell: o.Control.Tell}),
 		cm:       cm.New(cm.Options{Groups: groups, Addresses: own, Log: o.Log, Bounds: o.Bounds, Talk: inBand, Tell: o.Control.Tell}),
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/cm"
+	"github.com/rocast/rocast/ctl/perftest"
 )
 
 // refusedFor is how long a status tells of a request that was refused because of others.
@@ -14,7 +15,20 @@ const refusedFor = time.Minute
 // Status says what is wrong with the services, and what else is to be known of them: who keeps
 // others out, and until when. It waits for nothing.
 func (s *Services) Status(now time.Time) (problems []api.Problem, notes []string) {
-	return statusOf(s.cm.Troubles(), now)
+	problems, notes = statusOf(s.cm.Troubles(), now)
+	return problems, append(notes, waiting(s.perftest.List())...)
+}
+
+// waiting names the clients of perftest that wait for another one's run.
+func waiting(services []perftest.Service) (notes []string) {
+	for _, at := range services {
+		for _, run := range at.Sessions {
+			if run.State == perftest.Waiting {
+				notes = append(notes, fmt.Sprintf("perftest on %v: client %v waits: %s", at.GroupIP, run.Client, run.Reason))
+			}
+		}
+	}
+	return notes
 }
 
 func statusOf(troubles []cm.Trouble, now time.Time) (problems []api.Problem, notes []string) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/cm"
+	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 )
@@ -34,6 +35,18 @@ func TestTheStatusOfServices(t *testing.T) {
 	}
 	if problems, notes := newWorld().Status(now); len(problems)+len(notes) != 0 {
 		t.Errorf("%+v, %q", problems, notes)
+	}
+}
+
+// A client that waits for another one's run is a note.
+func TestAStatusNamesClientsThatWait(t *testing.T) {
+	at := perftest.Service{Sessions: []perftest.Session{
+		{Client: addr("10.77.0.1"), State: perftest.Running},
+		{Client: addr("10.77.0.5"), State: perftest.Waiting, Reason: "the run of 10.77.0.1 has not ended"},
+	}}
+	at.GroupIP = addr("10.77.0.100")
+	if notes := waiting([]perftest.Service{at}); !slices.Equal(notes, []string{"perftest on 10.77.0.100: client 10.77.0.5 waits: the run of 10.77.0.1 has not ended"}) {
+		t.Errorf("%q", notes)
 	}
 }
 

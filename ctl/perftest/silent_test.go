@@ -1,0 +1,225 @@
+package perftest
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/internal/testlab"
+	"github.com/rocast/rocast/internal/testlab/netns"
+)
+
+// away is a lab whose group IP is in a namespace, and whose clients are in another one.
+type away struct {
+	*lab
+	hosts *netns.NS
+
+	mu     sync.Mutex
+	events []api.Event
+}
+
+func newAway(t *testing.T, clients ...string) *away {
+	t.Helper()
+	l := &away{lab: newLab(t, 1, nil)}
+	box, hosts := netns.New(t), netns.New(t)
+	l.hosts = hosts
+	if err := hosts.Sysctl("net.ipv4.conf.all.promote_secondaries", "1"); err != nil { // a host that dies leaves the others
+		t.Fatal(err)
+	}
+	_, far := netns.Veth(t, box, "eth1", hosts, "eth0", netns.VethOptions{})
+	for _, ip := range clients {
+		if err := far.AddAddress(ip + "/24"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := box.Exec("ip", "address", "add", "10.77.0.100/24", "dev", "eth1"); err != nil {
+		t.Fatal(err)
+	}
+	l.config.GroupIP, l.config.Allow = netip.MustParseAddr("10.77.0.100"), prefixes("10.77.0.0/24")
+	l.helper.options.Tell = func(e api.Event) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.events = append(l.events, e)
+	}
+	if err := box.Do(func() error { return l.helper.Up(t.Context(), l.config) }); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// from connects from a host, and says something.
+func (l *away) from(ip, says string) (conn net.Conn) {
+	l.Helper()
+	err := l.hosts.Do(func() (err error) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}, Timeout: testlab.Patience}
+		conn, err = d.Dial("tcp", fmt.Sprintf("10.77.0.100:%d", l.config.Port))
+		return err
+	})
+	if err == nil {
+		_, err = io.WriteString(conn, says)
+	}
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// die takes a host's address away: nothing that is sent to it has an answer.
+func (l *away) die(ip string) {
+	l.Helper()
+	if _, err := l.hosts.Exec("ip", "address", "del", ip+"/24", "dev", "eth0"); err != nil {
+		l.Fatal(err)
+	}
+}
+
+func (l *away) told() (lines []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
+		lines = append(lines, fmt.Sprintf("%s %s: %s", e.Kind, e.Member, e.Cause))
+	}
+	return lines
+}
+
+// A client whose host dies in its run keeps no other one out: the kernel asks it as soon as another
+// client waits, and that one is served when there is no answer.
+func TestAClientThatDiesKeepsNobodyOut(t *testing.T) {
+	l := newAway(t, "10.77.0.1", "10.77.0.5")
+	sc := newest().keys("aaa")
+	server := sc.moved(l.config.Receivers[0], 1)
+	l.play(func() error { _, _ = l.server(0, server.held()); return nil })
+	first := l.from("10.77.0.1", "")
+	l.follow(first, sc.moved(netip.MustParseAddr("10.77.0.1"), 0).exchanges)
+	l.until("running")
+	s, _ := l.helper.services.Get(l.config.GroupIP)
+	if run := s.list().Sessions[0]; run.Unless != "client 10.77.0.1 sends" || time.Until(run.Ends) > usual.idle || time.Until(run.Ends) < usual.idle-testlab.Patience {
+		t.Errorf("%+v", run)
+	}
+	l.serveAgain(server.held())
+
+	second := l.from("10.77.0.5", version)
+	const why = "the run of 10.77.0.1 has not ended; it ends in 5 min unless client 10.77.0.1 sends"
+	l.hears("perftest client waits until the previous run ends: " + why)
+	l.until("running waiting")
+	if run := s.list().Sessions[1]; run.Reason != why {
+		t.Errorf("%+v", run)
+	}
+	testlab.Eventually(t, testlab.Patience, "the first one is asked", func() bool { return keepIdle(t, s.holder()) == 1 }, nil)
+	l.until("running waiting")
+
+	l.die("10.77.0.1")
+	if _, err := readOnce(second, len(version)); err != nil {
+		t.Error(err)
+	}
+	l.until("ended handshaking")
+	run := s.list().Sessions[0]
+	if run.Reason != "client 10.77.0.1 does not answer any more before the run was over" || !run.Ends.IsZero() || run.Unless != "" {
+		t.Errorf("%+v", run)
+	}
+	if got, want := strings.Join(l.told(), "\n"), "connection-waits 10.77.0.5: by perftest at 10.77.0.100: "+why+"\n"+
+		"connection-silent 10.77.0.1: by perftest at 10.77.0.100: "+run.Reason; got != want {
+		t.Errorf("told of\n%s\nwant\n%s", got, want)
+	}
+	second.Close()
+	l.ended(2)
+	l.until("ended ended")
+}
+
+// keepIdle returns the seconds after which the kernel asks a side whether it is there.
+func keepIdle(t *testing.T, s *side) (seconds int) {
+	t.Helper()
+	raw, err := s.conn.(*net.TCPConn).SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { seconds, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seconds
+}
+
+// A client that dies while it waits does not use up the servers.
+func TestAClientThatDiesWhileItWaits(t *testing.T) {
+	l := newAway(t, "10.77.0.1", "10.77.0.5")
+	sc := newest().keys("aaa")
+	l.play(func() error { _, _ = l.server(0, sc.moved(l.config.Receivers[0], 1).held()); return nil })
+	first := l.from("10.77.0.1", "")
+	l.follow(first, sc.moved(netip.MustParseAddr("10.77.0.1"), 0).exchanges)
+	l.from("10.77.0.5", version)
+	l.until("running waiting")
+	l.die("10.77.0.5")
+	l.until("running ended")
+	s, _ := l.helper.services.Get(l.config.GroupIP)
+	if run := s.list().Sessions[1]; run.Reason != "client 10.77.0.5 does not answer any more" {
+		t.Errorf("%+v", run)
+	}
+	first.Close()
+	l.ended(1)
+	l.until("ended ended")
+}
+
+// A run without receivers ends, although its client says nothing, and the reason says what the box
+// saw before.
+func TestARunWithoutReceiversEnds(t *testing.T) {
+	l := newLab(t, 2, func(lim *limits) { lim.grace = time.Hour })
+	l.groups.saw = "127.0.0.12: it has answered packet 7"
+	sc := newest().keys("aaa")
+	l.up()
+	leave := make(chan bool)
+	for i, ip := range l.config.Receivers {
+		l.play(func() error {
+			conn, err := l.serverConn(i)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			l.follow2(conn, sc.moved(ip, i+1).exchanges)
+			<-leave
+			return nil
+		})
+	}
+	l.follow(l.connect(""), sc.exchanges)
+	l.until("running")
+	leave <- true
+	l.until("running")
+	leave <- true
+	l.until("ended")
+	if s := l.last(); !strings.HasSuffix(s.Reason, " hung up before the run was over; before that the box saw: 127.0.0.12: it has answered packet 7") {
+		t.Errorf("%+v", s)
+	}
+	l.ended(2)
+}
+
+// follow2 plays a server.
+func (l *lab) follow2(conn net.Conn, exchanges []exchange) {
+	for _, e := range exchanges {
+		if _, err := readOnce(conn, len(e.client)); err != nil {
+			return
+		}
+		if _, err := conn.Write(e.server); err != nil {
+			return
+		}
+	}
+}
+
+// A client that is turned away because there are too many is an event, once in a while.
+func TestAClientThatIsTurnedAwayIsAnEvent(t *testing.T) {
+	l := newAway(t, "10.77.0.1")
+	for range MaxOfAClient {
+		l.from("10.77.0.1", "")
+	}
+	l.until(strings.TrimSpace(strings.Repeat("handshaking ", MaxOfAClient)))
+	l.from("10.77.0.1", "")
+	l.from("10.77.0.1", "")
+	want := "connection-refused 10.77.0.1: by perftest at 10.77.0.100: 4 clients of 10.77.0.1 are connected already; wait until one has ended"
+	testlab.Eventually(t, testlab.Patience, "told", func() bool { return strings.Join(l.told(), "\n") == want }, func() string { return strings.Join(l.told(), "\n") })
+}
