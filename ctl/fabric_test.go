@@ -332,8 +332,15 @@ func (f *fabric) nothingLeft() {
 		if got, want := b.String(), fmt.Sprintf("table [], addresses [], tracking %d, files []", len(b.links)); got != want {
 			f.t.Errorf("%s: %s", b.name, got)
 		}
-		if hosts, keys := b.groups.Taken(); hosts > 0 || keys > 0 {
-			f.t.Errorf("%s: %d hosts and %d keys are still taken", b.name, hosts, keys)
+		var all []netip.Addr
+		for n := range byte(10) {
+			all = append(all, linkIP(int(n)))
+			for h := range byte(5) {
+				all = append(all, netip.AddrFrom4([4]byte{10, n, 0, h}))
+			}
+		}
+		if taken := b.groups.ReachedBy(all); len(taken) > 0 {
+			f.t.Errorf("%s: queue pairs are still taken by %v", b.name, taken)
 		}
 		if trees := len(slices.Collect(b.groups.InTrees())); trees > 0 || len(b.groups.SeenNames()) > 0 || b.isUnsettled() {
 			f.t.Errorf("%s: %d groups in trees, groups %v, more to do %v", b.name, trees, b.groups.SeenNames(), b.isUnsettled())

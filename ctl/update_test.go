@@ -15,6 +15,7 @@ import (
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
@@ -570,7 +571,7 @@ func TestAGroupWhoseSourceSwitchedComesBackAsFailed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "members lacks 10.77.0.2, which is the source now") {
 			t.Errorf("the source leaves: %v", err)
 		}
-		w.edit("g1", w.groups.KeepChronicle) // as an earlier release does then
+		w.edit("g1", func(g *groups.Group) { _ = w.groups.SaveChronicle(g) }) // as an earlier release does then
 		w = w.restart(t, clean)
 		want := "the source had switched before the daemon ended, and the offsets between the members' PSNs are lost; remove the group and create it again with fresh QPs and PSNs"
 		if g, _ := w.Group("g1"); g.State != api.Failed || g.Reason != want {

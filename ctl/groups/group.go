@@ -3,8 +3,6 @@ package groups
 import (
 	"sync/atomic"
 
-	"go.uber.org/zap"
-
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
@@ -43,24 +41,6 @@ func (g *Group) Seen() *Version { return g.shown.Load() }
 
 // show lets readers see the group as it is now.
 func (g *Group) show() { g.shown.Store(g.Share()) }
-
-// FieldsOf names a member's QP in a line of the log. g is nil if the group has been removed.
-func (g *Group) FieldsOf(id groupfile.ID) []zap.Field {
-	name := ""
-	if g != nil {
-		name = g.Name
-	}
-	fields := []zap.Field{zap.String("group", name), zap.Stringer("member", id.IP), zap.Uint32("remoteQPN", uint32(id.RemoteQPN))}
-	if g == nil {
-		return fields
-	}
-	for l := range g.Plan.Members() {
-		if l.Member.ID() == id {
-			fields = append(fields, zap.Uint32("qpn", uint32(l.Member.QPN)), zap.String("port", l.Hop.PortName))
-		}
-	}
-	return fields
-}
 
 // Everywhere returns the chronicle that a box needs which takes the whole group over: with the
 // receivers behind other boxes, which this box's own chronicle does not have. Such a box cannot

@@ -85,7 +85,7 @@ func (x *index) take(g *Group) {
 	for _, k := range plan.Keys(g.File) {
 		x.byKey[k] = g
 	}
-	for _, m := range g.AllMembers() {
+	for _, m := range g.allMembers() {
 		if x.byQP[m.IP] == nil {
 			x.byQP[m.IP] = map[roce.QPN]*Group{}
 		}
@@ -141,7 +141,7 @@ func (x *index) giveBack(g *Group) (had bool) {
 			delete(x.byKey, k)
 		}
 	}
-	for _, m := range g.AllMembers() {
+	for _, m := range g.allMembers() {
 		if x.byQP[m.IP][m.QPN] != g {
 			continue
 		}
@@ -164,7 +164,7 @@ func (x *index) ReachedBy(addrs []netip.Addr) map[*Group]struct{} {
 		}
 	}
 	for g := range x.failed {
-		if slices.ContainsFunc(g.AllMembers(), func(m groupfile.Member) bool { return slices.Contains(addrs, m.IP) }) {
+		if slices.ContainsFunc(g.allMembers(), func(m groupfile.Member) bool { return slices.Contains(addrs, m.IP) }) {
 			found[g] = struct{}{}
 		}
 	}
@@ -176,6 +176,3 @@ func (x *index) InTrees() iter.Seq[*Group] { return maps.Keys(x.trees) }
 
 // Load returns the number of groups that have a link to a neighbour.
 func (x *index) Load(box string) int { return x.linked[box] }
-
-// Taken returns how many hosts have queue pairs in groups, and how many keys groups have.
-func (x *index) Taken() (hosts, keys int) { return len(x.byQP), len(x.byKey) }

@@ -31,20 +31,15 @@ func (s *Set) SaveChronicle(g *Group) error {
 	return nil
 }
 
-// KeepChronicle calls SaveChronicle for a running group. It logs an error and continues: a disk
+// keepChronicle calls SaveChronicle for a running group. It logs an error and continues: a disk
 // failure must not stop a running group. The next look at the group tries again.
-func (s *Set) KeepChronicle(g *Group) {
+func (s *Set) keepChronicle(g *Group) {
 	err := s.SaveChronicle(g)
 	if err != nil && !g.unkeptInLog {
 		s.Log.Error("could not store the state of members; a crash would lose it, so rocastd tries again",
 			zap.String("group", g.Name), zap.Error(err))
 	}
 	g.unkeptInLog = err != nil
-}
-
-// putText stores the text of a group. The caller has locked the Set.
-func (s *Set) putText(name string, text []byte) error {
-	return s.Store.Put(name, text)
 }
 
 // SaveTree stores the links of a group. The caller has locked the Set.
@@ -66,7 +61,7 @@ func (s *Set) KeepUp(g *Group) {
 		return
 	}
 	s.show() // what the data path did stands, and the disk may take long
-	s.KeepChronicle(g)
+	s.keepChronicle(g)
 }
 
 // KeepAtStop stores what a group has come to, and reports whether its state on the disk is that of
@@ -80,7 +75,7 @@ func (s *Set) KeepAtStop(g *Group) (clean bool) {
 		}
 	}
 	if readable := g.Published != nil || s.hasFailed(g); readable && g.unkept {
-		s.KeepChronicle(g)
+		s.keepChronicle(g)
 	}
 	return !g.unkept
 }
@@ -119,7 +114,7 @@ func (s *Set) putBack(g *Group) (func() error, error) {
 		return func() error { return nil }, nil
 	}
 	text, err := s.Store.Get(g.Name)
-	return func() error { return errors.Join(s.putText(g.Name, text), s.SaveChronicle(g), s.SaveTree(g)) }, err
+	return func() error { return errors.Join(s.Store.Put(g.Name, text), s.SaveChronicle(g), s.SaveTree(g)) }, err
 }
 
 // keepNext stores a group's next version. It writes the state first, with the members of both
@@ -135,7 +130,7 @@ func (s *Set) keepNext(g, next *Group, text []byte) error {
 	if err := errors.Join(s.SaveChronicle(&both), s.SaveTree(&both)); err != nil || text == nil {
 		return err
 	}
-	return s.putText(g.Name, text)
+	return s.Store.Put(g.Name, text)
 }
 
 // linksOfBoth returns the links of next, and with them the members that was has and the next file

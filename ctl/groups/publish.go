@@ -157,7 +157,7 @@ func (s *Set) trackFailed(g *Group) {
 }
 
 func (s *Set) followHops(g *Group) {
-	for _, addr := range plan.Targets(g.AllMembers()) {
+	for _, addr := range plan.Targets(g.allMembers()) {
 		s.NextHops.Track(addr)
 	}
 }
@@ -167,7 +167,7 @@ func (s *Set) untrack(g *Group) {
 	if g.File == nil || !s.remove(g) {
 		return
 	}
-	for _, addr := range plan.Targets(g.AllMembers()) {
+	for _, addr := range plan.Targets(g.allMembers()) {
 		s.NextHops.Untrack(addr)
 	}
 }

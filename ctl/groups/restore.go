@@ -74,7 +74,7 @@ func (s *Set) restore(k store.Group) {
 	}
 	// Store what recall made of the state after a crash, before a packet depends on it, and before
 	// the group can fail: the next restart must not read it again as the state of another stop.
-	s.KeepChronicle(g)
+	s.keepChronicle(g)
 	if err := s.begin(g); err != nil {
 		s.fail(g, willBeRetried(err))
 		s.trackFailed(g)
@@ -123,7 +123,7 @@ func (s *Set) Retry(g *Group) {
 	}
 	g.Problem = ""
 	if g.unkept {
-		s.KeepChronicle(g)
+		s.keepChronicle(g)
 	}
 	s.Log.Info("group restored after a failure", zap.String("group", g.Name))
 }

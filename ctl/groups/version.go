@@ -191,8 +191,8 @@ func (v *Version) Unconfirmed() (ids []groupfile.ID) {
 	return ids
 }
 
-// AllMembers returns all members that this box is asked for, and the ends of its links.
-func (v *Version) AllMembers() []groupfile.Member {
+// allMembers returns all members that this box is asked for, and the ends of its links.
+func (v *Version) allMembers() []groupfile.Member {
 	ends := v.File.Receivers[len(v.File.Receivers)-len(v.Links):] // as SetLinks has made them
 	return append(slices.Clip(v.Wanted.Members()), ends...)
 }

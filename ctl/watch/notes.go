@@ -92,7 +92,7 @@ func (w *Watch) take(g *groups.Group, n dataplane.Note) {
 
 // logNote logs a note. g is nil if the group has been removed.
 func (w *Watch) logNote(g *groups.Group, n dataplane.Note) {
-	fields := append(g.FieldsOf(groupfile.ID{IP: n.Receiver, RemoteQPN: n.RemoteQPN}),
+	fields := append(fieldsOf(g, groupfile.ID{IP: n.Receiver, RemoteQPN: n.RemoteQPN}),
 		zap.Stringer("event", n.What), zap.Uint32("psn", uint32(n.PSN)))
 	if n.Syndrome != 0 {
 		fields = append(fields, zap.Stringer("answer", n.Syndrome))
@@ -104,4 +104,22 @@ func (w *Watch) logNote(g *groups.Group, n dataplane.Note) {
 	default:
 		w.Log.Warn("member event", fields...)
 	}
+}
+
+// fieldsOf names a member's QP in a line of the log. g is nil if the group has been removed.
+func fieldsOf(g *groups.Group, id groupfile.ID) []zap.Field {
+	name := ""
+	if g != nil {
+		name = g.Name
+	}
+	fields := []zap.Field{zap.String("group", name), zap.Stringer("member", id.IP), zap.Uint32("remoteQPN", uint32(id.RemoteQPN))}
+	if g == nil {
+		return fields
+	}
+	for l := range g.Plan.Members() {
+		if l.Member.ID() == id {
+			fields = append(fields, zap.Uint32("qpn", uint32(l.Member.QPN)), zap.String("port", l.Hop.PortName))
+		}
+	}
+	return fields
 }

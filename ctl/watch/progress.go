@@ -168,7 +168,7 @@ func (w *Watch) measure(g *groups.Group, now time.Time, state dataplane.GroupSta
 	}
 	for _, id := range returned {
 		if !stood {
-			w.Log.Info("a receiver acknowledges again", g.FieldsOf(id)...)
+			w.Log.Info("a receiver acknowledges again", fieldsOf(g, id)...)
 		}
 		w.Groups.MemberEvent(api.MemberReturned, g, id, "it acknowledges again")
 	}
@@ -231,7 +231,7 @@ func places(g *groups.Group, state dataplane.GroupState, parts ...feedback.Part)
 
 func (w *Watch) stalled(g *groups.Group, id groupfile.ID, after time.Duration) {
 	if !w.paceOf(g).still.Stands() {
-		w.Log.Warn("a receiver has stalled", g.FieldsOf(id)...)
+		w.Log.Warn("a receiver has stalled", fieldsOf(g, id)...)
 	}
 	w.Groups.MemberEvent(api.MemberStalled, g, id, "it has acknowledged nothing for %v, and others are further", after)
 }
@@ -291,11 +291,11 @@ func (w *Watch) lookAtStandstill(g *groups.Group, now time.Time, sample goodput.
 		fields := []zap.Field{zap.String("group", g.Name)}
 		who, why := view.HeldUpBy(&g.Version)
 		if why != "" {
-			fields = g.FieldsOf(who)
+			fields = fieldsOf(g, who)
 		} else {
 			why = view.Trouble(&g.Version) // the receiver that is furthest behind may be another one
 			if last, ok := slowest(g, state); ok {
-				fields = append(g.FieldsOf(last.ID), zap.Uint32("lacksPSN", uint32(last.Acked.Next())))
+				fields = append(fieldsOf(g, last.ID), zap.Uint32("lacksPSN", uint32(last.Acked.Next())))
 			}
 		}
 		if why != "" {
