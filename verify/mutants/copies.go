@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Most rules break one function. Such rules need no compilation of their own either: the file gets
@@ -151,15 +153,15 @@ func copyRules(dir string, chosen []rule) (numbers map[string]int, err error) {
 			numbers[r.name] = number
 		}
 	}
+	// The tests of one room run while those of another are compiled.
+	var compiling errgroup.Group
 	for tests, of := range files {
 		texts := map[string]string{}
 		for path, c := range of {
 			texts[path] = c.text()
 			texts[filepath.Join(filepath.Dir(path), guardFile)] = fmt.Sprintf(guardSource, c.tree.Name.Name)
 		}
-		if err := tests.compile(filepath.Join(dir, tests.dir), texts); err != nil {
-			return nil, err
-		}
+		compiling.Go(func() error { return tests.compile(filepath.Join(dir, tests.dir), texts) })
 	}
-	return numbers, nil
+	return numbers, compiling.Wait()
 }

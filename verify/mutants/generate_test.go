@@ -235,13 +235,13 @@ func TestTry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	try := func(broken string) (string, error) {
+	try := func(broken string) (noticer, error) {
 		return tryBroken("roce/rnr.go", broken, []suite{{dir: "roce", flags: []string{"-test.run=RNR|Syndrome"}}})
 	}
-	if noticed, err := try(string(source)); err != nil || noticed != "" {
+	if noticed, err := try(string(source)); err != nil || noticed != (noticer{}) {
 		t.Errorf("what is not broken: %q, %v", noticed, err)
 	}
-	if noticed, err := try(string(source) + "\nfunc init() { panic(1) }\n"); err != nil || noticed != "roce: tests crash" {
+	if noticed, err := try(string(source) + "\nfunc init() { panic(1) }\n"); err != nil || noticed.String() != "roce: tests crash" {
 		t.Errorf("what crashes: %q, %v", noticed, err)
 	}
 	if noticed, err := try("package broken"); err == nil {

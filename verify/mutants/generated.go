@@ -135,16 +135,17 @@ func (r *room) generators(root string) (all []*generator, err error) {
 	return all, nil
 }
 
-// try returns the name of the test that notices the mutant, "" if none does.
-func (g *generated) try() (noticed string, err error) {
+// try returns the test that notices the mutant. Some tests are tried first.
+func (g *generated) try(first []noticer) (noticed noticer, err error) {
+	suites := g.suitesFrom(first...)
 	if g.guarded && g.binaries != nil {
-		return g.runGuarded(g.number)
+		return g.runGuarded(g.number, suites)
 	}
 	source, err := os.ReadFile(g.file)
 	if err != nil {
-		return "", err
+		return noticer{}, err
 	}
-	return tryBroken(g.file, string(source[:g.from])+g.broken+string(source[g.to:]), g.suites)
+	return tryBroken(g.file, string(source[:g.from])+g.broken+string(source[g.to:]), suites)
 }
 
 // tryGenerated tries generated mutants in an order that the seed decides: all of them, or the first
@@ -180,7 +181,7 @@ func tryGenerated(names []string, sample int, seed string) error {
 	if err := testsPass(dir, all); err != nil {
 		return err
 	}
-	c := campaign{listed: listed}
+	c := campaign{listed: listed, noticers: map[string][]noticer{}}
 	c.tryAll(all)
 	return c.report(seed, len(all))
 }
@@ -217,6 +218,7 @@ type campaign struct {
 	listed survivors
 
 	mu                                            sync.Mutex
+	noticers                                      map[string][]noticer // of the last mutants of a function, by its entry
 	tried, noticed, notViable, asListed, survived int
 	errs                                          []error
 }
@@ -228,7 +230,7 @@ func (c *campaign) tryAll(all []generated) {
 	for range runtime.NumCPU() {
 		workers.Go(func() {
 			for g := range next {
-				noticed, err := g.try()
+				noticed, err := g.try(c.likely(g))
 				c.take(g, noticed, err)
 			}
 		})
@@ -240,8 +242,25 @@ func (c *campaign) tryAll(all []generated) {
 	workers.Wait()
 }
 
+// triedFirst is how many tests are tried before the suites.
+const triedFirst = 3
+
+// likely returns the tests that noticed the last mutants of the same function.
+func (c *campaign) likely(g *generated) []noticer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.noticers[g.functionEntry()])
+}
+
+// remember puts a test before the others that notice mutants of the same function.
+func (c *campaign) remember(g *generated, n noticer) {
+	function := g.functionEntry()
+	others := slices.DeleteFunc(c.noticers[function], func(o noticer) bool { return o == n })
+	c.noticers[function] = append([]noticer{n}, others[:min(len(others), triedFirst-1)]...)
+}
+
 // take counts one mutant, and prints it if it survived and is not listed.
-func (c *campaign) take(g *generated, noticed string, err error) {
+func (c *campaign) take(g *generated, noticed noticer, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.tried++; c.tried%100 == 0 {
@@ -252,8 +271,9 @@ func (c *campaign) take(g *generated, noticed string, err error) {
 		c.notViable++
 	case err != nil:
 		c.errs = append(c.errs, fmt.Errorf("%s: %w", g.entry, err))
-	case noticed != "":
+	case noticed != (noticer{}):
 		c.noticed++
+		c.remember(g, noticed)
 	case c.listed.has(&g.edit):
 		c.asListed++
 	default:

@@ -155,18 +155,18 @@ func (r *room) compile(dir string, files map[string]string) (err error) {
 			}
 		}
 	}
-	noticed, err := r.runGuarded(0)
-	if err == nil && noticed != "" {
+	noticed, err := r.runGuarded(0, r.suites)
+	if err == nil && noticed != (noticer{}) {
 		err = fmt.Errorf("with guards and without a mutant there fails %q", noticed)
 	}
 	return err
 }
 
-// runGuarded returns the name of the test that notices a mutant that has a guard, "" if none does.
-func (r *room) runGuarded(number int) (noticed string, err error) {
-	for _, s := range r.suites {
+// runGuarded returns the test of some suites of the room that notices a mutant that has a guard.
+func (r *room) runGuarded(number int, suites []suite) (noticed noticer, err error) {
+	for _, s := range suites {
 		noticed, err = s.test(r.binaries[s.dir], guardEnvironment+"="+strconv.Itoa(number))
-		if noticed != "" || err != nil {
+		if noticed != (noticer{}) || err != nil {
 			break
 		}
 	}

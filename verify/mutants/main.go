@@ -12,6 +12,7 @@
 // Usage:
 //
 //	go run ./verify/mutants                             all rules
+//	go run ./verify/mutants -record                     all rules; their tests go first from then on
 //	go run ./verify/mutants -only 'RNR|quorum'          rules whose rule, name or file match
 //	go run ./verify/mutants -generated all              all generated mutants: hours
 //	go run ./verify/mutants -generated mft,feedback     those of some rooms
@@ -38,13 +39,14 @@ import (
 
 func main() {
 	only := flag.String("only", "", "try only rules whose rule, name or file match this `regexp`")
+	record := flag.Bool("record", false, "write down which test noticed each rule, so that it is tried first")
 	generated := flag.String("generated", "", "try the generated mutants of these `rooms` or files, separated by commas; swept, or all")
 	sample := flag.Int("sample", 0, "try only this `number` of the generated mutants; 0: all")
 	seed := flag.String("seed", "", "generated mutants: decides their order; default: the commit")
 	flag.Parse()
 	var err error
 	if *generated == "" {
-		err = tryRules(*only)
+		err = tryRules(*only, *record)
 	} else {
 		err = tryGenerated(strings.Split(*generated, ","), *sample, *seed)
 	}
@@ -55,7 +57,7 @@ func main() {
 }
 
 // tryRules tries the rules that match a regular expression.
-func tryRules(only string) error {
+func tryRules(only string, record bool) error {
 	pattern, err := regexp.Compile(only)
 	if err != nil {
 		return err
@@ -79,8 +81,21 @@ func tryRules(only string) error {
 	if err != nil {
 		return err
 	}
-	survivors := printVerdicts(chosen, tryAll(chosen, numbers))
-	fmt.Printf("%d mutants, %d of them compiled together, %d survived, %v\n", len(chosen), len(numbers), survivors, time.Since(start).Round(time.Second))
+	before, err := readNoticers(".")
+	if err != nil {
+		return err
+	}
+	compiled := time.Since(start)
+	verdicts := tryAll(chosen, numbers, before)
+	survivors := printVerdicts(chosen, verdicts)
+	fmt.Printf("%d mutants, %d of them compiled together in %v, %d survived, %v\n",
+		len(chosen), len(numbers), compiled.Round(time.Second), survivors, time.Since(start).Round(time.Second))
+	if record {
+		before.take(chosen, verdicts)
+		if err := before.write(); err != nil {
+			return err
+		}
+	}
 	if survivors > 0 {
 		return fmt.Errorf("%d mutants survived: a test is missing, or the broken code does nothing", survivors)
 	}

@@ -9,12 +9,12 @@ import (
 )
 
 // tryBroken runs test suites with a broken text in place of a file of the tree, and returns the
-// name of the test that notices, "" if none does. An empty file breaks nothing. The tree is not
+// test that notices. An empty file breaks nothing. The tree is not
 // touched: the compiler is told to take the broken text instead.
-func tryBroken(file, broken string, suites []suite) (noticed string, err error) {
+func tryBroken(file, broken string, suites []suite) (noticed noticer, err error) {
 	dir, err := os.MkdirTemp("", "rocast-mutant-")
 	if err != nil {
-		return "", err
+		return noticer{}, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	files := map[string]string{}
@@ -23,14 +23,14 @@ func tryBroken(file, broken string, suites []suite) (noticed string, err error) 
 	}
 	overlay, err := writeOverlay(dir, files)
 	if err != nil {
-		return "", err
+		return noticer{}, err
 	}
 	for _, s := range suites {
-		if noticed, err = s.run(dir, overlay); noticed != "" || err != nil {
+		if noticed, err = s.run(dir, overlay); noticed != (noticer{}) || err != nil {
 			return noticed, err
 		}
 	}
-	return "", nil
+	return noticer{}, nil
 }
 
 // writeOverlay writes texts that take the place of files of the tree to dir, and the file that go

@@ -62,15 +62,16 @@ func (r rule) tests() *room {
 	return &mergingTests
 }
 
-// try returns the name of the test that notices the mutant, "" if none does. The number is that of
-// its copy, 0 if it has none.
-func (r rule) try(number int) (noticed string, err error) {
+// try returns the test that notices the mutant. The number is that of its copy, 0 if it has none.
+// The test that noticed it before is tried first.
+func (r rule) try(number int, before noticer) (noticed noticer, err error) {
+	suites := r.tests().suitesFrom(before)
 	if number > 0 {
-		return r.tests().runGuarded(number)
+		return r.tests().runGuarded(number, suites)
 	}
 	broken, err := r.source()
 	if err != nil {
-		return "", err
+		return noticer{}, err
 	}
-	return tryBroken(r.path(), broken, r.tests().suites)
+	return tryBroken(r.path(), broken, suites)
 }

@@ -56,11 +56,11 @@ const (
 // errCompile says that a mutant does not compile.
 var errCompile = errors.New("compile")
 
-// run returns the name of the test that fails, "" if none does. dir is for the test binary.
-func (s suite) run(dir, overlay string) (string, error) {
+// run returns the test that fails. dir is for the test binary.
+func (s suite) run(dir, overlay string) (noticer, error) {
 	binary, err := s.build(dir, overlay)
 	if err != nil {
-		return "", err
+		return noticer{}, err
 	}
 	return s.test(binary)
 }
@@ -74,7 +74,7 @@ func (s *suite) pass(dir, overlay string) error {
 	start := time.Now()
 	noticed, err := s.test(binary)
 	s.limit = slack*time.Since(start) + load
-	if err == nil && noticed != "" {
+	if err == nil && noticed != (noticer{}) {
 		err = fmt.Errorf("without any mutant there fails %q in %s", noticed, s.dir)
 	}
 	return err
@@ -92,8 +92,8 @@ func (s suite) build(dir, overlay string) (binary string, err error) {
 	return binary, nil
 }
 
-// test returns the name of the test that fails, "" if none does.
-func (s suite) test(binary string, env ...string) (string, error) {
+// test returns the test that fails.
+func (s suite) test(binary string, env ...string) (noticer, error) {
 	limit := cmp.Or(s.limit, testLimit)
 	ctx, cancel := context.WithTimeout(context.Background(), limit+ending)
 	defer cancel()
@@ -109,9 +109,9 @@ func (s suite) test(binary string, env ...string) (string, error) {
 	out, err := test.CombinedOutput()
 	switch {
 	case err == nil:
-		return "", nil
+		return noticer{}, nil
 	case ctx.Err() != nil, killed(test), bytes.Contains(out, []byte("panic: test timed out")):
-		return s.dir + ": tests do not end", nil
+		return noticer{dir: s.dir, all: "tests do not end"}, nil
 	}
 	return s.failed(out)
 }
@@ -124,8 +124,8 @@ func killed(c *exec.Cmd) bool {
 
 var failed = regexp.MustCompile(`--- FAIL: (\S+)`)
 
-// failed returns the deepest test that failed, without the prefix that all stories have in common.
-func (s suite) failed(out []byte) (string, error) {
+// failed returns the deepest test that failed.
+func (s suite) failed(out []byte) (noticer, error) {
 	name := ""
 	for _, m := range failed.FindAllSubmatch(out, -1) {
 		if n := string(m[1]); len(n) > len(name) {
@@ -134,12 +134,9 @@ func (s suite) failed(out []byte) (string, error) {
 	}
 	switch {
 	case name == "" && bytes.Contains(out, []byte("panic: ")), bytes.Contains(out, []byte("fatal error: ")):
-		return s.dir + ": tests crash", nil
+		return noticer{dir: s.dir, all: "tests crash"}, nil
 	case name == "":
-		return "", fmt.Errorf("%s: tests fail and name none:\n%s", s.dir, out)
+		return noticer{}, fmt.Errorf("%s: tests fail and name none:\n%s", s.dir, out)
 	}
-	if story, ok := strings.CutPrefix(name, "TestStories/"); ok {
-		name = "story " + strings.TrimPrefix(story, "plain/")
-	}
-	return strings.TrimPrefix(name, "TestEverydayWorlds/"), nil
+	return noticer{dir: s.dir, test: name}, nil
 }

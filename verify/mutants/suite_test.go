@@ -15,7 +15,7 @@ func TestTestsThatHangBeforeTheyStartAreNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	noticed, err := suite{dir: ".", limit: time.Millisecond}.test(binary)
-	if err != nil || noticed != ".: tests do not end" {
+	if err != nil || noticed.String() != ".: tests do not end" {
 		t.Errorf("noticed by %q, error %v", noticed, err)
 	}
 }
@@ -29,7 +29,7 @@ func TestTestsThatComputeForEverAreNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	noticed, err := suite{dir: ".", cpu: 1}.test(binary)
-	if err != nil || noticed != ".: tests do not end" {
+	if err != nil || noticed.String() != ".: tests do not end" {
 		t.Errorf("noticed by %q, error %v", noticed, err)
 	}
 }

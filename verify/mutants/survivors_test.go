@@ -75,15 +75,15 @@ func TestListed(t *testing.T) {
 			t.Errorf("%s: %v", entry, got)
 		}
 	}
-	c := campaign{listed: survivors{"p/p.go: func f": "a reason"}}
-	c.take(&generated{edit: e}, "", nil)
-	c.take(&generated{edit: e}, "TestX", nil)
-	c.take(&generated{edit: e}, "", errCompile)
+	c := campaign{listed: survivors{"p/p.go: func f": "a reason"}, noticers: map[string][]noticer{}}
+	c.take(&generated{edit: e}, noticer{}, nil)
+	c.take(&generated{edit: e}, noticer{test: "TestX"}, nil)
+	c.take(&generated{edit: e}, noticer{}, errCompile)
 	if err := c.report("", 3); err != nil || c.asListed != 1 || c.noticed != 1 || c.notViable != 1 {
 		t.Errorf("%v, %+v", err, &c)
 	}
 	e.function = "g"
-	c.take(&generated{edit: e}, "", nil)
+	c.take(&generated{edit: e}, noticer{}, nil)
 	if c.report("", 4) == nil {
 		t.Error("a survivor that is not listed is no error")
 	}

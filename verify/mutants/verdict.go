@@ -6,25 +6,28 @@ import (
 	"runtime"
 	"sync"
 	"text/tabwriter"
+	"time"
 )
 
-// verdict is the name of the test that noticed a rule's mutant, "" if none did; or what kept the
-// mutant from being tried.
+// verdict is the test that noticed a rule's mutant, or what kept the mutant from being tried.
 type verdict struct {
-	noticed string
+	noticed noticer
 	err     error
+	took    time.Duration
 }
 
 // tryAll tries mutants on all processors. The verdicts are in the rules' order. numbers are those
 // of the rules' copies, by the rules' names.
-func tryAll(rs []rule, numbers map[string]int) []verdict {
+func tryAll(rs []rule, numbers map[string]int, before noticers) []verdict {
 	verdicts := make([]verdict, len(rs))
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range runtime.NumCPU() {
 		workers.Go(func() {
 			for i := range next {
-				verdicts[i].noticed, verdicts[i].err = rs[i].try(numbers[rs[i].name])
+				start, name := time.Now(), rs[i].name
+				verdicts[i].noticed, verdicts[i].err = rs[i].try(numbers[name], before[name])
+				verdicts[i].took = time.Since(start)
 			}
 		})
 	}
@@ -41,7 +44,7 @@ func printVerdicts(rs []rule, verdicts []verdict) (survivors int) {
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	defer out.Flush()
 	for i, r := range rs {
-		noticed := verdicts[i].noticed
+		noticed := verdicts[i].noticed.String()
 		switch {
 		case verdicts[i].err != nil:
 			survivors++
@@ -50,7 +53,7 @@ func printVerdicts(rs []rule, verdicts []verdict) (survivors int) {
 			survivors++
 			noticed = "SURVIVED"
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\n", r.rule, r.name, noticed)
+		fmt.Fprintf(out, "%s\t%s\t%.1f s\t%s\n", r.rule, r.name, verdicts[i].took.Seconds(), noticed)
 	}
 	return survivors
 }
