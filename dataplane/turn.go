@@ -224,6 +224,8 @@ func (c *Core) BeginTurn(id mft.GroupID, granted bool, out *Outputs) (begun bool
 		return true
 	}
 	st.claimant.held = false
+	c.acts = st.merge.GoOn(c.acts[:0])
+	c.perform(st, nil, out)
 	return false
 }
 
@@ -246,11 +248,14 @@ func (c *Core) beginTurn(st *state, next int, out *Outputs) {
 	})
 }
 
-// endTurn notes where the source and all paths stand at the end of the source's turn.
+// endTurn notes where the source and all paths stand at the end of the source's turn. A source that
+// lost it by force, and of whose packets some are not at enough receivers, has no further turn: an
+// ACK of that would acknowledge these packets too.
 func (st *state) endTurn() {
+	messages, concluded := st.merge.Concluded()
 	from := mft.Sender{
-		NextPSN: st.merge.NextPSN(), Messages: st.merge.Messages(),
-		HadTurn: st.merge.Settled(), Ended: st.merge.Ended(), Round: st.merge.Round(),
+		NextPSN: st.merge.NextPSN(), Messages: messages,
+		HadTurn: concluded, Ended: st.merge.Ended() || !concluded, Round: st.merge.Round(),
 	}
 	if st.active != departed { // one that has left has no further turn
 		from.Ended = from.Ended || st.senderState(st.active).Ended // before a restart

@@ -499,6 +499,88 @@ func TestWhoIsStoredAsBehindIsBehind(t *testing.T) {
 	}
 }
 
+// losesItsTurn is a group in which b waits for a's turn by force, and it is stored. Of a's last
+// packet only those know who have it.
+func losesItsTurn(t *testing.T, quorum feedback.AckPolicy, have ...netip.Addr) *keeper {
+	a := both(0, ipA, firstPSN)
+	a.FirstPSN = 40
+	k := newKeeper(t, a, both(1, ipB, 500), receiver(2, ipC), receiver(3, ipD))
+	k.group.Policy.Switch, k.group.Policy.Ack = feedback.SwitchForce, quorum
+	k.begin()
+	k.members[ipA] = &actor{sends: firstPSN, expects: a.FirstPSN}
+	k.message(ipA)
+	k.posts(ipA, 1)
+	for _, host := range []netip.Addr{ipB, ipC, ipD} {
+		heard(t, k.Net, host, roce.OpWriteOnly)
+		if slices.Contains(have, host) {
+			k.answer(host)
+		}
+	}
+	k.posts(ipB, 1)
+	k.store()
+	k.drain()
+	return k
+}
+
+// By force b's turn begins without d, who lacks a's last packet. Everybody else has it, so a hears
+// the ACK, and has its next turn.
+func TestASourceThatLostItsTurnByForce(t *testing.T) {
+	for name, crash := range map[string]bool{"without a crash": false, "with a crash": true} {
+		t.Run(name, func(t *testing.T) {
+			k := losesItsTurn(t, feedback.AckAll, ipB, ipC)
+			if crash {
+				k.crash()
+				k.posts(ipB, 1)
+				k.answer(ipA)
+				k.answer(ipC)
+			} else {
+				k.Switch.BeginTurn(k.group.ID, true)
+			}
+			k.Ports[0].Take()
+			k.posts(ipA, 1) // its last packet again
+			if psn := heard(t, k.Net, ipA, roce.OpAck); psn != k.members[ipA].sends {
+				t.Errorf("a heard %d", psn)
+			}
+		})
+	}
+}
+
+// Too few have a's last packet for a quorum. An ACK of what a sends next would acknowledge that
+// packet too, so a has no further turn, also behind a crash.
+func TestASourceWhosePacketIsAtTooFew(t *testing.T) {
+	for name, crash := range map[string]bool{"without a crash": false, "with a crash": true} {
+		t.Run(name, func(t *testing.T) {
+			k := losesItsTurn(t, 2, ipD)
+			k.members[ipA].sends = k.members[ipA].sends.Next()
+			if crash {
+				k.crash()
+			} else {
+				k.Switch.BeginTurn(k.group.ID, true)
+			}
+			before := moved(k.Switch)["source-blocked"]
+			for _, n := range []int32{-1, 0} {
+				p := write(k.members[ipA].sends.Add(n), []byte("message"))
+				p.src = ipA
+				k.Ports[0].Take()
+				say(t, k.Net, p)
+			}
+			if m := moved(k.Switch); m["source-blocked"] != before+2 {
+				t.Errorf("a has another turn: counters %v", m)
+			}
+		})
+	}
+}
+
+// The turn could not be stored, and d is behind all the same. So a is sent the ACK of what the
+// others have.
+func TestTheSourceGoesOnWithoutWhoIsBehind(t *testing.T) {
+	k := losesItsTurn(t, feedback.AckAll, ipB, ipC)
+	k.Switch.BeginTurn(k.group.ID, false)
+	if psn := heard(t, k.Net, ipA, roce.OpAck); psn != k.members[ipA].sends {
+		t.Errorf("a heard %d", psn)
+	}
+}
+
 // A receiver that is joining is no part of the turn: nobody knows yet with which packet it begins.
 func TestWhoJoinsIsNotInTheTurn(t *testing.T) {
 	b, c, early := both(1, ipB, 500), receiver(2, ipC), receiver(4, ipEarly)

@@ -53,21 +53,46 @@ func (p *Policy) settleWithin() Tick {
 // A path that lacks something is not waited for when its time since the Claim is over, if the
 // policy can do without it.
 func (g *Group) MaySwitch(now Tick, s SourceSwitch) bool {
+	force := g.policy.Switch == SwitchForce
 	switch {
 	case g.refusal.syndrome != 0 && !g.end.sent || g.source.inside || g.doubted() || g.back.answering(g.source.pos):
 		return false
-	case g.policy.Switch == SwitchForce:
-		return g.floor.known && !g.lacksNeeded()
-	case !g.turnOver():
+	case force && !g.floor.known || !force && !g.turnOver():
 		return false
+	case !g.lacking():
+		return true
 	}
 	late := g.claimed(now) && now-g.claim.since >= g.policy.settleWithin()
-	return !slices.ContainsFunc(g.paths, g.source.lackedBy) || late && g.mayLeaveBehind(s)
+	return (force || late) && !g.lacksNeeded() && (g.spares(s) || g.tooFew(s))
 }
+
+// lacking reports whether some path lacks something of the source.
+func (g *Group) lacking() bool { return slices.ContainsFunc(g.paths, g.source.lackedBy) }
 
 // turnOver reports whether the source needs nothing any more: everything is acknowledged to it, or
 // its QP has ended.
 func (g *Group) turnOver() bool { return g.end.sent || g.Settled() && !g.gapStands() }
+
+// Concluded reports whether everything of the source counts as acknowledged when its turn ends:
+// once those are behind who lack something, as many have it as the policy needs. A switch by force
+// does not wait for that. messages is how many messages the source has sent.
+func (g *Group) Concluded() (messages roce.MSN, concluded bool) {
+	messages = g.Messages()
+	if g.Settled() {
+		return messages, true
+	}
+	have := 0
+	for i := range g.paths {
+		switch p := &g.paths[i]; {
+		case p.part == PartDead && g.policy.Ack == AckAll: // it is waited for
+			return messages, false
+		case p.part == PartActive && !p.fresh && !g.source.lackedBy(*p):
+			have += g.weight(i)
+			messages = p.msn // since a restart nobody may have seen all packets
+		}
+	}
+	return messages, have >= g.policy.Ack.least()
+}
 
 // claimed reports whether another member wants to become the source.
 func (g *Group) claimed(now Tick) bool {
@@ -88,30 +113,44 @@ func (g *Group) Claim(now Tick, acts []Action) []Action {
 	return g.askLacking(now, acts)
 }
 
-// mayLeaveBehind reports whether the next source can do without the paths that lack something.
-func (g *Group) mayLeaveBehind(s SourceSwitch) bool {
-	if g.policy.Ack == AckAll && !g.policy.Evict || g.lacksNeeded() {
-		return false
-	}
-	left := 0
+// spares reports whether the next source can do without the paths that lack something: the policy
+// lets it, and it has as many receivers as it needs.
+func (g *Group) spares(s SourceSwitch) bool {
+	have, _ := g.left(s)
+	return (g.policy.Ack != AckAll || g.policy.Evict || g.policy.Switch == SwitchForce) && have >= g.policy.Ack.least()
+}
+
+// tooFew reports whether the next source has too few receivers even if all paths catch up that
+// lack something. It need not wait for these: it hears that its QP has ended (rule 9).
+func (g *Group) tooFew(s SourceSwitch) bool {
+	have, more := g.left(s)
+	return have+more < g.policy.Ack.least()
+}
+
+// left counts the receivers of the next source that have everything of the old one, and those that
+// may have it yet, or join.
+func (g *Group) left(s SourceSwitch) (have, more int) {
 	for i := range g.paths {
-		p := &g.paths[i]
-		takes := p.part == PartActive && !g.source.lackedBy(*p)
-		if i == s.OldPath {
-			takes = g.away.takesData() && !g.end.sent
-		}
-		if takes && i != s.NewPath {
-			left += g.weight(i)
+		switch p := &g.paths[i]; {
+		case i == s.NewPath:
+		case i == s.OldPath:
+			if g.away.takesData() && !g.end.sent {
+				have += g.weight(i)
+			}
+		case p.part == PartJoining || g.source.lackedBy(*p):
+			more += g.weight(i)
+		case p.part == PartActive:
+			have += g.weight(i)
 		}
 	}
-	return left >= g.policy.Ack.least()
+	return have, more
 }
 
 // SparesOld reports whether the next source can do without the old one, which has not answered for
 // so long, as a receiver.
 func (s SourceSwitch) SparesOld(g *Group, silent Tick) bool {
 	s.OldPath = -1
-	return silent >= g.policy.settleWithin() && g.mayLeaveBehind(s)
+	return silent >= g.policy.settleWithin() && !g.lacksNeeded() && g.spares(s)
 }
 
 // SwitchSource performs a source switch. From here on everything is in the new source's PSN space,
@@ -162,6 +201,17 @@ func (g *Group) LeaveBehind(acts []Action) []Action {
 		}
 	}
 	return acts
+}
+
+// GoOn lets the source go on whose turn was to end, without the paths that LeaveBehind has left
+// behind.
+func (g *Group) GoOn(acts []Action) []Action {
+	for i := range g.paths {
+		if g.paths[i].part == PartBehind {
+			g.leave(i, PartBehind)
+		}
+	}
+	return g.replies(acts)
 }
 
 // comeBack makes the path of a source take part again. A QP that ended as a source has ended as a

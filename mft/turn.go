@@ -49,7 +49,7 @@ type Sender struct {
 	Messages roce.MSN // how many it has sent
 	Round    feedback.Round
 	HadTurn  bool // everything below NextPSN was acknowledged when its turn ended
-	Ended    bool // it heard the NAK that ends its QP: its further packets are refused
+	Ended    bool // it heard the NAK that ends its QP, or lost its turn by force: its packets are refused
 }
 
 // Member returns where a member stands, or nil.

@@ -80,16 +80,18 @@ func (r *Runner) ReplayCell(c matrix.Cell, seed uint64, lines int) (result Resul
 //     receiver;
 //   - the source waits in vain after that, because the NAK was lost or the turn of another one has
 //     failed;
-//   - a quorum cannot be had any more.
+//   - a quorum cannot be had any more;
+//   - the source has lost its turn by force, and waits in vain for an ACK, or it goes on without
+//     those who were left behind, because the turn could not be stored.
 func (r *Result) expect(c matrix.Cell) {
 	ok, refused := r.Status == rnic.Success, c.Is("event", "refused")
 	switch r.Status {
 	case rnic.RemoteAccess:
 		ok = refused && (c.Is("on-fatal", "fail") || c.Is("ack", "quorum"))
 	case rnic.RetryExceeded:
-		ok = refused || c.MayLoseQuorum()
+		ok = refused || c.MayLoseQuorum() || c.Is("source-switch", "force")
 	case rnic.RemoteOperational:
-		ok = c.MayLoseQuorum()
+		ok = c.MayLoseQuorum() || c.Is("source-switch", "force")
 	}
 	if r.Failure == nil && !ok {
 		r.Failure = &Failure{Ends, r.Took, fmt.Sprintf("the program of the first source heard: %v", r.Status)}
@@ -123,7 +125,7 @@ func (d drawer) cell(s *Scenario, c matrix.Cell) {
 	}
 	d.silence(s, c)
 	s.RetryCount, s.RNRRetry, s.Limit = retryForEver, retryForEver, s.longEnough()
-	if c.Is("event", "refused") || c.MayLoseQuorum() { // then sources may wait in vain
+	if c.Is("event", "refused") || c.MayLoseQuorum() || c.Is("source-switch", "force") { // then sources may wait in vain
 		s.RetryCount = uint8(3 + d.IntN(4))
 	}
 	if c.Is("repair", "local") {
@@ -147,6 +149,9 @@ func (d drawer) say(s *Scenario, c matrix.Cell) {
 		if err := feedback.KeyOf(key).Set(&s.Policy, c.Get(key)); err != nil {
 			panic("sim: a value of the matrix: " + key + " " + err.Error())
 		}
+	}
+	if c.Is("source-switch", "force") {
+		s.Policy.Switch = feedback.SwitchForce
 	}
 	switch c.Get("regions") {
 	case "one":

@@ -22,6 +22,7 @@ const (
 const (
 	scenarioStream = 1
 	frameStream    = 2
+	forceStream    = 5 // whether the source switches by force: the seeds without stay what they were
 )
 
 // Draw makes the scenario of a seed.
@@ -35,7 +36,16 @@ func Draw(seed uint64) Scenario {
 	if d.oneIn(8) {
 		s.Removed = d.removed(&s)
 	}
+	drawer{rand.New(rand.NewPCG(seed, forceStream))}.force(&s)
 	return s
+}
+
+// force draws whether another member may become the source by force. The source before is not
+// asked: it may wait in vain for an ACK.
+func (d drawer) force(s *Scenario) {
+	if s.has(SourceChange) && d.oneIn(3) {
+		s.Policy.Switch, s.RetryCount = feedback.SwitchForce, uint8(3+d.IntN(4))
+	}
 }
 
 // MaxReceivers is the largest number for DrawReceivers: the first source may be a receiver too.

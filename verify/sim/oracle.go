@@ -380,6 +380,7 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 		if p.OnFatal == feedback.FatalEvict && len(before.fatals) > 0 {
 			before.membership, before.outAt = evicted, w.now // it has ended as a receiver, too
 		}
+		before.forced = p.Switch == feedback.SwitchForce && before.merged.acked < before.seen-1
 		w.active = h.number
 		for i := range w.hosts {
 			w.hosts[i].claimedAt, w.hosts[i].owedAt = 0, 0
@@ -405,7 +406,7 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 func (w *world) insideMessage(h *host) bool {
 	for i := range w.hosts {
 		r := &w.hosts[i]
-		if next := r.next[h.number]; r != h && r.counts() && next < len(h.plan.packets) && h.plan.packets[next].offset > 0 {
+		if next := r.next[h.number]; r != h && r.counts() && !r.behind && next < len(h.plan.packets) && h.plan.packets[next].offset > 0 {
 			return true
 		}
 	}
@@ -488,22 +489,32 @@ func (w *world) checkBlocked(h *host, f *frame, reason dataplane.Reason) {
 	}
 }
 
-// checkLeftBehind fails unless a source may begin without the receiver of report n:
-// the policy can do without it, and the receiver had its time to show that it has everything of the
-// source before.
+// checkLeftBehind fails unless a source may begin without the receiver of report n: the policy can
+// do without it, and the receiver had its time to show that it has everything of the source before.
+// With force, it can do without all whom the next source does not need. A source that would have
+// too few receivers in any case has nobody to wait for: it hears that it has ended.
 func (w *world) checkLeftBehind(n *dataplane.Note, source *host, claimedAt time.Duration) {
-	h, p, left := w.hostAt(n), &w.s.Policy, 0
+	h, p, left, more := w.hostAt(n), &w.s.Policy, 0, 0
 	for i := range w.hosts {
-		if r := &w.hosts[i]; r != source && r.counts() && !r.behind {
+		r := &w.hosts[i]
+		ended := r.fatalHeard || len(r.fatals) > 0
+		if r != source && !ended && (r.counts() && !r.behind || r.membership == joining) {
 			left += r.weight()
 		}
 	}
+	for k := range w.box.outputs.Notes {
+		if n := &w.box.outputs.Notes[k]; n.What == feedback.NoteBehind && w.hostAt(n) != source {
+			more += w.hostAt(n).weight()
+		}
+	}
+	forced, least := p.Switch == feedback.SwitchForce, max(1, int(p.Ack))
+	ended := left+more < least
 	switch {
-	case p.Ack == feedback.AckAll && !p.Evict:
+	case p.Ack == feedback.AckAll && !p.Evict && !forced && !ended:
 		w.fail(Membership, "%v is left behind, and nobody can be spared", h)
-	case left < max(1, int(p.Ack)):
+	case left < least && !ended:
 		w.fail(Membership, "%v is left behind, and %d receivers are left for %v", h, left, source)
-	case claimedAt == 0 || w.now-claimedAt < w.showsWithin():
+	case !forced && (claimedAt == 0 || w.now-claimedAt < w.showsWithin()):
 		w.fail(Membership, "%v is left behind %v after a member wanted to be the source", h, w.now-claimedAt)
 	}
 }

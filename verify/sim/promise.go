@@ -144,9 +144,13 @@ func (w *world) living(h *host) (n int) {
 	return n
 }
 
-// waitsInVain reports whether a crash keeps source h from its turn for ever: it was left out of the
-// group, or too few receivers live that have everything of the source before.
+// waitsInVain reports whether source h may never get its turn, or not again. It lost its turn by
+// force before everything of it was acknowledged. Or a crash keeps it from its turn: it was left
+// out of the group, or too few receivers live that have everything of the source before.
 func (w *world) waitsInVain(h *host) bool {
+	if h.forced {
+		return true
+	}
 	before, able, all := &w.hosts[w.active], 0, 0
 	if h == before || w.tally[SwitchCrash].Times == 0 {
 		return false

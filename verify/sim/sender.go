@@ -27,6 +27,7 @@ type sender struct {
 	seen   int   // one more than the highest packet that the switch took
 	merged claim // the most that it was told
 	ended  claim // what the receivers had at the end of its turn
+	forced bool  // it lost its turn by force, before everything was acknowledged to it
 	fatals []fatal
 
 	flights []flight // by message

@@ -20,7 +20,7 @@ func TestSeedsHold(t *testing.T) {
 	var r Runner
 	var tally Tally
 	var engine EngineCount
-	ended := map[rnic.Status]int{}
+	ended, forced := map[rnic.Status]int{}, 0
 	for seed := range seeds {
 		result := play(t, &r, Draw(seed))
 		if result.Failure != nil {
@@ -29,6 +29,9 @@ func TestSeedsHold(t *testing.T) {
 		tally.Add(&result.Tally)
 		engine.Add(&result.Engine)
 		ended[result.Status]++
+		if slices.ContainsFunc(r.w.hosts, func(h host) bool { return h.forced }) {
+			forced++
+		}
 	}
 	if testing.Short() {
 		return
@@ -41,6 +44,9 @@ func TestSeedsHold(t *testing.T) {
 	}
 	if engine.Armed == 0 || engine.Carried < 10*engine.Armed || engine.Merged == 0 || engine.Told == 0 || engine.CarriedApart == 0 || engine.CarriedAlone == 0 {
 		t.Errorf("the engine did not do all that it may: %+v", engine)
+	}
+	if forced == 0 {
+		t.Error("no source lost its turn by force")
 	}
 	for _, status := range []rnic.Status{rnic.Success, rnic.RemoteInvalidRequest, rnic.RemoteAccess, rnic.RetryExceeded} {
 		if ended[status] == 0 {
