@@ -460,7 +460,19 @@ func (r *run) event() {
 				p.box.ns.MustRun(r.t, "ip address add %v dev %s nodad", netip.PrefixFrom(p.box.own, r.at[0].Network().Bits()), names[1])
 			}
 		}
+	case "route-moved":
+		r.moveNextHops(b)
 	}
+}
+
+// moveNextHops gives the interface by which a box reaches its hosts another MAC.
+func (r *run) moveNextHops(b *box) {
+	r.t.Helper()
+	link := bed.Bridge
+	if r.c.Is("shape", "stick") {
+		link = "eth1"
+	}
+	b.ns.MustRun(r.t, "ip link set %s address 02:00:00:00:77:01", link)
 }
 
 // ends lets a daemon end in some way, and begin again. Where another box stands by, it takes over.
