@@ -1,12 +1,18 @@
 package ctl
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/branches"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
@@ -196,6 +202,65 @@ func TestABranchThatHasEndedIsRenewed(t *testing.T) {
 	f.check(want)
 	if state, reason := b1.state(); state != api.Ready {
 		t.Errorf("%s: %s", state, reason)
+	}
+}
+
+// A renewal may come at the very end of a lease. Whoever is told that the branch stands has a branch
+// that stands.
+func TestALeaseIsRenewedAtItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric(t, 2, "b1 b2")
+		b1, b2 := f.box("b1"), f.box("b2")
+		b1.route(2, "b2")
+		f.create(groupFile("10.1.0.2", "10.2.0.1"))
+		f.renewAll()
+		renewed := make(chan error, 1)
+		b2.Branches.Log = b2.Branches.Log.WithOptions(zap.Hooks(func(e zapcore.Entry) error {
+			if strings.Contains(e.Message, "the lease of a branch was not renewed") {
+				go func() {
+					_, err := b2.Branches.PutBranch(t.Context(), "b1", "g1", f.asked)
+					renewed <- err
+				}()
+				synctest.Wait() // it is answered, or waits for the end of the branch
+			}
+			return nil
+		}))
+		time.Sleep(branches.DefaultLease + time.Millisecond)
+		b2.Branches.Tend(t.Context(), b2.groups.Named("g1"))
+		if err := <-renewed; err != nil {
+			t.Error(err)
+		}
+		f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1")
+		// One that comes before keeps the branch as it is.
+		time.Sleep(branches.DefaultLease + time.Millisecond)
+		g := b2.groups.Named("g1")
+		if _, err := b2.Branches.PutBranch(t.Context(), "b1", "g1", f.asked); err != nil {
+			t.Error(err)
+		}
+		b2.Branches.Tend(t.Context(), g)
+		if b2.groups.Named("g1") != g {
+			t.Error("the branch has ended, though its lease was renewed")
+		}
+	})
+}
+
+// A branch that cannot be removed from the disk goes on, also behind the box, until it can.
+func TestABranchThatCannotBeForgottenEndsLater(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.3.0.1"))
+	b2 := f.box("b2")
+	sync := b2.Store.SyncDir
+	expire := func() {
+		b2.edit("g1", func(g *groups.Group) { g.Branch.Expires = time.Now().Add(-time.Millisecond) })
+		b2.Branches.Tend(t.Context(), b2.groups.Named("g1"))
+	}
+	b2.Store.SyncDir = func(string) error { return errors.New("the disk does not answer") }
+	expire()
+	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1")
+	b2.Store.SyncDir = sync
+	expire()
+	if got := f.shape(); got != "b1: 10.1.0.2 b2" {
+		t.Error(got)
 	}
 }
 

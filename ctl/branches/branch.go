@@ -303,13 +303,20 @@ func whoCame(g *groups.Group, file *groupfile.File, stated []api.Later, again bo
 // on.
 func (t *Branches) dropBranch(g *groups.Group, version uint64) error {
 	t.Groups.Lock()
-	err := t.Groups.Forget(g)
-	if err == nil {
-		t.bury(g.Name, grave{upper: g.Branch.Upper, version: version, until: time.Now().Add(g.Branch.Lease)})
-	}
+	err := t.endBranch(g, version)
 	t.Groups.Unlock()
 	if err == nil {
 		t.Withdraw(g.Name, g.Links)
+	}
+	return err
+}
+
+// endBranch ends a branch here. The caller has locked the groups, and withdraws what is behind this
+// box.
+func (t *Branches) endBranch(g *groups.Group, version uint64) error {
+	err := t.Groups.Forget(g)
+	if err == nil {
+		t.bury(g.Name, grave{upper: g.Branch.Upper, version: version, until: time.Now().Add(g.Branch.Lease)})
 	}
 	return err
 }

@@ -85,7 +85,11 @@ func (t *Branches) Tend(ctx context.Context, g *groups.Group) {
 	defer unlock()
 	t.Groups.Lock()
 	there := t.Groups.Named(g.Name) == g
-	expired := there && g.Branch != nil && t.expire(g, time.Now())
+	expired, err := there && g.Branch != nil && t.expire(g, time.Now()), error(nil)
+	if expired { // before a renewal can come: it is answered only if the branch stands
+		// The box above may live: it renews this version when it reaches this box again.
+		err = t.endBranch(g, g.Branch.Version-1)
+	}
 	_, moved := t.moved[g]
 	moved = moved && there && g.Published != nil
 	_, failing := t.failing[g]
@@ -98,13 +102,13 @@ func (t *Branches) Tend(ctx context.Context, g *groups.Group) {
 	t.Groups.Unlock()
 	switch {
 	case !there:
+	case expired && err != nil:
+		t.Log.Error("the lease of a branch was not renewed, and the branch could not be ended; rocastd tries again",
+			zap.String("group", g.Name), zap.Error(err))
 	case expired:
 		t.Log.Warn("the lease of a branch was not renewed; the branch ends", zap.String("group", g.Name),
 			zap.String("upper", g.Branch.Upper), zap.String("root", g.Branch.Root))
-		// The box above may live: it renews this version when it reaches this box again.
-		if err := t.dropBranch(g, g.Branch.Version-1); err != nil {
-			t.Log.Error("could not end a branch", zap.String("group", g.Name), zap.Error(err))
-		}
+		t.Withdraw(g.Name, g.Links)
 	case failing:
 		t.tellFailure(ctx, g)
 	case moved:
