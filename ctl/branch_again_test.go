@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 )
 
@@ -24,6 +26,16 @@ func (f *fabric) loseWithdrawals(to string, do func()) {
 	f.cuts(func(_, at, method string) (bool, bool) { return method != "DELETE" || at != to, true })
 	do()
 	f.cuts(nil)
+}
+
+// lose lets the next requests to a box not arrive.
+func (f *fabric) lose(to string, n int) {
+	f.cuts(func(_, at, _ string) (bool, bool) {
+		if at == to {
+			n--
+		}
+		return at != to || n < 0, true
+	})
 }
 
 // begins fails if a box remembers anything of an earlier group with this name: its receivers'
@@ -205,8 +217,7 @@ func TestABranchThatHasEndedIsRenewed(t *testing.T) {
 	}
 }
 
-// A renewal may come at the very end of a lease. Whoever is told that the branch stands has a branch
-// that stands.
+// A renewal may come at the very end of a lease. If it is answered, the branch stands.
 func TestALeaseIsRenewedAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric(t, 2, "b1 b2")
@@ -244,6 +255,157 @@ func TestALeaseIsRenewedAtItsEnd(t *testing.T) {
 	})
 }
 
+// evictingFile is groupFile with receivers that are evicted when they are silent.
+func evictingFile(receivers ...string) string {
+	return strings.Replace(groupFile(receivers...), "mtu:", "silent-after: 1s\nevict: true\nmtu:", 1)
+}
+
+// evicts tells a box that a receiver of its group was evicted.
+func (b *box) evicts(ip string) {
+	b.note(dataplane.Note{Group: b.groups.Named("g1").ID, What: feedback.NoteEvicted, Receiver: addr(ip), RemoteQPN: 1, PSN: 1300})
+}
+
+// ends lets the lease of a box's branch end.
+func (b *box) ends() {
+	for range 2 { // data that came before extends it once
+		b.edit("g1", func(g *groups.Group) { g.Branch.Expires = time.Now().Add(-time.Millisecond) })
+		if b.Branches.Tend(b.f.t.Context(), b.groups.Named("g1")); b.groups.Named("g1") == nil {
+			break
+		}
+	}
+	if b.groups.Named("g1") != nil {
+		b.f.t.Fatal("the branch has not ended")
+	}
+}
+
+// A box and those behind it evict receivers while the box above cannot reach it. The lease ends.
+// The branch that stands afterwards does not have these receivers again: the source no longer has
+// what they lack, and the group would wait for them. Nor is one lost that has joined meanwhile.
+func TestAnEndedBranchRemembersWhoIsOut(t *testing.T) {
+	f := newTree(t)
+	f.create(evictingFile("10.1.0.2", "10.2.0.1", "10.2.0.2", "10.3.0.1", "10.3.0.2", "10.4.0.1", "10.4.0.2"))
+	b1, b2, b3, b4 := f.box("b1"), f.box("b2"), f.box("b3"), f.box("b4")
+	all := []string{"10.1.0.2", "10.2.0.1", "10.2.0.2", "10.3.0.1", "10.3.0.2", "10.4.0.1", "10.4.0.2", "10.2.0.3"}
+	b1.update(t, evictingFile(all...))
+	f.cuts(func(from, to, _ string) (bool, bool) { return from != "b1" && to != "b1", true })
+	b2.joins("10.2.0.3", 1200)
+	b2.evicts("10.2.0.1")
+	b3.evicts("10.3.0.1")
+	f.renewAll()
+	b4.evicts("10.4.0.1") // which b2 has not heard of when it ends the branch
+	b2.ends()
+	f.cuts(nil)
+	f.renewAll()
+	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.2 10.2.0.3 b3 b4 | b3: 10.3.0.2 | b4: 10.4.0.2")
+	f.expects("10.2.0.3", 1200)
+	for _, ip := range all {
+		out := ip == "10.2.0.1" || ip == "10.3.0.1" || ip == "10.4.0.1"
+		if at := b1.groups.Named("g1").PlaceOf(idOf(ip)); at.Out != out {
+			t.Errorf("to b1, %s has the place %+v", ip, at)
+		}
+	}
+}
+
+// What a box remembers of an ended branch is true of the same link only: a group that is created
+// again has new queue pairs, and so has one that leaves and joins again.
+func TestAnEndedBranchIsNoneOfAnotherGroup(t *testing.T) {
+	f := newTree(t)
+	b1, b2 := f.box("b1"), f.box("b2")
+	f.create(evictingFile("10.1.0.2", "10.2.0.1", "10.2.0.2"))
+	b2.evicts("10.2.0.1")
+	f.cuts(func(from, _, _ string) (bool, bool) { return from != "b1", true })
+	b2.ends()
+	if err := b1.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	f.cuts(nil)
+	f.create(evictingFile("10.1.0.2", "10.2.0.1", "10.2.0.2"))
+	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 10.2.0.2")
+	b2.begins()
+}
+
+// A receiver leaves while its box cannot be reached, and joins again with another queue pair. The
+// box does not take the one for the other, whether its branch has ended meanwhile or not.
+func TestAReceiverThatLeftUnheardJoinsAgain(t *testing.T) {
+	for name, happens := range map[string]func(b2 *box){
+		"the branch stands":              func(*box) {},
+		"its lease ends":                 (*box).ends,
+		"the box restarts":               func(b2 *box) { b2.restart(false, false) },
+		"the root restarts":              func(b2 *box) { b2.f.box("b1").restart(false, false) },
+		"a request gets through between": func(b2 *box) { b2.f.lose("b2", 1) },
+	} {
+		for _, joined := range []bool{false, true} {
+			f := newTree(t)
+			b1, b2 := f.box("b1"), f.box("b2")
+			f.create(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2"))
+			all := groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2", "10.2.0.3")
+			b1.sw.Carry("g1", 1100)
+			b2.sw.Carry("g1", 1100)
+			b1.update(t, all)
+			f.cuts(func(_, to, _ string) (bool, bool) { return to != "b2", true })
+			if joined {
+				b2.joins("10.2.0.3", 1200)
+			}
+			b1.update(t, groupFile("10.1.0.2", "10.2.0.1"))
+			f.cuts(nil)
+			happens(b2)
+			if _, err := b1.Update(t.Context(), "g1", []byte(all)); err != nil {
+				if want := "box b2 has not heard who has left"; !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %v", name, err)
+				}
+				f.cuts(nil)
+				b1.update(t, all)
+			}
+			for _, ip := range []string{"10.2.0.2", "10.2.0.3"} {
+				if s := b2.groups.Named("g1").Past.Standing(idOf(ip)); s != chronicle.Joining {
+					t.Errorf("%s, joined %v: at b2, %s is %q", name, joined, ip, s)
+				}
+			}
+			f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 10.2.0.2 10.2.0.3")
+		}
+	}
+}
+
+// A box of an older release asks with a new version for a receiver that joins, without having said
+// before that one with the same numbers has left. It may be another queue pair: it does not get the
+// place of the one before, and one that was out stays out.
+func TestAnEndedBranchIsAskedForByAnOlderBox(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	f.create(evictingFile("10.1.0.2", "10.2.0.1", "10.2.0.2"))
+	b1.sw.Carry("g1", 1100)
+	b2.sw.Carry("g1", 1100)
+	b1.update(t, evictingFile("10.1.0.2", "10.2.0.1", "10.2.0.2", "10.2.0.3"))
+	again := f.asked
+	b2.joins("10.2.0.3", 1200)
+	b2.evicts("10.2.0.1")
+	b2.ends()
+	again.Version, again.First, again.Begun = again.Version+1, 0, true
+	if _, err := b2.Branches.PutBranch(t.Context(), "b1", "g1", again); err != nil {
+		t.Fatal(err)
+	}
+	for ip, want := range map[string]chronicle.Standing{"10.2.0.1": chronicle.Lost, "10.2.0.2": "", "10.2.0.3": chronicle.Lost} {
+		if s := b2.groups.Named("g1").Past.Standing(idOf(ip)); s != want {
+			t.Errorf("%s is %q, want %q", ip, s, want)
+		}
+	}
+}
+
+// Who is the source is stored by the box whose branch it was, and a branch that has ended has
+// stored nothing.
+func TestAnEndedBranchWhoseSourceHasSwitchedStaysEnded(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.2.0.1"))
+	b1, b2 := f.box("b1"), f.box("b2")
+	b2.edit("g1", func(g *groups.Group) { g.Past.Switched = true })
+	b2.ends()
+	f.renewAll()
+	if g, _ := b1.Group("g1"); b2.groups.Named("g1") != nil || !strings.Contains(g.Reason, "its source has switched") {
+		t.Errorf("%s: %+v", f.shape(), g.GroupSummary)
+	}
+}
+
 // A branch that cannot be removed from the disk goes on, also behind the box, until it can.
 func TestABranchThatCannotBeForgottenEndsLater(t *testing.T) {
 	f := newTree(t)
@@ -269,9 +431,11 @@ func TestABranchThatCannotBeForgottenEndsLater(t *testing.T) {
 func TestAWithdrawalIsForgotten(t *testing.T) {
 	f := newTree(t)
 	b2 := f.box("b2")
+	version := uint64(1 << 60)
 	withdrawn := func(lease time.Duration) {
 		b2.Branches.Lease = lease
-		if err := b2.Branches.DeleteBranch(t.Context(), "b1", "g1", 1<<60); kindOf(err) != api.NotFound {
+		version++
+		if err := b2.Branches.DeleteBranch(t.Context(), "b1", "g1", version); kindOf(err) != api.NotFound {
 			t.Error(err)
 		}
 	}
@@ -315,4 +479,66 @@ func TestABoxInTheMiddleForgets(t *testing.T) {
 			t.Errorf("b4 sends to %v, of which take part %v", g.Paths, g.Parts)
 		}
 	}
+}
+
+// What a box remembers of an ended branch outlives its lease, but not for ever.
+func TestAnEndedBranchIsRememberedForADay(t *testing.T) {
+	for after, remembers := range map[time.Duration]bool{time.Hour: true, 23 * time.Hour: true, 25 * time.Hour: false} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newTree(t)
+			f.create(evictingFile("10.1.0.2", "10.2.0.1", "10.2.0.2"))
+			b2 := f.box("b2")
+			b2.evicts("10.2.0.1")
+			b2.ends()
+			for _, wait := range []time.Duration{after, time.Second} {
+				time.Sleep(wait)
+				// Others that end let it forget what is old.
+				if err := b2.Branches.DeleteBranch(t.Context(), "b1", fmt.Sprint("other", wait), 1<<60); kindOf(err) != api.NotFound {
+					t.Error(err)
+				}
+			}
+			f.renewAll()
+			want := "b1: 10.1.0.2 b2 | b2: 10.2.0.2"
+			if !remembers {
+				want = "b1: 10.1.0.2 b2 | b2: 10.2.0.1 10.2.0.2"
+			}
+			f.check(want)
+		})
+	}
+}
+
+// A request of before is refused also where another box has asked since, and where a withdrawal of
+// before comes again.
+func TestARequestOfBeforeIsRefused(t *testing.T) {
+	f := newFabric(t, 4, "b1 b2", "b1 b3", "b2 b4", "b3 b4")
+	b1, b4 := f.box("b1"), f.box("b4")
+	b1.route(4, "b2")
+	f.box("b2").route(4, "b4")
+	f.box("b3").route(4, "b4")
+	create := func() { f.create(groupFile("10.1.0.2", "10.4.0.1")) }
+	create()
+	if err := b1.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	first := f.withdrawn["b4"]
+	create()
+	b1.route(4, "b3")
+	b1.network.HopsChanged([]netip.Addr{addr("10.4.0.1")})
+	f.tendAll(time.Now())
+	f.check("b1: 10.1.0.2 b3 | b3: b4 | b4: 10.4.0.1")
+	before := f.sent
+	if err := b1.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	for _, upper := range []string{"b2", "b3"} {
+		if err := b4.Branches.DeleteBranch(t.Context(), upper, "g1", first); kindOf(err) != api.NotFound {
+			t.Error(err)
+		}
+	}
+	for i, again := range before {
+		if err := again(); kindOf(err) != api.Stale && kindOf(err) != api.NotFound {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}
+	f.nothingLeft()
 }

@@ -16,13 +16,6 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// grave remembers a branch that was withdrawn: a request that was sent before may come later.
-type grave struct {
-	upper   string
-	version uint64
-	until   time.Time
-}
-
 // PutBranch sets up, renews or changes the part of a group that an upper box asks this one to
 // carry. When it returns without error, the group stands here and at all boxes behind this one. If
 // it returns an error, nothing has changed.
@@ -126,10 +119,7 @@ func (t *Branches) branchFor(upper, name string, b *api.Branch) (*groups.Group, 
 	defer t.Groups.Unlock()
 	g := t.Groups.Named(name)
 	if g == nil {
-		if gone := t.gone[name]; gone.upper == upper && b.Version <= gone.version && time.Now().Before(gone.until) {
-			return nil, stale(name, b.Version, gone.version)
-		}
-		return nil, nil
+		return nil, t.gone.refuseStale(ended{upper, name}, b.Version)
 	}
 	switch was := g.Branch; {
 	case was == nil:
@@ -173,7 +163,10 @@ func parseBranch(name string, b *api.Branch, own api.LinkEnd) (*groupfile.File, 
 
 // newBranch sets up a group for an upper box.
 func (t *Branches) newBranch(ctx context.Context, upper, name string, b *api.Branch) (*groups.Group, error) {
-	if b.Switched {
+	t.Groups.Lock()
+	places, switched := t.gone.recall(ended{upper, name}, b)
+	t.Groups.Unlock()
+	if b.Switched || switched {
 		return nil, errSwitchedBelow
 	}
 	own, err := t.ownEnd(upper, b)
@@ -187,7 +180,7 @@ func (t *Branches) newBranch(ctx context.Context, upper, name string, b *api.Bra
 	g := groups.New(file, true)
 	g.Restored, g.Epoch = b.Begun, b.Epoch
 	g.Branch = newBranchOf(upper, b, own)
-	for id, at := range groups.PlacesIn(b.Later) {
+	for id, at := range places {
 		if g.Wanted.Receiver(id) >= 0 {
 			at.Enter(&g.Past, id)
 		}
@@ -316,20 +309,12 @@ func (t *Branches) dropBranch(g *groups.Group, version uint64) error {
 func (t *Branches) endBranch(g *groups.Group, version uint64) error {
 	err := t.Groups.Forget(g)
 	if err == nil {
-		t.bury(g.Name, grave{upper: g.Branch.Upper, version: version, until: time.Now().Add(g.Branch.Lease)})
+		t.gone.bury(ended{g.Branch.Upper, g.Name}, grave{
+			version: version, until: time.Now().Add(g.Branch.Lease),
+			branch: g.Branch, places: groups.PlacesIn(g.AnswerLater()), switched: g.Past.Switched,
+		})
 	}
 	return err
-}
-
-// bury remembers a branch that was withdrawn, and forgets the oldest ones.
-func (t *Branches) bury(name string, b grave) {
-	now := time.Now()
-	for other, g := range t.gone {
-		if now.After(g.until) {
-			delete(t.gone, other)
-		}
-	}
-	t.gone[name] = b
 }
 
 // DeleteBranch withdraws a group that an upper box asked for.
@@ -346,8 +331,8 @@ func (t *Branches) DeleteBranch(ctx context.Context, upper, name string, version
 	g := t.Groups.Named(name)
 	if g == nil {
 		// The request that made it may come later.
-		if n := t.neighbourNamed(upper); n != nil {
-			t.bury(name, grave{upper: upper, version: version, until: time.Now().Add(t.lease())})
+		if n := t.neighbourNamed(upper); n != nil && t.gone.refuseStale(ended{upper, name}, version) == nil {
+			t.gone.bury(ended{upper, name}, grave{version: version, until: time.Now().Add(t.lease())})
 		}
 		t.Groups.Unlock()
 		return groups.NoGroup(name)

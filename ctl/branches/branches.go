@@ -45,14 +45,14 @@ type Branches struct {
 
 	// What follows is guarded by the lock of the groups.
 
-	gone    map[string]grave           // by the group's name
+	gone    graves                     // see grave.go
 	failing map[*groups.Group]struct{} // groups that have failed, and a neighbour does not know yet
 	moved   map[*groups.Group]struct{} // groups with a member that may be behind another neighbour than before
 }
 
 // New returns Branches of no group.
 func New(o Options) *Branches {
-	return &Branches{Options: o, gone: map[string]grave{}, failing: map[*groups.Group]struct{}{}, moved: map[*groups.Group]struct{}{}}
+	return &Branches{Options: o, gone: graves{}, failing: map[*groups.Group]struct{}{}, moved: map[*groups.Group]struct{}{}}
 }
 
 // Fails notes that a group has failed: the neighbours in its tree hear so at once. The caller has

@@ -101,11 +101,11 @@ func laterOf(g *groups.Group, l *groups.Link) (later []groups.Later) {
 //
 // came are the receivers that are new here and take no part any more.
 func (t *Branches) Change(ctx context.Context, g *groups.Group, file *groupfile.File, text []byte, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
-	p, err := t.prepare(g, file, next, came)
+	p, err := t.prepareTold(ctx, g, file, next, came)
 	if err == nil && p.moved {
 		// First those that move, as after a restart; only then is it known who joins.
 		if err = t.move(ctx, g, g.Wanted, g.Branch, nil); err == nil {
-			p, err = t.prepare(g, file, next, came)
+			p, err = t.prepareTold(ctx, g, file, next, came)
 		}
 	}
 	if err != nil {
@@ -145,6 +145,7 @@ type preparation struct {
 	joining []*groups.Link // those that members join, as they are asked first: nobody has left yet
 	leaving []string
 	gone    []*groups.Link
+	untold  []*groups.Link // as they are now: those that members join, and whose boxes may not know yet who has left
 	// remembers: the memory changes. All boxes behind are told before this one changes.
 	remembers bool
 
@@ -155,6 +156,29 @@ type preparation struct {
 	here    map[groupfile.ID]groups.Place // the members that come to this box itself
 	sharing []groupfile.ID                // the members that come behind a link where others are, or come from elsewhere
 	renamed map[groupfile.ID]groupfile.ID
+}
+
+// prepareTold plans a change as prepare does, and first tells the boxes that members join who has
+// left there. Otherwise a box would take a member that joins again, with another queue pair, for
+// the one that it still has.
+func (t *Branches) prepareTold(ctx context.Context, g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) (*preparation, error) {
+	p, err := t.prepare(g, file, next, came)
+	if err != nil || len(p.untold) == 0 {
+		return p, err
+	}
+	t.Groups.Lock()
+	for _, l := range p.untold {
+		l.Asked = time.Time{}
+	}
+	t.Groups.Changed(g)
+	t.Groups.Unlock()
+	t.renewLinks(ctx, g)
+	if p, err = t.prepare(g, file, next, came); err == nil && len(p.untold) > 0 {
+		l := p.untold[0]
+		return nil, api.Errorf(api.BadRequest, "box %s has not heard who has left the group there, so nobody can join (%s); try again when it answers",
+			l.Box, l.Problem)
+	}
+	return p, err
 }
 
 // prepare plans a change. came are receivers that are new here and do not join.
@@ -268,6 +292,9 @@ func (t *Branches) prepareLink(g *groups.Group, p *preparation, l *groups.Link, 
 				}
 			}
 		}
+	}
+	if joins && was != nil && !was.IsTold() {
+		p.untold = append(p.untold, was)
 	}
 	if joins || was == nil || p.remembers {
 		first.Version = max(p.next.Epoch, groups.NextVersion(l.Version, now))

@@ -8,6 +8,7 @@
 //	assign.go    which members are behind which neighbour
 //	register.go  the requests to neighbours, boxes.go how long they may take
 //	lease.go     renews links, and ends branches that no upper box renews
+//	grave.go     what is remembered of a branch that has ended
 //	move.go      members whose routes have changed
 //	tell.go      what a neighbour must hear at once
 //	tree.go      the tree of a group over all boxes

@@ -85,6 +85,11 @@ func (t *Branches) Tend(ctx context.Context, g *groups.Group) {
 	defer unlock()
 	t.Groups.Lock()
 	there := t.Groups.Named(g.Name) == g
+	if there && g.Branch != nil && time.Now().After(g.Branch.Expires) {
+		t.Groups.Unlock()
+		t.hearBelow(ctx, g) // the box above may ask for the branch again, and has to hear it then
+		t.Groups.Lock()
+	}
 	expired, err := there && g.Branch != nil && t.expire(g, time.Now()), error(nil)
 	if expired { // before a renewal can come: it is answered only if the branch stands
 		// The box above may live: it renews this version when it reaches this box again.

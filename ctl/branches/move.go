@@ -47,7 +47,7 @@ func (t *Branches) rethink(ctx context.Context, g *groups.Group) {
 // link, because an answer that the box has sent before does not speak for the member.
 func (t *Branches) move(ctx context.Context, g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
 	t.hearWhoIsOut(ctx, g)
-	p, err := t.prepare(g, file, next, came)
+	p, err := t.prepareTold(ctx, g, file, next, came)
 	if err == nil {
 		t.Groups.Lock()
 		err = t.refuseBehind(g, p)
@@ -115,6 +115,11 @@ func (t *Branches) hearWhoIsOut(ctx context.Context, g *groups.Group) {
 	if p := &g.Wanted.Policy; !p.Evict && p.OnFatal != feedback.FatalEvict {
 		return
 	}
+	t.hearBelow(ctx, g)
+}
+
+// hearBelow asks the boxes behind this one what has happened to the receivers there.
+func (t *Branches) hearBelow(ctx context.Context, g *groups.Group) {
 	ctx, cancel := context.WithTimeout(ctx, hearWithin)
 	defer cancel()
 	t.Groups.Lock()

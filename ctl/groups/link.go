@@ -54,6 +54,9 @@ type Branch struct {
 // FirstQPN returns the QPN that Local had when the link was new: see api.Branch.
 func (l *Link) FirstQPN() uint32 { return cmp.Or(l.First, l.Local.QPN) }
 
+// IsTold reports whether the box behind the link has answered the last request.
+func (l *Link) IsTold() bool { return !l.Asked.IsZero() && l.Problem == "" }
+
 // IsBy reports whether an upper box asks by the link of the branch.
 func (b *Branch) IsBy(asked *api.Branch) bool {
 	return b.Link.QPN == asked.Link.QPN || cmp.Or(b.First, b.Link.QPN) == asked.First

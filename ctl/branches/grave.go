@@ -1,0 +1,66 @@
+package branches
+
+import (
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groups"
+)
+
+// ended names a branch that has ended.
+type ended struct{ upper, name string }
+
+// grave remembers a branch that has ended: a request that was sent before may come later, and the
+// box above may ask for the branch again without having heard what happened to its receivers.
+type grave struct {
+	version uint64    // requests up to this version are refused,
+	until   time.Time // until then
+
+	branch   *groups.Branch // nil: there was none, and so there is nothing of what follows
+	places   map[groupfile.ID]groups.Place
+	switched bool // its source has switched
+}
+
+// graves are those of a box. The lock of the groups guards them.
+type graves map[ended]grave
+
+// remembersFor is how long a box remembers what has happened to the receivers of an ended branch.
+const remembersFor = 24 * time.Hour
+
+// bury remembers a branch that has ended, and forgets the oldest ones.
+func (gone graves) bury(b ended, as grave) {
+	now := time.Now()
+	for other, g := range gone {
+		if keep := len(g.places) > 0 || g.switched; now.After(g.until) && !keep || now.After(g.until.Add(remembersFor)) {
+			delete(gone, other)
+		}
+	}
+	gone[b] = as
+}
+
+// refuseStale refuses a request that is older than the end of a branch.
+func (gone graves) refuseStale(b ended, version uint64) error {
+	if g := gone[b]; version <= g.version && time.Now().Before(g.until) {
+		return stale(b.name, version, g.version)
+	}
+	return nil
+}
+
+// recall returns where the receivers of a new branch are: as the box above states it, and as they
+// were when the branch of the same link ended. switched reports whether the source of that branch
+// had switched.
+func (gone graves) recall(as ended, b *api.Branch) (places map[groupfile.ID]groups.Place, switched bool) {
+	places, g := groups.PlacesIn(b.Later), gone[as]
+	if g.branch == nil || !g.branch.IsBy(b) {
+		return places, false
+	}
+	for id, at := range g.places {
+		// One that is joining, as far as the box above knows, may have joined. With another version
+		// it may be another queue pair that joins.
+		if unknown := places[id] == (groups.Place{}); at.Out || unknown && b.Version == g.branch.Version {
+			places[id] = at
+		}
+	}
+	return places, g.switched
+}
