@@ -94,7 +94,6 @@ type connection struct {
 	mra       time.Duration // when the source is asked to wait
 	probe     time.Duration // when the source is asked whether it is still there
 	unheard   int           // probes without an answer
-	heard     time.Duration // when the source was heard last
 	began     time.Time
 	reason    string     // why it ended
 	untold    bool       // that it has ended, until it is known what the box saw of its group

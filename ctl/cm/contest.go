@@ -71,7 +71,7 @@ func (r *run) holding(l *limits, now time.Duration) string {
 	if when := r.waits(r.control, l).text(now); when != "" {
 		return text + "; " + when
 	}
-	return text + "; it ends when its source disconnects"
+	return text + "; its group is being made"
 }
 
 // handOver serves the first of those that wait for the receivers of a run that has ended.

@@ -185,8 +185,8 @@ func TestASourceOfARunThatDies(t *testing.T) {
 		t.Errorf("%+v, ends after %v", c, ends)
 	}
 	th.run(9 * time.Second)
-	if th.m.run == nil {
-		t.Error("the run has ended too early")
+	if th.m.run == nil || len(th.notes) != 1 {
+		t.Errorf("the run has ended too early, or is told of too often: %q", th.notes)
 	}
 	th.run(time.Second)
 	if b, c := th.host("b").over, th.host("c").over; th.m.run != nil || b != "its receive failed" || c != b {
@@ -260,6 +260,119 @@ func TestSeveralWaitForARun(t *testing.T) {
 	}
 }
 
+// The source is asked five times in a second, also if several ask for its receivers. One that has
+// given up is neither refused nor served.
+func TestHowOftenASourceIsAsked(t *testing.T) {
+	m := newMachine(testConfig("b"), newWays(), inBand, testSeed, usual, time.Time{})
+	m.config.Memory = Perftest
+	a, b, d, e := hostIPs["a"], hostIPs["b"], hostIPs["d"], hostIPs["e"]
+	now := time.Duration(0)
+	questions := 0
+	step := func(e Event) {
+		for _, action := range m.Step(now, e) {
+			if send, ok := action.(Send); ok && send.MAD.Message.Attribute() == wire.AttrREP {
+				questions++
+			}
+		}
+	}
+	req := func(from netip.Addr) { step(Heard{from, wire.MAD{Message: testREQ(from, 1, 1, 9, 0)}}) }
+	givesUp := func(from netip.Addr) {
+		info := [72]byte{7: 1}
+		step(Heard{from, wire.MAD{Message: &wire.REJ{Pair: wire.Pair{Local: 1}, Reason: wire.Timeout, InfoBytes: 8, Info: info}}})
+	}
+	req(a)
+	receiver := m.conns[1].receivers[0]
+	step(Heard{b, wire.MAD{Message: &wire.REP{Pair: wire.Pair{Local: 2, Remote: receiver.pair.Local}, QPN: 7, RNRRetry: 7}}})
+	rtu := Heard{a, wire.MAD{Message: &wire.RTU{Pair: wire.Pair{Local: 1, Remote: m.conns[1].source.pair.Local}}}}
+	step(rtu)
+	questions = 0
+
+	req(d)
+	req(e)
+	if w := m.run.waits(m.conns[3], &m.limits); questions != 1 || w.ends != time.Second {
+		t.Errorf("asked %d times at once, and those that wait do so for %v", questions, w.ends)
+	}
+	for range usual.asks - 1 {
+		now += usual.ask
+		step(nil)
+	}
+	now += usual.ask - 1
+	if step(nil); questions != usual.asks || m.run.control.id != 1 {
+		t.Errorf("asked %d times, the run is on: %v", questions, m.run.control.id == 1)
+	}
+	givesUp(d)
+	if step(rtu); m.counts[TooMany] != 1 || len(m.notes) != 1 || m.notes[0].Source != e {
+		t.Errorf("%d are refused, told of %+v", m.counts[TooMany], m.notes)
+	}
+
+	now += time.Minute / 4 // what has ended is forgotten
+	step(nil)
+	step(rtu)
+	req(d)
+	givesUp(d)
+	step(Heard{b, wire.MAD{Message: &wire.DREQ{Pair: wire.Pair{Local: 2, Remote: receiver.pair.Local}, RemoteQPN: m.conns[1].qpn}}})
+	if m.run != nil {
+		t.Errorf("one that has given up is served: %+v", m.run.control)
+	}
+}
+
+// A source that asks for more time before it confirms is there.
+func TestASourceThatAsksForTimeKeepsItsRun(t *testing.T) {
+	th := dieAfter(t, -1)
+	th.request("d")
+	source := th.m.run.control.source
+	th.step(Heard{hostIPs["a"], wire.MAD{Message: &wire.MRA{Pair: wire.Pair{Local: source.pair.Remote, Remote: source.pair.Local}, ServiceTimeout: 24}}})
+	if !strings.HasPrefix(th.refused, "no resources, the run of 10.77.0.1 has not ended; it ends in ") || !strings.HasSuffix(th.refused, " unless source 10.77.0.1 confirms") {
+		t.Errorf("%q", th.refused)
+	}
+}
+
+// Packets of the source do not put the end off while its receivers have to answer.
+func TestAReceiverThatDoesNotAnswerAfterTheTransfer(t *testing.T) {
+	th := newTheatre(t, "b", "c")
+	th.sending = true
+	th.after("c", 9, func(*joint) {})
+	playPerftest(th.host("a"), 1)
+	th.run(time.Minute)
+	const want = "receiver 10.77.0.3 was silent for 30s at its turn"
+	if got := th.reasons(); th.m.run != nil || !slices.Contains(got, want) {
+		t.Errorf("the run is on: %v, the reasons are %q", th.m.run != nil, got)
+	}
+}
+
+// Others hear whose answer the run waits for, and that its group is being made.
+func TestWhatOthersHearOfARun(t *testing.T) {
+	th := newTheatre(t, "b", "c")
+	th.after("c", 3, func(j *joint) { j.isDead = true })
+	playPerftest(th.host("a"), 1)
+	th.run(time.Second)
+	th.request("d")
+	th.run(time.Second)
+	if want := "no resources, the run of 10.77.0.1 has not ended; it ends in 29 s unless receiver 10.77.0.3 answers"; th.refused != want {
+		t.Errorf("%q, want %q", th.refused, want)
+	}
+	th = slowRun(t)
+	th.request("d")
+	th.run(time.Second)
+	if want := "no resources, the run of 10.77.0.1 has not ended; its group is being made"; th.refused != want {
+		t.Errorf("%q, want %q", th.refused, want)
+	}
+}
+
+// The programs of the receivers have failed with the run before, and may be started again a moment
+// later: a host that has waited does not fail because they do not listen yet.
+func TestReceiversThatListenAgainForAHostThatWaited(t *testing.T) {
+	th := dieAfter(t, 9)
+	th.restart("b", "c")
+	th.host("c").deaf = 3
+	d := th.host("d")
+	playPerftest(d, 1)
+	th.run(2 * time.Second)
+	if d.over != "through" {
+		t.Errorf("the host that has waited is %q, and has heard %q", d.over, d.heard)
+	}
+}
+
 // What a connection waits for has a name and a time in every state.
 func TestWhatAConnectionWaitsFor(t *testing.T) {
 	m := newMachine(testConfig("b", "c"), newWays(), inBand, testSeed, usual, time.Time{})
@@ -327,6 +440,10 @@ func TestTheShareOfASource(t *testing.T) {
 	}
 	if says := ask("d", 1000); says != "" {
 		t.Errorf("another source hears %q", says)
+	}
+	m.conns[1].state = Over // a line of it may still have something to say
+	if says := ask("a", 1001); says != "" {
+		t.Errorf("one of its connections is over, and it hears %q", says)
 	}
 	if all, own := (&Config{Config: testConfig("b").Config}).most(); all != MaxConnections || own != 256 {
 		t.Errorf("%d and %d", all, own)

@@ -286,7 +286,7 @@ func (m *Machine) lives(c *connection) {
 	if c.unheard >= firstDoubt {
 		m.tell(Returned, c.key.addr, "it answers again")
 	}
-	c.unheard, c.heard = 0, m.now
+	c.unheard = 0
 	if m.run.isControl(c) {
 		m.refuseWaiting()
 	}

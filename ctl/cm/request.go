@@ -126,7 +126,7 @@ func (c *Config) receivers(req *wire.REQ) (l []netip.Addr) {
 // begin makes a connection. While the receivers serve another source it waits.
 func (m *Machine) begin(key sourceKey, tid uint64, req *wire.REQ) {
 	c := m.book.begin(key, tid, req)
-	c.began, c.heard, c.mra = m.wall(), m.now, m.now+m.limits.again
+	c.began, c.mra = m.wall(), m.now+m.limits.again
 	if m.run.isBusy(key.addr) {
 		m.contend(c)
 		return

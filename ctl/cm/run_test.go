@@ -698,6 +698,9 @@ func TestOneRunAtATime(t *testing.T) {
 			step(a)
 		}
 		th.run(30 * time.Second)
+		if n := th.m.counts[TooMany]; n != 1 {
+			t.Errorf("%+v: %d are counted as too many", c, n)
+		}
 		if a.over != "through" || th.refused != c.says {
 			t.Errorf("%+v: the first source is %q, the second one hears %q", c, a.over, th.refused)
 		}

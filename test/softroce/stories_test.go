@@ -102,6 +102,7 @@ var stories = []story{
 	{"RDMA-CM", true, storyRDMACM},
 	{"transfer", false, storyTransfer},
 	{"perftest -R", true, storyPerftestR},
+	{"perftest -R, source dies", false, storyPerftestRDies},
 	{"RDMA-CM, IPv6", false, storyRDMACMIPv6},
 	{"RDMA-CM, churn", false, storyRDMACMChurn},
 	{"RDMA-CM, loss", false, storyRDMACMLoss},
