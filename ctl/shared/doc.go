@@ -7,7 +7,7 @@
 // looked at stands in work.go. A box that takes a group over needs the state of the members, which
 // the root stores in etcd (members.go).
 //
-//	shared.go    what the package needs of others, and the loop
+//	shared.go    what the package needs of others, and what it knows of groups; run.go, the loop
 //	report.go    how the root says that a group is, and what other boxes show of it
 //	standby.go   groups that go with an address from box to box
 //	away.go      whether etcd answers
