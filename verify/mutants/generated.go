@@ -37,7 +37,7 @@ var rooms = []room{
 	{dir: "ctl/address", suites: quickFirst("ctl/address", "Kernel|Interfaces|WithoutItsNote|IPv6|TakeOff|Living")},
 	{dir: "ctl/branches", suites: []suite{{dir: "ctl/branches"}, control}},
 	{dir: "ctl/chronicle", suites: []suite{{dir: "ctl/chronicle"}, control}},
-	{dir: "ctl/cm", suites: append(quickFirst("ctl/cm", "Many|Repeated|Bounds|Down|Over(Sockets|IPv6)|ICRC|LogNames|CannotBe|NotSent|Transmit"),
+	{dir: "ctl/cm", suites: append(quickFirst("ctl/cm", "Many|Repeated|Bounds|Down|Over(Sockets|IPv6)|ICRC|LogNames|CannotBe|NotSent|Transmit|Daemon"),
 		suite{dir: "ctl/config"}, suite{dir: "ctl", flags: []string{"-test.run=RDMACM"}})},
 	{dir: "ctl/config", suites: []suite{{dir: "ctl/config"}}, swept: true},
 	{dir: "ctl/follow", suites: []suite{{dir: "ctl/follow"}, control}},
