@@ -15,6 +15,7 @@ import (
 	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/internal/testlab/certs"
 	"github.com/rocast/rocast/internal/testlab/fabric"
+	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
 // Box is a box of the fabric with its daemon.
@@ -41,6 +42,7 @@ func New(f *fabric.Fabric, bin string, names ...string) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	netns.RemoveAtSignal(dir)
 	s := &Set{fabric: f, dir: dir}
 	for i, name := range names {
 		b := &Box{Box: f.Boxes[i], Name: name, set: s}

@@ -34,6 +34,7 @@ func NewDaemon(program, lines string) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
+	netns.RemoveAtSignal(dir)
 	d := &Daemon{Program: program, Config: filepath.Join(dir, "rocastd.yaml"), Socket: filepath.Join(dir, "s"), dir: dir}
 	if err := d.Configure(lines); err != nil {
 		return nil, errors.Join(err, d.Remove())

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
 // Program builds rocastd, once, and returns its path.
@@ -16,6 +18,7 @@ var Program = sync.OnceValues(func() (path string, err error) {
 		return "", err
 	}
 	programDir = dir
+	netns.RemoveAtSignal(dir)
 	path = filepath.Join(dir, "rocastd")
 	// A test of another module builds with the versions of this one.
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/rocast/rocast").Output()

@@ -2,6 +2,7 @@ package netns
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -191,12 +192,28 @@ func deadPID(t *testing.T) int {
 func TestAnInterruptedTestLeavesNothingBehind(t *testing.T) {
 	if os.Getenv("ROCAST_INTERRUPTED") != "" {
 		n := New(t)
-		inside := exec.Command("sleep", "1000")
-		if err := n.Do(inside.Start); err != nil {
+		// Its parent ends at once, as that of a program that goes into the background.
+		text, err := n.Exec("sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!")
+		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Printf("\nstarted %s %d\n", n.Name(), inside.Process.Pid)
-		_ = inside.Wait()
+		inside := strings.TrimSpace(text)
+		dir, err := os.MkdirTemp("", "rcn")
+		if err != nil {
+			t.Fatal(err)
+		}
+		RemoveAtSignal(dir)
+		outside := exec.Command("sh", "-c", "sleep 1000 & echo $!; wait") // the shell has a child, too
+		line, err := outside.StdoutPipe()
+		if err == nil {
+			err = outside.Start()
+		}
+		var below int
+		if _, scan := fmt.Fscan(line, &below); err != nil || scan != nil {
+			t.Fatal(err, scan)
+		}
+		fmt.Printf("\nstarted %s %s %s %d %d\n", n.Name(), dir, inside, outside.Process.Pid, below)
+		_ = outside.Wait()
 		select {} // until the signal has ended this process
 	}
 	New(t) // skips where that is not permitted
@@ -211,10 +228,10 @@ func TestAnInterruptedTestLeavesNothingBehind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var name string
-		var pid int
+		var name, dir string
+		var pids [3]int
 		for lines := bufio.NewScanner(out); name == "" && lines.Scan(); {
-			_, _ = fmt.Sscanf(lines.Text(), "started %s %d", &name, &pid)
+			_, _ = fmt.Sscanf(lines.Text(), "started %s %s %d %d %d", &name, &dir, &pids[0], &pids[1], &pids[2])
 		}
 		if _, err := os.Stat(filepath.Join(Dir, name)); name == "" || err != nil {
 			t.Fatalf("it has not started: %q, %v", name, err)
@@ -229,9 +246,38 @@ func TestAnInterruptedTestLeavesNothingBehind(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(Dir, name)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%v: %s is left: %v", s, name, err)
 		}
-		testlab.Eventually(t, testlab.Patience, fmt.Sprintf("%v: process %d has ended", s, pid), func() bool {
-			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-			return err != nil || strings.Contains(string(stat), ") Z ") // nobody waits for it any more
-		}, nil)
+		if _, err := os.Stat(dir); dir == "" || !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%v: %s is left: %v", s, dir, err)
+		}
+		for _, pid := range pids {
+			testlab.Eventually(t, testlab.Patience, fmt.Sprintf("%v: process %d has ended", s, pid), func() bool {
+				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+				return err != nil || strings.Contains(string(stat), ") Z ") // nobody waits for it any more
+			}, nil)
+		}
+	}
+}
+
+// A test that was started to ignore a signal, as in the background of a script, goes on when the
+// signal comes, and another signal still ends it.
+func TestAnIgnoredSignalStaysIgnored(t *testing.T) {
+	if os.Getenv("ROCAST_IGNORES") != "" {
+		n := New(t)
+		testlab.Must(t, unix.Kill(os.Getpid(), unix.SIGINT))
+		if _, err := n.Exec("true"); err != nil {
+			t.Fatal(err)
+		}
+		testlab.Must(t, unix.Kill(os.Getpid(), unix.SIGTERM))
+		select {} // until the signal has ended this process
+	}
+	New(t) // skips where that is not permitted
+	ctx, cancel := context.WithTimeout(t.Context(), testlab.Patience)
+	defer cancel()
+	child := exec.CommandContext(ctx, "sh", "-c", "trap '' INT; exec /proc/"+strconv.Itoa(os.Getpid())+"/exe -test.run=^"+t.Name()+"$")
+	child.Env = append(os.Environ(), "ROCAST_IGNORES=1")
+	out, err := child.CombinedOutput()
+	ended := child.ProcessState.Sys().(syscall.WaitStatus)
+	if ctx.Err() != nil || !ended.Signaled() || ended.Signal() != unix.SIGTERM {
+		t.Errorf("it ended with %v, %v\n%s", err, child.ProcessState, out)
 	}
 }
