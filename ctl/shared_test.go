@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -326,7 +328,14 @@ func TestAnotherBoxTakesOver(t *testing.T) {
 	if g := b2.published("g1"); !g.Restored || len(g.Paths) != 1 {
 		t.Errorf("%+v", g)
 	}
+	file := filepath.Join(b1.dir, "groups", "g1.yaml")
+	if err := os.WriteFile(file, []byte("name: g1\n"), 0o600); err != nil { // it lets go what it cannot read, too
+		t.Fatal(err)
+	}
 	b1.restart(false, false)
+	if g := b1.groups.Named("g1"); g == nil || g.Wanted != nil {
+		t.Errorf("%+v", g)
+	}
 	b1.share(cluster)
 	b1.eventually("it lets go", b1.lacks("g1"))
 }
@@ -427,15 +436,16 @@ func TestTheSourceMovesToAnotherBox(t *testing.T) {
 	b2.route(1, "b1")
 	b1.share(cluster)
 	b2.share(cluster)
-	if _, err := b1.Create(ctx, []byte(groupFile("10.1.0.2"))); err != nil {
+	if _, err := b1.Create(ctx, []byte(groupFile("10.1.0.2", "10.1.0.3"))); err != nil {
 		t.Fatal(err)
 	}
+	b1.sw.Part(b1.published("g1").ID, "10.1.0.3", feedback.PartGone) // and nobody has looked since
 	direct := b1.hops.Hop(addr("10.1.0.1"))
 	b1.route(1, "b2")
-	b2.hops.Set(map[string]nexthop.Hop{"10.1.0.1": direct, "10.1.0.2": direct})
+	b2.hops.Set(map[string]nexthop.Hop{"10.1.0.1": direct, "10.1.0.2": direct, "10.1.0.3": direct})
 	b2.eventually("it has the group", b2.has("g1"))
 	b1.eventually("it has let go", b1.lacks("g1"))
-	if g := b2.published("g1"); !g.Restored {
+	if g := b2.published("g1"); !g.Restored || len(g.Paths) != 1 {
 		t.Errorf("%+v", g)
 	}
 }

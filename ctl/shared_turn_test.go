@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/desired"
 	"github.com/rocast/rocast/ctl/shared"
 	"github.com/rocast/rocast/feedback"
@@ -89,6 +90,11 @@ func TestNoOtherBoxTakesOverAGroupWhoseSourceHasSwitched(t *testing.T) {
 	b1.restart(false, false)
 	b1.share(cluster)
 	b1.eventually("it is the root again, with the turn", func() bool { return b1.root("g1") == "b1" && b1.hasTurn() })
+	b1.newsOf("g1", feedback.NoteEvicted, "10.1.0.3", 1, 2001)
+	b2.eventually("it knows who was evicted, and of the switch", func() bool {
+		e, _ := b2.Desired.Entry("g1")
+		return strings.Contains(string(e.Members), "evicted") && chronicle.SaysSwitched(e.Members)
+	})
 }
 
 // The root of a group whose source has switched loses its claim while it lives: etcd did not hear

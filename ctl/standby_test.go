@@ -160,9 +160,10 @@ func TestTheAddressIsAwayShortly(t *testing.T) {
 	b1, _ := pair(t)
 	b1.share(cluster)
 	b1.hearAddresses()
-	if _, err := b1.Create(t.Context(), []byte(followingFile("10.1.0.2"))); err != nil {
+	if _, err := b1.Create(t.Context(), []byte(followingFile("10.1.0.2", "10.1.0.3"))); err != nil {
 		t.Fatal(err)
 	}
+	b1.sw.Part(b1.published("g1").ID, "10.1.0.3", feedback.PartGone) // and etcd has not heard
 	unlock, _, err := b1.groups.Names.Lock(t.Context(), "g1", "")
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +171,10 @@ func TestTheAddressIsAwayShortly(t *testing.T) {
 	b1.addresses.Give(virtualIP, false)
 	b1.addresses.Give(virtualIP, true)
 	unlock()
-	b1.eventually("it begins again as after a restart", func() bool { g := b1.published("g1"); return g != nil && g.Restored })
+	b1.eventually("it begins again as after a restart", func() bool {
+		g := b1.published("g1")
+		return g != nil && g.Restored && len(g.Paths) == 1
+	})
 }
 
 // slowEtcd answers take-overs only when told to.

@@ -118,7 +118,7 @@ func newState(g *mft.Group) *state {
 		st.held.recent = newRecent(len(g.Paths))
 	}
 	st.merge.Away(st.active)
-	if g.Restored && st.onlyJoin() { // after a clean stop (soFar): nobody has anything, and the source's place is known
+	if st.onlyJoin() { // after a clean stop (soFar): nobody has anything, and the source's place is known
 		st.merge.SwitchSource(feedback.SourceSwitch{PSN: begins.NextPSN, Messages: begins.Messages, OldPath: onlySends, NewPath: onlySends}, nil)
 	}
 	st.edits = g.Edits(st.active)

@@ -345,14 +345,14 @@ func (st *state) soFar() (t mft.Turn, ok bool) {
 	return t, true
 }
 
-// onlyJoin reports whether paths join, and no other one but the source's takes part.
+// onlyJoin reports whether paths join, and no other one takes part.
 func (st *state) onlyJoin() (joins bool) {
 	for i := range st.offsets {
-		switch part := st.merge.Part(i); {
-		case i == st.active:
-		case part == feedback.PartJoining:
+		switch st.merge.Part(i) {
+		case feedback.PartJoining:
 			joins = true
-		case part != feedback.PartBehind && part != feedback.PartGone:
+		case feedback.PartBehind, feedback.PartGone:
+		default:
 			return false
 		}
 	}

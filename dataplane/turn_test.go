@@ -349,6 +349,9 @@ func TestTheTurnOfAMemberThatJoinsOutlivesACrash(t *testing.T) {
 			k.update(early, b, c)
 			k.posts(ipEarly, 1)
 			k.store()
+			if from := k.stored.Sender(); from == nil || from.NextPSN != sends {
+				t.Errorf("stored %+v", k.stored)
+			}
 			k.Switch.BeginTurn(k.group.ID, true)
 			if earlier {
 				k.stored.Members = slices.DeleteFunc(k.stored.Members, func(m mft.Standing) bool { return m.QP == early.QP() })
@@ -1256,6 +1259,38 @@ func TestAnEndedSourceStaysOutAfterACrash(t *testing.T) {
 	}
 }
 
+// The crash comes before it is stored that a's QP has ended. Nobody knows that then, and a's QP is
+// waited for like that of a host that has died: b hears of nothing that a lacks, until a is evicted
+// where the policy lets it be.
+func TestAnEndThatIsNotStoredIsLikeADeadHost(t *testing.T) {
+	for _, evict := range []bool{false, true} {
+		k := endsAsSource(t)
+		k.group.Policy.SilentAfter, k.group.Policy.Evict = 200*time.Millisecond, evict
+		k.crash()
+		k.posts(ipB, 1)
+		k.passes(340*feedback.Tick(time.Millisecond), ipA)
+		k.store()
+		k.Switch.BeginTurn(k.group.ID, true)
+		heard := 0
+		for range 40 {
+			k.now += feedback.Tick(10 * time.Millisecond)
+			k.posts(ipB, 1) // again
+			if len(k.Ports[portOf[ipC]].Take()) > 0 {
+				say(t, k.Net, ack(ipC, k.members[ipC].expects, roce.SyndromeUnlimited))
+			}
+			for _, frame := range k.Ports[portOf[ipB]].Take() {
+				if d := decode(t, frame); d.Opcode == roce.OpAck && d.Syndrome.IsACK() && d.PSN == k.members[ipB].sends {
+					heard++
+				}
+			}
+		}
+		part := snapshot(t, k.Switch, k.group).Paths[k.group.FindPath(ipA, groupQPN)].Part
+		if heard > 0 != evict || (part == feedback.PartGone) != evict {
+			t.Errorf("evict %v: b heard %d ACKs, and a is %v", evict, heard, part)
+		}
+	}
+}
+
 // A receiver that was evicted may be the source. After a restart it has a path that is gone, and
 // stays the source.
 func TestASourceThatIsOutAsAReceiver(t *testing.T) {
@@ -1322,8 +1357,28 @@ func TestThoseWhoAreAloneJoinAfterAStop(t *testing.T) {
 					k.store()
 					k.Switch.BeginTurn(k.group.ID, true)
 				}
+				if other.Sends && source != ipA { // which receives again
+					k.gets(ipD, 1)
+				}
 			}
 		}
+	}
+}
+
+// Those who are out of the group make no difference.
+func TestThoseWhoAreAloneJoinBesideThoseWhoAreOut(t *testing.T) {
+	for _, out := range []feedback.Part{feedback.PartGone, feedback.PartBehind} {
+		b, c := receiver(1, ipB), receiver(2, ipC)
+		k := newKeeper(t, b, c)
+		k.message(ipA)
+		k.stored = &mft.Turn{First: mft.Sender{NextPSN: k.members[ipA].sends, Messages: 1}}
+		k.group.Parts = []mft.Part{{QP: b.QP(), Part: feedback.PartJoining}, {QP: c.QP(), Part: out}}
+		k.members[ipB] = &actor{expects: b.FirstPSN}
+		k.crash()
+		k.posts(ipA, 1)
+		k.group.Paths = k.group.Paths[:1] // c gets nothing
+		k.gets(ipA, 1)
+		silent(t, k.Net)
 	}
 }
 
@@ -1331,7 +1386,7 @@ func TestThoseWhoAreAloneJoinAfterAStop(t *testing.T) {
 // source has left. Where nobody joins or others have joined, no turn is stored if no other member
 // sends.
 func TestWhereNobodyIsAloneAndJoins(t *testing.T) {
-	b, c, d := both(1, ipB, 500), receiver(2, ipC), receiver(3, ipD)
+	b, c, d, early := both(1, ipB, 500), receiver(2, ipC), receiver(3, ipD), receiver(4, ipEarly)
 	fatal := func(k *keeper, host netip.Addr) {
 		say(t, k.Net, ack(host, k.members[host].expects, roce.NAKRemoteOperational))
 	}
@@ -1341,8 +1396,8 @@ func TestWhereNobodyIsAloneAndJoins(t *testing.T) {
 	}{
 		"after a crash":  {b, func(k *keeper) { k.crash(); k.update(d) }},
 		"nobody is left": {b, func(k *keeper) { k.posts(ipA, 1); fatal(k, ipB); fatal(k, ipC) }},
-		"one takes part": {receiver(1, ipB), func(k *keeper) { k.update(d, c) }},
-		"one has ended":  {receiver(1, ipB), func(k *keeper) { k.posts(ipA, 1); fatal(k, ipC); k.update(d, c) }},
+		"one takes part": {receiver(1, ipB), func(k *keeper) { k.update(early, c) }},
+		"one has ended":  {receiver(1, ipB), func(k *keeper) { k.posts(ipA, 1); fatal(k, ipC); k.update(early, c) }},
 		"a member waits": {b, func(k *keeper) { k.update(b, d); k.posts(ipB, 1); k.store() }},
 		"the source has left": {b, func(k *keeper) {
 			k.posts(ipB, 1)

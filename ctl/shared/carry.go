@@ -73,7 +73,9 @@ func (s *Shared) Reconcile(ctx context.Context, name string, again bool) {
 	if _, gone := s.addressState(name); gone && hasTurns(e, s.Box) {
 		s.standStill(g, false)
 	} else if gone {
-		s.letGo(g)
+		if state := s.letGo(g); state != nil {
+			e.Members = state // which etcd may not have yet
+		}
 		g = nil
 	}
 	err = s.become(ctx, g, file, e, t.begun)
@@ -96,7 +98,9 @@ func (s *Shared) parseDesired(ctx context.Context, name string, e desired.Entry)
 // yield ends a group and its claim, so that another box can carry it.
 func (s *Shared) yield(ctx context.Context, name string, g *groups.Group, why string) {
 	s.Log.Info(why, zap.String("group", name))
-	s.letGo(g)
+	if state := s.letGo(g); state != nil {
+		s.putLast(ctx, name, state)
+	}
 	if err := s.Desired.Yield(ctx, name); err != nil {
 		s.Log.Warn("could not give up the claim of a group; rocastd tries again", zap.String("group", name), zap.Error(err))
 	}
@@ -177,19 +181,25 @@ func isTakenInVain(g *groups.Group, e desired.Entry, box string) bool {
 	return (g == nil || !g.Past.Switched) && chronicle.SaysSwitched(e.Members) && !e.IsCarriedLastBy(box)
 }
 
-// letGo ends a group that is not wanted any more, or that another box has claimed.
-func (s *Shared) letGo(g *groups.Group) {
+// letGo ends a group that is not wanted any more, or that another box has claimed. It returns what
+// had become of its members; nil: it has not ended, or that is not known.
+func (s *Shared) letGo(g *groups.Group) (state []byte) {
 	if g == nil {
-		return
+		return nil
 	}
 	s.Groups.Lock()
+	if g.Published != nil {
+		s.Groups.Observe(g) // the last time
+		state, _ = s.stateOf(g)
+	}
 	err := s.Groups.Forget(g)
 	s.Groups.Unlock()
 	if err != nil {
 		s.Log.Error("could not remove a group that is not desired any more; rocastd tries again", zap.String("group", g.Name), zap.Error(err))
-		return
+		return nil
 	}
 	s.Carrier.Withdraw(g.Name, g.Links)
+	return state
 }
 
 // attached reports whether a group's source reaches the fabric by this box: the way to it does not

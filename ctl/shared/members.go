@@ -46,12 +46,27 @@ func (s *Shared) putMembers(ctx context.Context, name string) error {
 		s.Groups.Unlock()
 		return nil // it was removed meanwhile
 	}
-	all := g.Everywhere()
-	all.Switched = all.Switched || s.of(g).switches
-	text, err := all.TextFor(g.Wanted)
+	text, err := s.stateOf(g)
 	s.Groups.Unlock()
 	if err == nil {
 		err = s.Desired.PutMembers(ctx, name, text)
 	}
 	return err
+}
+
+// stateOf returns the state of a group's members as etcd has it. The caller has locked the groups.
+func (s *Shared) stateOf(g *groups.Group) ([]byte, error) {
+	all := g.Everywhere()
+	all.Switched = all.Switched || s.of(g).switches
+	return all.TextFor(g.Wanted)
+}
+
+// putLast stores the last state of the members of a group that this box has let go, for the box
+// that takes the group over.
+func (s *Shared) putLast(ctx context.Context, name string, state []byte) {
+	s.putting.Lock()
+	defer s.putting.Unlock()
+	if err := s.Desired.PutMembers(ctx, name, state); err != nil && !errors.Is(err, desired.ErrNotRoot) {
+		s.Log.Warn("could not store the last state of members for the box that takes the group over", zap.String("group", name), zap.Error(err))
+	}
 }
