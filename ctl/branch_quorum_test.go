@@ -121,3 +121,31 @@ func TestAQuorumStopsCountingWhoIsOutBehindALink(t *testing.T) {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 }
+
+// Who is joining behind the link makes up for nobody who is out there, before it has joined and
+// everything before its first packet is acknowledged.
+func TestWhoIsJoiningMakesUpForNobodyThatIsOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		joined bool
+		merged roce.PSN
+		want   int
+	}{
+		"it is joining":                     {false, 1500, 1},
+		"what was before is on its way":     {true, 1008, 1},
+		"everything before is acknowledged": {true, 1009, 2},
+	} {
+		f := newTree(t)
+		b1, b3 := f.box("b1"), f.box("b3")
+		f.create(quorumFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
+		b1.update(t, quorumFile("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.3.0.3"))
+		if c.joined {
+			b3.joins("10.3.0.3", 1010)
+			f.renewAll()
+		}
+		b1.sw.Merge(b1.groups.Named("g1").ID, c.merged)
+		b3.edit("g1", func(g *groups.Group) { g.Past.Out(idOf("10.3.0.2"), chronicle.Lost, 1010) })
+		f.renewAll()
+		t.Log(name)
+		f.counts(c.want)
+	}
+}

@@ -374,10 +374,7 @@ func (p *preparation) weight(g *groups.Group, l *groups.Link, state *dataplane.G
 		default:
 			at = g.PlaceOf(id)
 		}
-		// What is acknowledged since a restart, or in a later turn, is not known in PSNs of the
-		// first source.
-		joined := at.Known && !g.Restored && !g.Past.Switched && !at.Since.After(state.Merged.Next())
-		if at == g.Origin() || joined {
+		if hasAll(g, at, state) {
 			n++
 		}
 	}
@@ -385,6 +382,14 @@ func (p *preparation) weight(g *groups.Group, l *groups.Link, state *dataplane.G
 		n = min(n, was.Weight)
 	}
 	return n
+}
+
+// hasAll reports whether a receiver with this place has all packets for which the source may still
+// wait, as far as it can be known: what is acknowledged since a restart, or in a later turn, is not
+// known in PSNs of the first source.
+func hasAll(g *groups.Group, at groups.Place, state *dataplane.GroupState) bool {
+	joined := at.Known && !g.Restored && !g.Past.Switched && !at.Since.After(state.Merged.Next())
+	return at == g.Origin() || joined
 }
 
 // refuseTooFew refuses a change after which a quorum counts too few receivers, or none behind a

@@ -217,15 +217,21 @@ func (t *Branches) noteRenewal(g *groups.Group, next *groups.Link) {
 	}
 }
 
-// weighLess lets a quorum count fewer receivers behind a link, if some of them are out.
+// weighLess lets a quorum count fewer receivers behind a link, if some of them are out. Who has
+// come later makes up for them only if it has everything for which the source may still wait.
 func (t *Branches) weighLess(g *groups.Group, l *groups.Link) {
-	left := len(l.Members)
-	for i := range l.Later {
-		if l.Later[i].Out {
-			left--
+	isOut := func(m groups.Later) bool { return m.Out }
+	if g.Wanted.Policy.Ack == feedback.AckAll || g.Published == nil || !slices.ContainsFunc(l.Later, isOut) {
+		return
+	}
+	state, _ := t.Groups.Switch.GroupState(g.ID)
+	left := 0
+	for _, id := range l.Members {
+		if l.LaterOf(id) == nil || hasAll(g, g.PlaceOf(id), &state) {
+			left++
 		}
 	}
-	if g.Wanted.Policy.Ack == feedback.AckAll || l.Weight <= max(left, 1) || g.Published == nil {
+	if l.Weight <= max(left, 1) {
 		return
 	}
 	was := l.Weight
