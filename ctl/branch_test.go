@@ -479,6 +479,8 @@ func TestWhatIsRefusedAtTheRoot(t *testing.T) {
 		`the member at 10.1.0.2 has via "b7", which is not a neighbour of this box; correct via, or add the box to neighbours: in the config`: strings.Replace(groupFile("10.1.0.2"), "psn: 12", "psn: 12, via: b7", 1),
 		"addressing is virtual-qpn and some members are behind other boxes, where that address does not lead to the box; use addressing: group-ip": strings.Replace(
 			strings.Replace(groupFile("10.3.0.2"), "mtu:", "addressing: virtual-qpn\nmtu:", 1), "10.1.0.100", "10.3.0.2", 1),
+		"source-switch is force, ack is a quorum and some members are behind other boxes, which would leave receivers behind that the quorum counts; use source-switch: guard": strings.Replace(
+			groupFile("10.1.0.2", "10.3.0.1"), "mtu:", "ack: quorum 1\nsource-switch: force\nmtu:", 1),
 		"ip 10.1.0.100 is not an address of this box, and with addressing switch-ip members reach the group by an address the box has; add it with ip addr add, or use addressing: group-ip": strings.Replace(
 			groupFile("10.3.0.2"), "mtu:", "addressing: switch-ip\nmtu:", 1),
 	} {

@@ -11,6 +11,7 @@ import (
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/tree"
 	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -52,6 +53,10 @@ func (t *Branches) assign(f *groupfile.File, now []*groups.Link, visited []strin
 	if len(behind) > 0 && f.Table {
 		return nil, yamldoc.Errorf(f.Lines["memory"], "memory is a table and some members are behind other boxes, which learn of memory only "+
 			"by the group file; list the regions there (at most %d)", groupfile.MaxRegions)
+	}
+	if p := &f.Policy; len(behind) > 0 && p.Ack != feedback.AckAll && p.Switch == feedback.SwitchForce {
+		return nil, yamldoc.Errorf(f.Lines["source-switch"], "source-switch is force, ack is a quorum and some members are behind other boxes, "+
+			"which would leave receivers behind that the quorum counts; use source-switch: guard")
 	}
 	return behind, nil
 }

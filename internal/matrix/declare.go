@@ -101,6 +101,8 @@ var Refused = []Rule{
 		"so the source's packets would not come by this box; write the ip of a receiver behind another port, or use addressing: group-ip"},
 	{"regions=table shape=tree", Everywhere,
 		"memory is a table and some members are behind other boxes, which learn of memory only by the group file; list the regions there"},
+	{"ack=quorum source-switch=force shape=tree", Namespaces,
+		"source-switch is force, ack is a quorum and some members are behind other boxes, which would leave receivers behind that the quorum counts; use source-switch: guard"},
 	{"regions=table shape=etcd", Namespaces, refusesTable},
 	{"regions=table shape=standby", Namespaces, refusesTable},
 }
