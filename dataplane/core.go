@@ -182,7 +182,7 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	case isQuestion(v):
 		return c.question(now, st, leg, sender, out)
 	case sender != st.active:
-		if r := c.switchSource(now, st, f, leg, sender, &ev, out); r != 0 {
+		if r := c.switchSource(now, st, f, false, leg, sender, &ev, out); r != 0 {
 			return r
 		}
 	case st.claimant.held && !ev.PSN.Before(st.merge.NextPSN()):
@@ -251,7 +251,7 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 	v, head := &f.View, f.Head()
 	st.markAnswer(v, head)
 	aeth := v.AETH(head)
-	if st.takesYield(path, v.PSN(head), aeth.Syndrome) {
+	if st.takesYield(path, v.PSN(head), aeth) {
 		return Reason(feedback.Absorbed)
 	}
 	ev := feedback.Event{

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,6 +32,8 @@ type wood struct {
 	hosts   []*guest
 	timeout uint8                 // of the queue pairs; 0: as perftest has it
 	most    int                   // bytes of a message
+	quorum  int                   // 0: all
+	ended   bool                  // a source, because the quorum has too few receivers left
 	loss    int                   // of a thousand frames on a link between boxes
 	cut     func(from *tree) bool // whether a frame of a box to another one is lost; nil: see loss
 	flying  []flight              // on the links between boxes
@@ -47,6 +50,7 @@ type tree struct {
 	hosts  []*guest
 	links  []edge
 	stored *mft.Turn
+	out    []mft.Part    // who was behind or gone when control last stored that
 	asked  time.Duration // when control asks for the turn that a member waits for; 0: nobody waits
 	down   time.Duration // until when the box is away
 }
@@ -71,6 +75,7 @@ type guest struct {
 	slots  []int           // where those go that are posted
 	data   [][]byte
 	done   int
+	dead   bool
 }
 
 const (
@@ -81,6 +86,13 @@ const (
 
 // newWood draws a tree of boxes with one group.
 func newWood(t *testing.T, seed uint64, keys func(*feedback.Policy)) *wood {
+	w := plantWood(t, seed, keys)
+	w.begin()
+	return w
+}
+
+// plantWood does so, and lets the test begin the boxes.
+func plantWood(t *testing.T, seed uint64, keys func(*feedback.Policy)) *wood {
 	w := &wood{t: t, rng: rand.New(rand.NewPCG(seed, 5))}
 	parents := make([]int, 2+w.rng.IntN(3))
 	for b := range parents {
@@ -97,7 +109,6 @@ func newWood(t *testing.T, seed uint64, keys func(*feedback.Policy)) *wood {
 			w.join(w.trees[parents[b]], x, b)
 		}
 	}
-	w.begin()
 	return w
 }
 
@@ -167,7 +178,7 @@ func (x *tree) begin() {
 		engine = porttest.NewFanOut()
 	}
 	next := *x.group
-	next.Restored, next.Turn = x.net != nil, x.stored
+	next.Restored, next.Turn, next.Parts = x.net != nil, x.stored, x.out
 	x.net = porttest.NewRetaining(len(x.hosts)+len(x.links), porttest.RepairChunks, engine, func() feedback.Tick { return feedback.Tick(x.w.now) })
 	if _, err := x.net.Switch.Add(&next); err != nil {
 		x.w.t.Fatal(err)
@@ -196,6 +207,9 @@ func (w *wood) step() {
 }
 
 func (h *guest) act(w *wood, port *porttest.Port) {
+	if h.dead {
+		return
+	}
 	var buf [rnic.MaxFrameBytes]byte
 	for len(h.posts) > 0 && w.now >= h.posts[0] {
 		h.posts = h.posts[1:]
@@ -225,15 +239,38 @@ func (h *guest) act(w *wood, port *porttest.Port) {
 		if !ok {
 			return
 		}
+		if c.Status == rnic.RemoteOperational && w.short() {
+			w.ended = true
+			return
+		}
 		if c.Status != rnic.Success {
 			w.t.Fatalf("at %v: a WRITE ended with %v\n%s", w.now, c.Status, w.state())
 		}
 		at, data := h.slots[h.done]*slotBytes, h.data[h.done]
 		h.done++
+		have := 0
 		for i, other := range w.hosts {
-			if other != h && !bytes.Equal(other.memory[at:][:len(data)], data) {
+			switch has := bytes.Equal(other.memory[at:][:len(data)], data); {
+			case other == h:
+			case has:
+				have++
+			case w.quorum == 0:
 				w.t.Fatalf("at %v: a WRITE has completed, and host %d lacks it\n%s", w.now, i, w.state())
 			}
+		}
+		if have < w.quorum {
+			w.t.Fatalf("at %v: a WRITE of host %d has completed, and %d others have it\n%s", w.now, slices.Index(w.hosts, h), have, w.state())
+		}
+	}
+}
+
+// store stores who is behind or gone, for good.
+func (x *tree) store() {
+	g, _ := x.net.Switch.GroupState(x.group.ID)
+	for i := range g.Paths {
+		out := mft.Part{QP: x.group.Paths[i].QP(), Part: g.Paths[i].Part}
+		if isOut := out.Part == feedback.PartBehind || out.Part == feedback.PartGone && out.QP != g.Source; isOut && !slices.Contains(x.out, out) {
+			x.out = append(x.out, out)
 		}
 	}
 }
@@ -269,6 +306,7 @@ func (x *tree) act() {
 			stored := w.rng.IntN(8) > 0 // else the source before goes on
 			if stored {
 				x.stored = &turn
+				x.store()
 			}
 			x.net.Switch.BeginTurn(x.group.ID, stored)
 		}
@@ -277,6 +315,9 @@ func (x *tree) act() {
 	for i, p := range x.net.Ports {
 		for _, f := range p.Take() {
 			w.moved = true
+			if i < len(x.hosts) && x.hosts[i].dead {
+				continue
+			}
 			if i < len(x.hosts) {
 				if reply := x.hosts[i].qp.Receive(w.now, f, buf[:]); reply != nil {
 					p.Put(reply)
@@ -288,8 +329,26 @@ func (x *tree) act() {
 	}
 }
 
-// done reports whether all messages have completed.
+// short reports whether the first box has too few receivers left for the quorum.
+func (w *wood) short() bool {
+	x, left := w.trees[0], 0
+	g, _ := x.net.Switch.GroupState(x.group.ID)
+	for i := range g.Paths {
+		switch p := &x.group.Paths[i]; {
+		case p.QP() == g.Source:
+			left += x.group.Weight(i) - 1
+		case g.Paths[i].Part == feedback.PartActive || g.Paths[i].Part == feedback.PartUnknown:
+			left += x.group.Weight(i)
+		}
+	}
+	return left < w.quorum
+}
+
+// done reports whether all messages have completed, or a source has ended.
 func (w *wood) done() bool {
+	if w.ended {
+		return true
+	}
 	for _, h := range w.hosts {
 		if len(h.posts) > 0 || h.done < len(h.data) {
 			return false
@@ -377,41 +436,256 @@ func TestMembersOfATreeSendAtOnce(t *testing.T) {
 				p.Repair = feedback.RepairLocal
 			}
 		})
-		if w.rng.IntN(2) == 0 {
-			w.loss = w.rng.IntN(50)
-		}
-		last := time.Duration(0)
-		crashes := w.rng.IntN(2) * w.rng.IntN(4)
-		if w.most = slotBytes; crashes > 0 {
-			w.most = 1024 // a crash inside a message of a source that then waits may end queue pairs
-		}
-		for _, h := range w.hosts {
-			at := time.Duration(w.rng.IntN(20_000_000))
-			for range w.rng.IntN(6) {
-				h.posts = append(h.posts, at)
-				if w.rng.IntN(2) == 0 {
-					at += time.Duration(w.rng.IntN(30_000_000))
-				}
-			}
-			last = max(last, at)
-		}
-		crash := make([]time.Duration, crashes)
-		for i := range crash {
-			crash[i] = time.Duration(w.rng.Int64N(int64(last) + 40_000_000))
-		}
-		for begun := time.Now(); !w.done(); w.step() {
-			for i, at := range crash {
-				if w.now >= at {
-					crash[i] = math.MaxInt64
-					w.trees[w.rng.IntN(len(w.trees))].crash(time.Duration(1 + w.rng.IntN(300_000_000)))
-				}
-			}
-			if w.now > 60*time.Second {
-				t.Fatalf("-forest %d: not all is sent after %v, %v\n%s", seed, w.now, time.Since(begun), w.state())
+		w.storm(seed)
+	}
+}
+
+// storm lets members send at any time, and boxes crash meanwhile.
+func (w *wood) storm(seed uint64) {
+	t := w.t
+	t.Helper()
+	if w.rng.IntN(2) == 0 {
+		w.loss = w.rng.IntN(50)
+	}
+	last := time.Duration(0)
+	crashes := w.rng.IntN(2) * w.rng.IntN(4)
+	if w.most = slotBytes; crashes > 0 {
+		w.most = 1024 // a crash inside a message of a source that then waits may end queue pairs
+	}
+	for _, h := range w.hosts {
+		at := time.Duration(w.rng.IntN(20_000_000))
+		for range w.rng.IntN(6) {
+			h.posts = append(h.posts, at)
+			if w.rng.IntN(2) == 0 {
+				at += time.Duration(w.rng.IntN(30_000_000))
 			}
 		}
-		if t.Failed() {
-			t.Fatalf("-forest %d", seed)
+		last = max(last, at)
+	}
+	crash := make([]time.Duration, crashes)
+	for i := range crash {
+		crash[i] = time.Duration(w.rng.Int64N(int64(last) + 40_000_000))
+	}
+	for begun := time.Now(); !w.done(); w.step() {
+		for i, at := range crash {
+			if w.now >= at {
+				crash[i] = math.MaxInt64
+				w.trees[w.rng.IntN(len(w.trees))].crash(time.Duration(1 + w.rng.IntN(300_000_000)))
+			}
+		}
+		if w.now > 60*time.Second {
+			t.Fatalf("-forest %d: not all is sent after %v, %v\n%s", seed, w.now, time.Since(begun), w.state())
+		}
+	}
+	if t.Failed() {
+		t.Fatalf("-forest %d", seed)
+	}
+}
+
+// needs gives the first box of a wood a quorum of n, which counts the hosts behind each box.
+func (w *wood) needs(n int) {
+	w.quorum = n
+	var behind func(x *tree) uint16
+	behind = func(x *tree) uint16 {
+		n := uint16(len(x.hosts))
+		for i := range x.group.Paths {
+			if p := &x.group.Paths[i]; p.Box == mft.BoxBelow {
+				p.Receivers = behind(x.links[int(p.Port)-len(x.hosts)].to)
+				n += p.Receivers
+			}
+		}
+		return n
+	}
+	behind(w.trees[0])
+	policy := &w.trees[0].group.Policy
+	policy.Ack, policy.OnFatal = feedback.AckPolicy(n), feedback.FatalEvict
+}
+
+// As TestMembersOfATreeSendAtOnce, with a quorum. Every message completes, and as many as the
+// quorum says have it then. A source may end, when too few are left.
+func TestAQuorumOfATree(t *testing.T) {
+	for n := range uint64(*forests) {
+		seed := *forest + n
+		w := plantWood(t, seed, func(p *feedback.Policy) {
+			if seed%2 == 0 {
+				p.Repair = feedback.RepairLocal
+			}
+		})
+		w.needs(1 + w.rng.IntN(len(w.hosts)-1))
+		w.begin()
+		w.storm(seed)
+	}
+}
+
+// has returns the other hosts that have a message, the n-th of host h.
+func (w *wood) has(h *guest, n int) (names []int) {
+	at := h.slots[n] * slotBytes
+	for i, other := range w.hosts {
+		if other != h && bytes.Equal(other.memory[at:][:len(h.data[n])], h.data[n]) {
+			names = append(names, i)
+		}
+	}
+	return names
+}
+
+// newFour is two boxes with two hosts each, and a quorum of one.
+func newFour(t *testing.T) *wood {
+	w := &wood{t: t, rng: rand.New(rand.NewPCG(1, 5)), most: 100, timeout: 20} // longer than the test takes
+	for b := range 2 {
+		x := &tree{w: w, group: &mft.Group{Name: "g", IP: ipGroup, QPN: groupQPN, PathMTU: 1024, KeepsTurns: true}}
+		w.trees = append(w.trees, x)
+		for i := range 2 {
+			w.house(x, netip.AddrFrom4([4]byte{10, 1, byte(b), byte(i + 1)}), roce.QPN(16+i))
+		}
+	}
+	w.join(w.trees[0], w.trees[1], 1)
+	w.needs(1)
+	return w
+}
+
+// sends lets a host send a message, which has to reach other hosts and no more.
+func (w *wood) sends(host int, want ...int) {
+	w.t.Helper()
+	h := w.hosts[host]
+	h.posts = []time.Duration{w.now}
+	w.until(w.now + 2*time.Second)
+	for end := w.now + 10*time.Millisecond; w.now < end; { // for those that the quorum did not wait for
+		w.step()
+	}
+	if got := w.has(h, len(h.data)-1); !slices.Equal(got, want) {
+		w.t.Errorf("the message of host %d is at hosts %v, want %v\n%s", host, got, want, w.state())
+	}
+}
+
+// restart lets all boxes crash. They have stored their running turns and who is out.
+func (w *wood) restart() {
+	for _, x := range w.trees {
+		x.store()
+		if turn, ok := x.net.Switch.RunningTurn(x.group.ID); ok {
+			x.stored = &turn
+		}
+		x.begin()
+	}
+}
+
+// The quorum of the upper box goes on without the lower one, which has missed a message. Members of
+// both boxes may still send, one after the other, also after a crash of each box. Who is at the
+// lower box gets nothing any more, and that box says so.
+func TestABoxThatAQuorumWentOnWithout(t *testing.T) {
+	for _, crashes := range []bool{false, true} {
+		w := newFour(t)
+		w.begin()
+		missed := false
+		w.cut = func(from *tree) bool { return missed && from == w.trees[0] }
+		sends := func(host int, want ...int) {
+			t.Helper()
+			if w.sends(host, want...); crashes {
+				w.restart()
+			}
+		}
+		sends(0, 1, 2, 3)
+		missed = true
+		w.hosts[0].posts = []time.Duration{w.now}
+		w.until(w.now + time.Second)
+		missed = false
+		sends(2, 0, 1)
+		if g, _ := w.trees[1].net.Switch.GroupState(w.trees[1].group.ID); !crashes && g.Paths[1].Part != feedback.PartBehind {
+			t.Errorf("a host of the lower box is %v", g.Paths[1].Part)
+		}
+		sends(1, 0)
+		sends(3, 0, 1)
+		sends(0, 1)
+		sends(3, 0, 1)
+		sends(2, 0, 1)
+	}
+}
+
+// A host of the lower box dies, and lacks a message. Another one there wants to send.
+func TestABoxOneOfWhoseReceiversLacksSomething(t *testing.T) {
+	w := newFour(t)
+	w.begin()
+	w.hosts[3].dead = true
+	w.sends(0, 1, 2)
+	w.sends(2, 0, 1)
+}
+
+// The box above asks what the lower one has, where nobody wants to send. That is no request.
+func TestABoxThatIsAskedRequestsNothing(t *testing.T) {
+	w := newFour(t)
+	w.begin()
+	w.sends(0, 1, 2, 3)
+	w.hosts[3].dead = true
+	w.restart()
+	w.sends(1, 0)
+	if n := moved(w.trees[0].net.Switch)["source-asks"]; n != 0 {
+		t.Errorf("the upper box has heard %d requests", n)
+	}
+}
+
+// A host dies, and its box crashes. The box above knows that everybody there has everything, and
+// hears that the box cannot know it any more.
+func TestABoxThatCannotSettleWhatItsReceiversHave(t *testing.T) {
+	w := newFour(t)
+	w.begin()
+	w.sends(0, 1, 2, 3)
+	w.hosts[3].dead = true
+	w.trees[1].begin()
+	w.sends(2, 0, 1)
+	w.sends(1, 0)
+}
+
+// The upper box has evicted the lower one.
+func TestABoxThatWasEvicted(t *testing.T) {
+	w := newFour(t)
+	w.trees[0].out = []mft.Part{{QP: w.trees[0].group.Paths[2].QP(), Part: feedback.PartGone}}
+	w.begin()
+	w.sends(0, 1)
+	w.sends(2, 0, 1)
+	w.sends(0, 1)
+}
+
+// A box lacks something for a while, and then no longer. The box above cannot switch before that,
+// and does not hold it against it.
+func TestABoxThatLacksNothingAnyMore(t *testing.T) {
+	w := newFour(t)
+	w.begin()
+	w.sends(0, 1, 2, 3)
+	lasts := func(d time.Duration) {
+		for end := w.now + d; w.now < end; {
+			w.step()
+		}
+	}
+	w.hosts[1].dead, w.hosts[3].dead = true, true
+	for _, x := range w.trees {
+		x.begin()
+	}
+	w.hosts[2].posts = []time.Duration{w.now}
+	lasts(400 * time.Millisecond)
+	w.hosts[3].dead = false
+	lasts(100 * time.Millisecond)
+	w.hosts[1].dead = false
+	w.until(w.now + time.Second)
+	lasts(10 * time.Millisecond)
+	if got, want := w.has(w.hosts[2], 0), []int{0, 1, 3}; !slices.Equal(got, want) {
+		t.Errorf("the message is at hosts %v, want %v\n%s", got, want, w.state())
+	}
+}
+
+// A quorum of two has one receiver beside the source at the lower box, and needs one at the upper.
+func TestTheReceiverBesideASourceIsOneOfAQuorum(t *testing.T) {
+	for dead, want := range map[int]bool{1: true, 2: false} {
+		w := newFour(t)
+		w.needs(2)
+		w.begin()
+		for i := range dead {
+			w.hosts[i].dead = true
+		}
+		w.hosts[2].posts = []time.Duration{0}
+		for w.now < 100*time.Millisecond {
+			w.step()
+		}
+		if got := w.hosts[2].done == 1; got != want {
+			t.Errorf("with %d dead hosts at the upper box the message has completed: %v\n%s", dead, got, w.state())
 		}
 	}
 }

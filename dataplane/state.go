@@ -117,7 +117,7 @@ func newState(g *mft.Group) *state {
 		st.held = heldFor(g)
 		st.held.recent = newRecent(len(g.Paths))
 	}
-	st.merge.Away(st.active)
+	st.merge.Away(st.active, st.beside(st.active))
 	if st.onlyJoin() { // after a clean stop (soFar): nobody has anything, and the source's place is known
 		st.merge.SwitchSource(feedback.SourceSwitch{PSN: begins.NextPSN, Messages: begins.Messages, OldPath: onlySends, NewPath: onlySends}, nil)
 	}
@@ -222,6 +222,15 @@ func (st *state) adopt(g *mft.Group) bool {
 	}
 	st.merge.Rearrange(from, weights(g))
 	return true
+}
+
+// beside is how many receivers are behind a path beside its member, if that is the source: those
+// that the quorum counts behind a box of this tree.
+func (st *state) beside(path int) int {
+	if path < 0 || st.group.Paths[path].Box != mft.BoxBelow {
+		return 0
+	}
+	return st.group.Weight(path) - 1
 }
 
 // weights is what feedback wants to know of the receivers behind each path.

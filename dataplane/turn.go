@@ -25,6 +25,7 @@ type claimant struct {
 	stands bool
 	held   bool // control stores the turn
 	box    bool // the member is another box, which has requested the turn and waits for the answer
+	lacks  bool // that box cannot settle what its own receivers have (yield.go)
 	told   bool // there was a note since the last packet of a member that is not the source
 	path   int
 	since  feedback.Tick // when its first packet came
@@ -37,9 +38,10 @@ type claimant struct {
 const keptLife = feedback.Tick(time.Second)
 
 // switchSource handles the packet ev of a member that is not the source, and may make it the source
-// (rule 12). f is nil if another box requests the turn whose first packet ev would be. The result
-// is 0, or the reason why the packet does not do so.
-func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, leg *mft.Leg, next int, ev *feedback.Event, out *Outputs) Reason {
+// (rule 12). f is nil if another box requests the turn whose first packet ev would be, and lacks
+// says then that this box lacks something (yield.go). The result is 0, or the reason why the packet
+// does not do so.
+func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, lacks bool, leg *mft.Leg, next int, ev *feedback.Event, out *Outputs) Reason {
 	to := st.senderState(next)
 	if behind := ev.PSN.Sub(to.NextPSN); behind < 0 && behind > -feedback.Window && to.HadTurn {
 		// The member missed the last ACK of its turn. Everyone has this packet, so it is
@@ -51,7 +53,11 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, leg *mft.Leg
 		}
 		return Reason(feedback.Filtered)
 	}
+	if f == nil && st.awaits(next) && !st.claimant.held {
+		st.claimant.lacks = lacks
+	}
 	claim := st.claim(next)
+	claim.Lacks = claim.Lacks || lacks
 	switch may := !to.Ended && st.merge.MaySwitch(now, claim); {
 	case !to.Ended && f != nil && st.keepsBehind(f, next, ev.PSN):
 		return SourceWaits
@@ -59,8 +65,8 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, leg *mft.Leg
 		return SourceOutOfStep
 	case to.Ended || ev.PSN != to.NextPSN:
 		return SourceBlocked
-	case !may && st.merge.MayAsk():
-		r := c.keep(now, st, f, next, ev.PSN)
+	case !may && (st.merge.MayAsk() || st.fromAbove()):
+		r := c.keep(now, st, f, lacks, next, ev.PSN)
 		c.sendQuestions(now, st, claim, out)
 		return r
 	case !may:
@@ -69,7 +75,7 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, leg *mft.Leg
 		c.perform(st, nil, out)
 		return SourceBlocked
 	case st.group.KeepsTurns || !st.yields(now, claim):
-		return c.keep(now, st, f, next, ev.PSN)
+		return c.keep(now, st, f, lacks, next, ev.PSN)
 	}
 	c.disarm(now, st, out)
 	if !st.merge.MaySwitch(now, claim) { // the engine has carried something until then
@@ -86,12 +92,15 @@ func (st *state) awaits(next int) bool { return st.claimant.stands && st.claiman
 // claim is the source switch for which the member of path next waits.
 func (st *state) claim(next int) feedback.SourceSwitch {
 	to := st.senderState(next)
-	return feedback.SourceSwitch{PSN: to.NextPSN, Messages: to.Messages, OldPath: max(st.active, onlySends), NewPath: next}
+	return feedback.SourceSwitch{
+		PSN: to.NextPSN, Messages: to.Messages, OldPath: max(st.active, onlySends), NewPath: next, Beside: st.beside(next),
+		Lacks: st.awaits(next) && st.claimant.lacks, Left: st.yield.left,
+	}
 }
 
 // keep lets the member of path next wait with f, the first packet of its turn, or without: see
 // switchSource.
-func (c *Core) keep(now feedback.Tick, st *state, f *Frame, next int, psn roce.PSN) Reason {
+func (c *Core) keep(now feedback.Tick, st *state, f *Frame, lacks bool, next int, psn roce.PSN) Reason {
 	w := &st.claimant
 	if w.stands && (w.held || now-w.since <= keptLife) {
 		w.told = false // the note may be lost, and the member that waits may be dead
@@ -102,7 +111,7 @@ func (c *Core) keep(now feedback.Tick, st *state, f *Frame, next int, psn roce.P
 		kept = c.newKept()
 	}
 	kept.drop()
-	*w = claimant{stands: true, path: next, since: now, kept: kept, next: psn, box: f == nil}
+	*w = claimant{stands: true, path: next, since: now, kept: kept, next: psn, box: f == nil, lacks: lacks}
 	if f != nil {
 		kept.put(f)
 		w.next = psn.Next()
@@ -113,8 +122,17 @@ func (c *Core) keep(now feedback.Tick, st *state, f *Frame, next int, psn roce.P
 // sendQuestions asks the receivers what they have, and the source what it has sent. It asks for the
 // member that waits, or for the box that is the source, to which all receivers here are one.
 func (c *Core) sendQuestions(now feedback.Tick, st *state, claim feedback.SourceSwitch, out *Outputs) {
-	c.acts = st.merge.Ask(now, claim, c.acts[:0])
+	c.sync(now, st, out)
+	c.acts = c.acts[:0]
+	if st.merge.MayAsk() {
+		c.acts = st.merge.Ask(now, claim, c.acts)
+	} else if st.fromAbove() {
+		c.acts = st.merge.ClaimOf(now, c.acts)
+	}
 	c.perform(st, nil, out)
+	if st.lacksFor(now, claim) {
+		st.request(now, c, true, out)
+	}
 	if st.claimant.stands {
 		c.questioned.addOnce(st)
 	}
@@ -124,7 +142,7 @@ func (c *Core) sendQuestions(now feedback.Tick, st *state, claim feedback.Source
 // receivers, or the source for the turn.
 func (c *Core) questionAgain(now feedback.Tick, st *state, out *Outputs) {
 	w, y := &st.claimant, &st.yield
-	questions, requests := st.merge.MayAsk(), y.requested && !y.given
+	questions, requests := st.merge.MayAsk() || st.fromAbove() && !st.merge.MaySwitch(now, st.claim(w.path)), y.requested && !y.given
 	if !w.stands || !questions && !requests || now-w.since > keptLife {
 		c.questioned.remove(st)
 		return
@@ -162,7 +180,7 @@ func (c *Core) advance(now feedback.Tick, st *state, out *Outputs) {
 		return
 	}
 	if !st.yields(now, claim) {
-		st.request(now, c, out)
+		st.request(now, c, false, out)
 		return
 	}
 	w.told = true
@@ -203,7 +221,7 @@ func (c *Core) NextTurn(now feedback.Tick, id mft.GroupID, out *Outputs) (t mft.
 		return t, false
 	}
 	st.claimant.held = true
-	c.acts = st.merge.LeaveBehind(c.acts[:0]) // now, because it is stored with the turn
+	c.acts = st.merge.LeaveBehind(claim, c.acts[:0]) // now, because it is stored with the turn
 	c.perform(st, nil, out)
 	st.endTurn()
 	return st.turnOf(st.claimant.path), true
@@ -255,11 +273,14 @@ func (st *state) endTurn() {
 	messages, concluded := st.merge.Concluded()
 	from := mft.Sender{
 		NextPSN: st.merge.NextPSN(), Messages: messages,
-		HadTurn: concluded, Ended: st.merge.Ended() || !concluded, Round: st.merge.Round(),
+		HadTurn: concluded, Ended: st.merge.Ended() || !concluded && !st.yield.left, Round: st.merge.Round(),
 	}
 	if st.active != departed { // one that has left has no further turn
 		from.Ended = from.Ended || st.senderState(st.active).Ended // before a restart
-		*st.senderState(st.active) = from
+		s := st.senderState(st.active)
+		if *s = from; st.yield.left {
+			s.NextPSN, s.HadTurn = st.yield.at, false
+		}
 	}
 	for i := range st.turns {
 		// A path that takes part is where the source's stream ends. Those that do not take part

@@ -21,19 +21,35 @@ import (
 // The request is a question (docs/wire.md#responder) with a PSN that no packet can have now, and
 // the box yields by the ACK of that PSN. Either may be lost: the request is repeated. A box that
 // ends without knowing whether the other one has yielded requests the turn again.
+//
+// Where some box above has a quorum, or evicts, it may go on without what is behind a link. The
+// boxes there wait for all of their receivers, and for packets that nobody sends again. So a box
+// whose source is the box above requests the turn also when it cannot settle what its receivers
+// have, and says that it lacks something. The box above passes that on, up to the box that may
+// spare the link: that one takes the link for behind when its policy has it so (rule 12), and
+// stores that with the turn. Each box yields with another ACK then, which says that the turn before
+// went on without the box that hears it. Who lacks something there is behind, and nobody waits for
+// them. The MSN of that ACK is the packet that the box above would send next to the one behind it:
+// for the requests to come, both have to know the same one.
 
 // requestAhead is how far the PSN of a request is ahead of the next packet: outside the window, and
 // not among the PSNs of earlier packets.
 const requestAhead = 2 * feedback.Window
 
+// lacksAhead is the same for a request of a box that lacks something, and for the ACK to a box that
+// was left behind.
+const lacksAhead = 3 * feedback.Window
+
 // yield is what is known about the source, if it is another box, since another member waits for its
 // turn.
 type yield struct {
 	given     bool          // the box has yielded
+	left      bool          // and has gone on without this one
+	at        roce.PSN      // then: what it says that this one expects next of it
 	requested bool          // the turn was requested of it
 	next      roce.PSN      // behind the source's newest packet when it was requested the first time
 	since     feedback.Tick // the first time, or the first one behind the source's newest packet
-	at        feedback.Tick // the last time
+	last      feedback.Tick // when it was requested last
 }
 
 // yields reports whether the source is no other box, or one that has yielded, or one that the
@@ -53,26 +69,49 @@ func (st *state) yields(now feedback.Tick, claim feedback.SourceSwitch) bool {
 	return y.requested && y.next == st.merge.NextPSN() && claim.SparesOld(st.merge, now-y.since)
 }
 
-// request requests the turn of the source, which is another box, unless it did so just now.
-func (st *state) request(now feedback.Tick, c *Core, out *Outputs) {
+// fromAbove reports whether the source is the box above.
+func (st *state) fromAbove() bool {
+	return st.active >= 0 && st.group.Paths[st.active].Box == mft.BoxAbove
+}
+
+// lacksFor reports whether the source is the box above, and is to hear that a member waits for its
+// turn and this box cannot settle what its receivers have.
+func (st *state) lacksFor(now feedback.Tick, claim feedback.SourceSwitch) bool {
+	return st.claimant.stands && st.fromAbove() && !st.merge.MaySwitch(now, claim) && st.merge.Overdue(now)
+}
+
+// request requests the turn of the source, which is another box, unless it did so just now. lacks
+// says that this box cannot settle what its receivers have.
+func (st *state) request(now feedback.Tick, c *Core, lacks bool, out *Outputs) {
 	y := &st.yield
-	if y.requested && now-y.at < feedback.AskPeriod {
+	if y.requested && now-y.last < feedback.AskPeriod {
 		return
 	}
 	c.disarm(now, st, out)
 	if next := st.merge.NextPSN(); !y.requested || y.next != next {
 		y.requested, y.since, y.next = true, now, next
 	}
-	y.at = now
+	y.last = now
+	ahead := int32(requestAhead)
+	if lacks {
+		ahead = lacksAhead
+	}
 	out.Replies = append(out.Replies, st.question(&feedback.Action{
-		Path: st.active, PSN: st.turns[st.active].awayPSN.Add(requestAhead - st.offsets[st.active].deltaPSN),
+		Path: st.active, PSN: st.turns[st.active].awayPSN.Add(ahead - st.offsets[st.active].deltaPSN),
 	}))
 	c.questioned.addOnce(st)
 }
 
 // takesYield takes the answer of the source to a request for the turn, if v is one.
-func (st *state) takesYield(path int, psn roce.PSN, s roce.Syndrome) bool {
-	if path != st.active || !st.claimant.stands || !st.yield.requested || !s.IsACK() || psn != st.turns[path].awayPSN.Add(requestAhead) {
+func (st *state) takesYield(path int, psn roce.PSN, aeth roce.AETH) bool {
+	if path != st.active || !st.claimant.stands || !st.yield.requested || !aeth.Syndrome.IsACK() {
+		return false
+	}
+	switch psn.Sub(st.turns[path].awayPSN) {
+	case lacksAhead:
+		st.yield.left, st.yield.at = true, roce.PSN(aeth.MSN)
+	case requestAhead:
+	default:
 		return false
 	}
 	st.yield.given = true
@@ -81,10 +120,13 @@ func (st *state) takesYield(path int, psn roce.PSN, s roce.Syndrome) bool {
 
 // requestedBy handles a request for the turn, by the box of path sender.
 func (st *state) requestedBy(now feedback.Tick, c *Core, leg *mft.Leg, sender int, ev *feedback.Event, out *Outputs) Reason {
-	first := *ev
+	first, lacks := *ev, st.isLacking(sender, ev)
 	first.PSN = ev.PSN.Add(-requestAhead)
+	if lacks {
+		first.PSN = ev.PSN.Add(-lacksAhead)
+	}
 	if sender != st.active {
-		if c.switchSource(now, st, nil, leg, sender, &first, out) == 0 {
+		if c.switchSource(now, st, nil, lacks, leg, sender, &first, out) == 0 {
 			st.yieldTo(leg, first.PSN, out)
 		}
 		return SourceAsks
@@ -110,15 +152,29 @@ func (st *state) requestedBy(now feedback.Tick, c *Core, leg *mft.Leg, sender in
 	return SourceAsks
 }
 
-// yieldTo tells a box that its turn has begun here, with packet first.
+// yieldTo tells a box that its turn has begun here, with packet first, and whether the turn before
+// went on without that box.
 func (st *state) yieldTo(leg *mft.Leg, first roce.PSN, out *Outputs) {
-	out.Replies = append(out.Replies, st.reply(leg, first.Add(requestAhead), roce.AETH{Syndrome: st.noGrant()}, false))
+	answer, ahead := roce.AETH{Syndrome: st.noGrant()}, int32(requestAhead)
+	if st.merge.LeftOut() {
+		ahead, answer.MSN = lacksAhead, roce.MSN(st.turns[st.active].awayPSN)
+	}
+	out.Replies = append(out.Replies, st.reply(leg, first.Add(ahead), answer, false))
 }
 
 // isRequest reports whether question ev of path sender is a request for the turn.
 func (st *state) isRequest(sender int, ev *feedback.Event) bool {
 	if sender != st.active {
-		return ev.PSN == st.senderState(sender).NextPSN.Add(requestAhead)
+		next := st.senderState(sender).NextPSN
+		return ev.PSN == next.Add(requestAhead) || ev.PSN == next.Add(lacksAhead)
 	}
 	return ev.PSN.Sub(st.merge.NextPSN()) > feedback.Window
+}
+
+// isLacking reports whether request ev of path sender is that of a box that lacks something.
+func (st *state) isLacking(sender int, ev *feedback.Event) bool {
+	if sender != st.active {
+		return ev.PSN == st.senderState(sender).NextPSN.Add(lacksAhead)
+	}
+	return ev.PSN.Sub(st.merge.NextPSN()) > (requestAhead+lacksAhead)/2
 }

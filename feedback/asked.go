@@ -49,10 +49,10 @@ type asking struct {
 }
 
 // MayAsk reports whether questions help: since a restart the source was not heard, or what it has
-// sent does not show where it is, or a path has not told what it has. While the source answers, Ask
-// ends the time in which it is sent no ACK.
+// sent does not show where it is, or a path has not told what it has and the source sends nothing
+// that it could answer. While the source answers, Ask ends the time in which it is sent no ACK.
 func (g *Group) MayAsk() bool {
-	return !g.source.known || g.doubted() || g.back.answering(g.source.pos) || g.source.told && someoneUnknown(g.paths)
+	return !g.source.known || g.doubted() || g.back.answering(g.source.pos) || (g.source.told || g.turnOver()) && someoneUnknown(g.paths)
 }
 
 // someoneUnknown reports whether a path has not told what it has since a restart.
@@ -94,6 +94,8 @@ func (g *Group) Ask(now Tick, s SourceSwitch, acts []Action) []Action {
 		return acts
 	case g.source.told:
 		return g.askTold(now, s, acts)
+	case g.turnOver() && !g.doubted():
+		acts = g.Claim(now, acts) // who tells nothing is not waited for longer than others
 	case g.source.known:
 		// Each question counts as the newest, or a long silent-after would begin anew for ever.
 		if now-a.from < g.policy.settleWithin() {
@@ -264,7 +266,7 @@ func (g *Group) forces() bool {
 			return false
 		}
 	}
-	return have >= g.policy.Ack.least()
+	return have >= g.least()
 }
 
 // settleAt begins behind the furthest path if enough of them have told the same place.
@@ -285,7 +287,7 @@ func (g *Group) settleAt() {
 			have += g.weight(i)
 		}
 	}
-	if need := int(g.policy.Ack); need == 0 && have == counted || need != 0 && have >= need {
+	if g.quorum == nil && have == counted || g.quorum != nil && have >= g.need() {
 		g.beginBehind(best)
 	}
 }

@@ -15,9 +15,9 @@ package feedback
 //
 // This is safe because new packets move only the source's place and the highest packet sent. An
 // answer becomes due only when the floor is above the PSN that was acknowledged to the source, and
-// in a plain group the two are equal.
+// in a plain group the two are equal. Where nobody is needed, the floor moves with each packet.
 func (g *Group) Plain() (active int) {
-	quiet := g.source.known && !g.source.unsure && g.floor.known && g.source.pos == g.source.sent && g.merged.psn == g.floor.psn &&
+	quiet := !g.needsNone() && g.source.known && !g.source.unsure && g.floor.known && g.source.pos == g.source.sent && g.merged.psn == g.floor.psn &&
 		g.refusal.syndrome == 0 && g.end.syndrome == 0 && !g.back.awaited && g.retained.repairing == 0 && g.pending == pendingNAKs{}
 	if !quiet {
 		return 0

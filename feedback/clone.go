@@ -56,6 +56,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	}
 	if quorum {
 		d := &g.doubts
+		b = binary.AppendUvarint(b, uint64(g.beside))
 		b = binary.AppendVarint(b, int64(min(now-d.countedAt, doubtPeriod)))
 		if s.known && g.someoneBelow(d.lowest) {
 			b = binary.AppendVarint(append(b, d.rounds), int64(d.lowest.Sub(first)))
@@ -114,7 +115,7 @@ func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 		b = binary.AppendVarint(b, int64(p.from.Sub(first)))
 	}
 	if g.policy.Ack != AckAll {
-		b = append(b, byte(p.ask), flags(p.follows), p.unheard)
+		b = append(b, byte(p.ask), flags(p.follows, i == g.absent), p.unheard)
 		b = binary.AppendUvarint(b, uint64(g.weight(i)))
 	}
 	if after := Tick(g.policy.SilentAfter); after != 0 {

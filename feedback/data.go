@@ -187,6 +187,9 @@ func (g *Group) hearSource(now Tick, psn roce.PSN) {
 	g.retained.oldest = psn
 	g.guess = guess{stands: true, until: now + packetLife}
 	g.source.counted = g.source.first.Add(-2) // so that no packet counts before the floor's MSN is known
+	if g.needsNone() {
+		g.follow() // so that this packet is counted
+	}
 	for i := range g.paths {
 		g.paths[i].since = now
 	}

@@ -38,7 +38,7 @@ func (m *merged) endPSN(psn roce.PSN) roce.PSN {
 // endIfTooFew ends the source's QP behind what is acknowledged if too few receivers are left to
 // acknowledge the rest: the source would wait for ever.
 func (rr *replier) endIfTooFew() {
-	if rr.hopeful() >= rr.policy.Ack.least() {
+	if rr.hopeful() >= rr.least() {
 		return
 	}
 	rr.endAt(rr.floor.psn.Next(), roce.NAKRemoteOperational)

@@ -45,14 +45,16 @@ func (st *stream) recountFloor() {
 	}
 	f := &st.floor
 	f.need = never
-	switch need := int(st.policy.Ack); {
+	switch need := st.need(); {
 	case !st.source.known:
 		// nobody knows what the source waits for, although some path has it
-	case need == 0 && (counted == 0 || unknown > 0):
+	case st.quorum == nil && (counted == 0 || unknown > 0):
 		// a path that has not answered since the restart may have nothing
-	case need == 0:
+	case st.quorum == nil:
 		f.need = counted
 		st.stand(lowest)
+	case need == 0:
+		st.follow()
 	case counted < need:
 		f.known = f.known && st.merged.known
 		st.fall()
@@ -69,6 +71,27 @@ func (st *stream) recountFloor() {
 	if s := &st.source; s.known && !s.told && f.known && s.pos == s.sent {
 		s.unsure = false // nobody has more than it was seen to send
 	}
+}
+
+// follow puts the floor where the source is, as far as every packet was seen, or the best path is.
+// Nobody has to have these packets. The floor does not pass one that was lost on the way from the
+// source: the source has to send it again for the paths that lack it.
+func (st *stream) follow() {
+	f, best := &st.floor, (*path)(nil)
+	for i := range st.paths {
+		if p := &st.paths[i]; p.counted() && p.part != PartUnknown && (best == nil || p.acked.After(best.acked)) {
+			best = p
+		}
+	}
+	upTo, messages := st.counts()
+	if !f.known { // since a restart: what the source sent before, it has not heard an ACK of
+		upTo, messages = st.merged.psn, st.source.messages
+	}
+	if best != nil && best.acked.After(upTo) {
+		f.known, f.psn, f.msn, f.migReq = true, best.acked, st.msnAt(best), best.migReq
+		return
+	}
+	f.known, f.psn, f.msn = true, upTo, messages
 }
 
 // stand puts the floor where a path stands, unless the source was sent an ACK for more.

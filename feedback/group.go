@@ -45,6 +45,7 @@ type Group struct {
 func New(c Config) *Group {
 	g := new(Group)
 	g.policy, g.paths, g.needed = c.Policy.WithDefaults(), make([]path, c.Paths), none
+	g.absent = none
 	if c.Policy.Ack != AckAll {
 		g.quorum = new(quorum)
 		g.quorum.weigh(c.Weights)

@@ -34,6 +34,14 @@ func (g *Group) Rearrange(from []int, weights []uint16) {
 	if g.quorum != nil {
 		g.quorum.weigh(weights)
 	}
+	if g.absent != none {
+		i := slices.Index(from, g.absent)
+		beside := 0
+		if i >= 0 && g.quorum != nil {
+			beside = min(g.beside, g.weight(i)-1)
+		}
+		g.vouch(i, beside)
+	}
 	g.recount()
 	g.findEnd()
 }

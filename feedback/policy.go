@@ -46,9 +46,6 @@ type AckPolicy uint16
 // AckAll is every receiver.
 const AckAll AckPolicy = 0
 
-// least is how many receivers a group cannot do without.
-func (p AckPolicy) least() int { return max(1, int(p)) }
-
 // NakPolicy is what becomes of a sequence NAK above the floor.
 type NakPolicy uint8
 

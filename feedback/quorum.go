@@ -42,6 +42,33 @@ func (rx *receivers) weight(i int) int {
 	return int(rx.quorum.weights[i])
 }
 
+// vouch notes which path is that of the source, which is away, and how many receivers are beside
+// it. Where the path leads to a box behind this one, the source is behind that box, and the boxes
+// there let it hear an ACK only when all others behind that path have the packet (rule 9). So these
+// count for the quorum. They do not if the path had fallen behind: they lack something of another
+// source then, and count for nothing.
+func (g *Group) vouch(i, beside int) {
+	g.absent, g.beside = max(i, none), 0
+	if i >= 0 && g.away == PartActive {
+		g.beside = beside
+	}
+}
+
+// need is how many receivers of the counted paths have to have a packet before the source hears
+// that it arrived. The policy is a quorum.
+func (rx *receivers) need() int { return max(0, int(rx.policy.Ack)-rx.beside) }
+
+// needsNone reports whether the receivers behind the source's own path are enough.
+func (rx *receivers) needsNone() bool { return rx.quorum != nil && rx.need() == 0 }
+
+// least is how many receivers the group cannot do without.
+func (rx *receivers) least() int {
+	if rx.quorum == nil {
+		return 1
+	}
+	return rx.need()
+}
+
 // rank returns a counted path at the highest PSN that counted paths for f receivers have
 // acknowledged. No two of them are further apart than Window allows, so that PSNs have an order.
 func (rx *receivers) rank(f int) *path {

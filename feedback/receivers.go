@@ -15,6 +15,8 @@ type receivers struct {
 	paths   []path
 	quorum  *quorum // nil: the policy waits for every receiver
 	needed  int     // the path that never leaves (Need); none: there is no such path
+	absent  int     // the path of the source itself; none: the source only sends
+	beside  int     // receivers that have what the source hears an ACK of, whatever the paths say (vouch)
 	pending pendingNAKs
 }
 
@@ -95,7 +97,7 @@ func (rx *receivers) living() (n int) {
 
 // spare reports whether the group can do without path i.
 func (rx *receivers) spare(i int) bool {
-	return i != rx.needed && rx.living()-rx.weight(i) >= rx.policy.Ack.least()
+	return i != rx.needed && rx.living()-rx.weight(i) >= rx.least()
 }
 
 // Need says that path i leads to the switch above: the receivers behind that switch are not this

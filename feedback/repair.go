@@ -302,7 +302,7 @@ func (rp *repair) repairHoldsFloor() bool { return rp.anyHolding(rp.willRepair) 
 // floor, the floor waits for the paths below it too: it never falls below what the source was sent
 // an ACK for.
 func (rp *repair) anyHolding(condition func(i int) bool) bool {
-	enough := rp.quorum == nil || rp.reached(rp.floor.psn) >= int(rp.policy.Ack)
+	enough := rp.quorum == nil || rp.reached(rp.floor.psn) >= rp.need()
 	for i := range rp.legs {
 		p := &rp.paths[i]
 		if !p.counted() || p.acked.After(rp.floor.psn) || enough && p.acked != rp.floor.psn {

@@ -25,6 +25,9 @@ type merged struct {
 // turn it is. The ACK goes first, because a NAK alone does not reset a requester's retry count
 // (rule 4).
 func (rr *replier) replies(acts []Action) []Action {
+	if rr.needsNone() && rr.source.known {
+		rr.follow()
+	}
 	if !rr.floor.known {
 		return acts
 	}

@@ -83,7 +83,7 @@ func (g *Group) learn(p *path, psn, acked roce.PSN) bool {
 	if d := psn.Sub(g.source.sent); d > Window || d < -Window {
 		return false
 	}
-	if g.source.told && acked.Before(g.asking.turn.Prev()) {
+	if (g.source.told || g.asking.begun) && acked.Before(g.asking.turn.Prev()) {
 		return false // no answer to a question, as in tell
 	}
 	more := psn.After(g.source.sent)

@@ -87,7 +87,7 @@ type story struct {
 }
 
 func (s *story) open(t *testing.T, d *datadriven.TestData) {
-	cfg, source, needed := Config{}, "", ""
+	cfg, source, needed, beside := Config{}, "", "", 0
 	for _, arg := range d.CmdArgs {
 		switch arg.Key {
 		case "receivers":
@@ -104,6 +104,9 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 			cfg.FirstPSN = roce.PSN(n).Add(s.shift)
 		case "source":
 			source = arg.Vals[0]
+			if len(arg.Vals) > 1 {
+				beside, _ = strconv.Atoi(arg.Vals[1])
+			}
 		case "needed":
 			needed = arg.Vals[0]
 		case "restored":
@@ -127,7 +130,7 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 		s.g.Need(slices.Index(s.names, needed))
 	}
 	if source != "" {
-		s.g.Away(slices.Index(s.names, source))
+		s.g.Away(slices.Index(s.names, source), beside)
 	}
 }
 
@@ -219,7 +222,11 @@ func (s *story) source(line string, words []string) (may bool) {
 	h.PSN = s.psn(words[0])
 	s.tell()
 	if !s.g.MaySwitch(s.now, h) {
-		s.acts = s.g.Claim(s.now, s.acts[:0])
+		claim := s.g.Claim
+		if slices.Contains(words, "above") {
+			claim = s.g.ClaimOf
+		}
+		s.acts = claim(s.now, s.acts[:0])
 		fmt.Fprintf(&s.out, "%s: %s", line, s.said("blocked"))
 		return false
 	}
@@ -241,8 +248,14 @@ func (s *story) switchOf(words []string) SourceSwitch {
 		case "msn":
 			n, _ := strconv.Atoi(value)
 			h.Messages = roce.MSN(n)
+		case "beside":
+			h.Beside, _ = strconv.Atoi(value)
 		case "asked":
 			h.Asked = true
+		case "lacks":
+			h.Lacks = true
+		case "left":
+			h.Left = true
 		}
 	}
 	return h

@@ -12,9 +12,16 @@ type SourceSwitch struct {
 	Messages roce.MSN // how many messages the new source has sent before
 	OldPath  int      // the path of the old source, which takes part again; -1: it only sends
 	NewPath  int      // the path of the new source, which is away while it sends; -1: it only sends
+	Beside   int      // receivers behind NewPath that have what the new source hears an ACK of (vouch)
 	// Asked says that the old source itself has asked what the receivers have. It sends nothing
 	// then.
 	Asked bool
+	// Lacks says that NewPath lacks something, whatever it has acknowledged: it leads to a box that
+	// cannot settle what its own receivers have.
+	Lacks bool
+	// Left says that the old source is the box above, which has gone on without this one: what it
+	// has sent and receivers here lack, nobody sends again.
+	Left bool
 }
 
 // claim is the wish of another member to become the source, while receivers lack something that the
@@ -51,19 +58,38 @@ func (p *Policy) settleWithin() Tick {
 // doubt what the old source has sent (asked.go).
 //
 // A path that lacks something is not waited for when its time since the Claim is over, if the
-// policy can do without it.
+// policy can do without it, or at all if the old source has gone on without this group.
 func (g *Group) MaySwitch(now Tick, s SourceSwitch) bool {
 	force := g.policy.Switch == SwitchForce
 	switch {
+	case s.Left:
+		return true
 	case g.refusal.syndrome != 0 && !g.end.sent || g.source.inside || g.doubted() || g.back.answering(g.source.pos):
 		return false
 	case force && !g.floor.known || !force && !g.turnOver():
 		return false
-	case !g.lacking():
+	case !g.lacking() && !s.lacks(g.paths):
 		return true
 	}
-	late := g.claimed(now) && now-g.claim.since >= g.policy.settleWithin()
-	return (force || late) && !g.lacksNeeded() && (g.spares(s) || g.tooFew(s))
+	return (force || g.late(now)) && !g.lacksNeeded() && (g.spares(s) || g.tooFew(s))
+}
+
+// lacks reports whether the next source's path is to be left behind although it has acknowledged
+// everything.
+func (s SourceSwitch) lacks(paths []path) bool { return s.Lacks && paths[s.NewPath].part.takesData() }
+
+// Overdue reports whether a member waits to be the source for longer than a receiver has that may
+// be behind from then on.
+func (g *Group) Overdue(now Tick) bool {
+	if a := &g.asking; a.begun && g.MayAsk() {
+		return now-a.from >= onItsWay+g.policy.settleWithin()
+	}
+	return g.late(now)
+}
+
+// late reports whether the time is over for who lacks something since the Claim.
+func (g *Group) late(now Tick) bool {
+	return g.claimed(now) && now-g.claim.since >= g.policy.settleWithin()
 }
 
 // lacking reports whether some path lacks something of the source.
@@ -91,7 +117,7 @@ func (g *Group) Concluded() (messages roce.MSN, concluded bool) {
 			messages = p.msn // since a restart nobody may have seen all packets
 		}
 	}
-	return messages, have >= g.policy.Ack.least()
+	return messages, have >= g.least()
 }
 
 // claimed reports whether another member wants to become the source.
@@ -107,6 +133,12 @@ func (g *Group) Claim(now Tick, acts []Action) []Action {
 	if !g.turnOver() {
 		return acts
 	}
+	return g.ClaimOf(now, acts)
+}
+
+// ClaimOf is Claim where the source is the box above, which may have gone on without this one: then
+// it is silent although not everything is acknowledged to it.
+func (g *Group) ClaimOf(now Tick, acts []Action) []Action {
 	if !g.claimed(now) {
 		g.claim = claim{true, g.source.sent, now}
 	}
@@ -117,14 +149,27 @@ func (g *Group) Claim(now Tick, acts []Action) []Action {
 // lets it, and it has as many receivers as it needs.
 func (g *Group) spares(s SourceSwitch) bool {
 	have, _ := g.left(s)
-	return (g.policy.Ack != AckAll || g.policy.Evict || g.policy.Switch == SwitchForce) && have >= g.policy.Ack.least()
+	whole := s.NewPath < 0 || !s.Lacks && g.paths[s.NewPath].part == PartActive && !g.source.lackedBy(g.paths[s.NewPath])
+	return (g.policy.Ack != AckAll || g.policy.Evict || g.policy.Switch == SwitchForce) && have >= s.least(g.policy.Ack, whole)
 }
 
 // tooFew reports whether the next source has too few receivers even if all paths catch up that
 // lack something. It need not wait for these: it hears that its QP has ended (rule 9).
 func (g *Group) tooFew(s SourceSwitch) bool {
 	have, more := g.left(s)
-	return have+more < g.policy.Ack.least()
+	return have+more < s.least(g.policy.Ack, true) && (!s.Lacks || g.policy.Ack != AckAll || g.policy.Evict)
+}
+
+// least is how many receivers the next source cannot do without. Those that are beside it count too
+// if its path is whole: if it lacks nothing (vouch).
+func (s SourceSwitch) least(ack AckPolicy, whole bool) int {
+	switch {
+	case ack == AckAll:
+		return 1
+	case whole:
+		return max(0, int(ack)-s.Beside)
+	}
+	return int(ack)
 }
 
 // left counts the receivers of the next source that have everything of the old one, and those that
@@ -159,7 +204,7 @@ func (s SourceSwitch) SparesOld(g *Group, silent Tick) bool {
 // the one that the new source's first packet maps to, so it could take new data for old and
 // acknowledge it.
 func (g *Group) SwitchSource(s SourceSwitch, acts []Action) []Action {
-	acts = g.LeaveBehind(acts)
+	acts = g.LeaveBehind(s, acts)
 	if s.OldPath >= 0 {
 		g.comeBack(s.OldPath)
 	}
@@ -167,7 +212,7 @@ func (g *Group) SwitchSource(s SourceSwitch, acts []Action) []Action {
 		g.paths[i].fresh = false // it had joined before the new source's first packet
 	}
 	g.begin(s.PSN, s.Messages)
-	g.Away(s.NewPath)
+	g.Away(s.NewPath, s.Beside)
 	g.findEnd()
 	return acts
 }
@@ -191,11 +236,12 @@ func (r *Round) Arrive(psn roce.PSN) bool {
 }
 
 // LeaveBehind is what SwitchSource begins with: the paths that lack something of the source are
-// behind from now on.
-func (g *Group) LeaveBehind(acts []Action) []Action {
+// behind from now on. If the source has gone on without this group, all are: nobody here knows what
+// it has sent since, or whether its last message has ended.
+func (g *Group) LeaveBehind(s SourceSwitch, acts []Action) []Action {
 	for i := range g.paths {
 		p := &g.paths[i]
-		if g.source.lackedBy(*p) {
+		if g.source.lackedBy(*p) || s.Left && p.part.takesData() || i == s.NewPath && s.lacks(g.paths) {
 			p.part = PartBehind
 			acts = append(acts, Action{Kind: Notice, Note: NoteBehind, Path: i, PSN: p.acked.Next()})
 		}
@@ -227,8 +273,9 @@ func (g *Group) comeBack(i int) {
 }
 
 // Away takes the path of the source itself out of the group while its member is the source. After a
-// restart nothing is unknown about it: the QP has received nothing while it sent.
-func (g *Group) Away(i int) {
+// restart nothing is unknown about it: the QP has received nothing while it sent. For beside see
+// vouch.
+func (g *Group) Away(i, beside int) {
 	if i >= 0 {
 		p := &g.paths[i]
 		if g.away = p.part; g.away == PartUnknown {
@@ -236,5 +283,9 @@ func (g *Group) Away(i int) {
 		}
 		p.part = PartGone
 	}
+	g.vouch(i, beside)
 	g.recount()
 }
+
+// LeftOut reports whether the source's own path is one that no longer takes part as a receiver.
+func (g *Group) LeftOut() bool { return g.away == PartBehind || g.away == PartGone }

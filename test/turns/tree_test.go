@@ -178,8 +178,8 @@ func ips(members []*softgroup.Member) (list []string) {
 // nobody waits for ever, no box says so, and the same queue pairs go through all rounds of a grove.
 //
 // ROCAST_CRASHES is how many rounds are played, ROCAST_SEED the number of the first grove. With
-// ROCAST_QUORUM the groves have a quorum of so many, and members may wait for ever: see
-// docs/merging.md#what-is-not-promised.
+// ROCAST_QUORUM the groves have a quorum of so many: what completes is at so many members, and a
+// box that the quorum went on without is written off (docs/tree.md).
 func TestBoxesOfATreeAreKilledAroundATurn(t *testing.T) {
 	left, first, quorum := testlab.Setting(t, "ROCAST_CRASHES", 6), testlab.Setting(t, "ROCAST_SEED", 0), testlab.Setting(t, "ROCAST_QUORUM", 0)
 	perGrove := min(10, (left+2)/3)

@@ -27,7 +27,7 @@ func TestStateIsWhole(t *testing.T) {
 		}},
 		{field(group, "replier"), []string{"repair", "end", "refusal", "gap", "lull", "pace"}},
 		{field(group, "stream"), []string{"receivers", "source", "again", "merged", "back", "floor", "doubts"}},
-		{field(group, "receivers"), []string{"policy", "paths", "quorum", "needed", "pending"}},
+		{field(group, "receivers"), []string{"policy", "paths", "quorum", "needed", "absent", "beside", "pending"}},
 		{repair, []string{"stream", "legs", "tally", "retained", "guess"}},
 		{field(group, "pace"), []string{"seenAt", "pause"}},
 		{path.Type.Elem(), []string{
