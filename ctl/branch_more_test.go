@@ -649,3 +649,117 @@ func TestABranchDoesNotGetTheQPOfAnotherGroup(t *testing.T) {
 		t.Errorf("%+v", g.Paths)
 	}
 }
+
+// The last running receiver behind a box leaves, and one that takes no part any more stays. It
+// takes no part afterwards either: nobody knows which packets its QP has.
+func TestTheLastRunningReceiverBehindABoxLeaves(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
+	b1, b2, b3 := f.box("b1"), f.box("b2"), f.box("b3")
+	for _, b := range []*box{b1, b2, b3} {
+		b.sw.Carry("g1", 1100)
+	}
+	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2", "10.3.0.1", "10.3.0.2"))
+	b2.restart(false, false)
+	b3.restart(false, false)
+	f.renewAll()
+	f.renewAll()
+	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 b3 | b3: 10.3.0.1")
+	b1.update(t, groupFile("10.1.0.2", "10.2.0.2", "10.3.0.2"))
+	for range 2 {
+		f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.2")
+		g := b3.groups.Named("g1")
+		if state, _ := b3.sw.GroupState(g.ID); len(state.Paths) != 1 || state.Paths[0].Part != feedback.PartGone {
+			t.Errorf("at b3, the receiver that was lost takes part as %+v", state.Paths)
+		}
+		if m := b3.part(t, "10.3.0.2"); m.State != api.LeftOut {
+			t.Errorf("%+v", m)
+		}
+		b3.restart(false, false)
+		f.renewAll()
+	}
+	if g, _ := b1.Group("g1"); !g.GoesOn {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	b1.update(t, groupFile("10.1.0.2", "10.2.0.2", "10.3.0.2", "10.3.0.3"))
+	if s := b3.groups.Named("g1").Past.Standing(idOf("10.3.0.3")); s != chronicle.Joining {
+		t.Errorf("one that joins is %q", s)
+	}
+	if g, _ := b1.Group("g1"); len(g.Links) != 1 || g.Links[0].State != api.Ready {
+		t.Errorf("%+v", g.Links)
+	}
+}
+
+// The same at a box without others, and where the one that takes no part comes only now.
+func TestOnlyReceiversThatAreOutStay(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b1, b2 := f.box("b1"), f.box("b2")
+	isOut := func(b *box) {
+		t.Helper()
+		g := b.groups.Named("g1")
+		if state, _ := b.sw.GroupState(g.ID); len(state.Paths) != 1 || state.Paths[0].Part != feedback.PartGone || !g.Restored {
+			t.Errorf("restored %v, the receiver takes part as %+v", g.Restored, state.Paths)
+		}
+	}
+	f.create(groupFile("10.1.0.2"))
+	b1.update(t, groupFile("10.1.0.2", "10.1.0.3"))
+	b1.restart(false, false)
+	b1.happened()
+	text := "# only this one\n" + groupFile("10.1.0.3")
+	b1.sw.Refuse(errors.New("the classifier is full"))
+	if _, err := b1.Update(t.Context(), "g1", []byte(text)); err == nil || !strings.Contains(err.Error(), "the classifier is full") {
+		t.Errorf("updated: %v", err)
+	}
+	if got := f.shape(); got != "b1: 10.1.0.2" {
+		t.Error(got)
+	}
+	b1.happened()
+	b1.update(t, text)
+	isOut(b1)
+	if stored, err := b1.Store.Get("g1"); err != nil || string(stored) != text {
+		t.Errorf("stored is %s, %v", stored, err)
+	}
+	if got := fmt.Sprint(b1.happened()); !strings.Contains(got, "updated g1") || !strings.Contains(got, "10.1.0.2") {
+		t.Errorf("it tells %s", got)
+	}
+	b1.restart(false, false)
+	isOut(b1)
+
+	if err := b1.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	b1.route(2, "b2")
+	f.create(groupFile("10.1.0.2", "10.2.0.1"))
+	l := *b1.groups.Named("g1").Links[0]
+	l.Members, l.Later, l.Version = []groupfile.ID{idOf("10.2.0.2")}, []groups.Later{{ID: idOf("10.2.0.2"), Out: true}}, l.Version+1
+	f.asks(parsed(t, groupFile("10.1.0.2", "10.2.0.2")), &l)
+	isOut(b2)
+}
+
+// Before a receiver joins, its box hears who has left, and may answer with another end of the link.
+// If the group then fails, the update touches no other group of the data path.
+func TestAGroupFailsWhileItIsUpdated(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b1 := f.box("b1")
+	b1.route(2, "b2")
+	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2"))
+	f.cuts(func(_, to, _ string) (bool, bool) { return to != "b2", true })
+	b1.update(t, groupFile("10.1.0.2", "10.2.0.1"))
+	f.cuts(nil)
+	b1.edit("g1", func(g *groups.Group) { g.Links[0].Remote.QPN++ }) // b2 answers with another end
+	b1.sw.Refuse(errors.New("the classifier is full"))               // the new end
+	b1.addresses.Refuse(errors.New("the interface has gone away"))   // the old one
+	b1.sw.Replaced()
+	_, err := b1.Update(t.Context(), "g1", []byte(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.3")))
+	if err == nil || !strings.Contains(err.Error(), "group g1 does not run (") {
+		t.Errorf("updated: %v", err)
+	}
+	if replaced := b1.sw.Replaced(); len(replaced) > 0 {
+		t.Errorf("it has replaced %v", replaced)
+	}
+	b1.groups.RetryFailed()
+	b1.due("g1")
+	f.tendAll(time.Now())
+	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.2.0.3"))
+	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 10.2.0.3")
+}

@@ -71,7 +71,7 @@ func (c *Controller) mayBecome(g *groups.Group, name string, file *groupfile.Fil
 	case g.Branch != nil:
 		return groups.BelongsTo(&g.Version)
 	case g.Published == nil:
-		return api.Errorf(api.BadRequest, "group %s does not run (%s); remove it and create it again", name, g.Problem)
+		return g.NotRunning()
 	}
 	if err := errors.Join(file.CheckUpdate(g.Wanted), file.CheckOneChange(g.Wanted), g.RefuseUnplaced(file)); err != nil {
 		return err

@@ -74,7 +74,11 @@ func (t *Branches) move(ctx context.Context, g *groups.Group, file *groupfile.Fi
 		p.onto(g)
 		p.next.SetLinks(p.links)
 		p.next.TreeProblem = ""
-		err = t.Groups.Republish(g, &p.next, file, p.amend)
+		var text []byte // it stays
+		if file != g.Wanted {
+			text = file.Text()
+		}
+		err = t.Groups.Republish(g, &p.next, text, p.amend)
 	}
 	t.Groups.Unlock()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/yamldoc"
@@ -13,6 +14,9 @@ import (
 // Regroup stores the next version of a group and then publishes it. came are receivers that do not
 // join, although they are new here.
 func (s *Set) Regroup(g, next *Group, text []byte, came map[groupfile.ID]Place) error {
+	if g.Published == nil { // it has failed meanwhile, and its ID may be another group's
+		return g.NotRunning()
+	}
 	if err := g.RefuseToLose(next.Wanted); err != nil { // it may have become the source meanwhile
 		return err
 	}
@@ -31,6 +35,9 @@ func (s *Set) Regroup(g, next *Group, text []byte, came map[groupfile.ID]Place) 
 		if next.File.Receiver(id) >= 0 {
 			at.Enter(&next.Past, id)
 		}
+	}
+	if next.Plan.HasNobody(&next.Past, g.Published) {
+		return s.goOnWithNobody(g, next, text, came)
 	}
 	if err := s.keepNext(g, next, text); err != nil {
 		return errors.Join(err, putBack())
@@ -60,15 +67,30 @@ func (s *Set) Regroup(g, next *Group, text []byte, came map[groupfile.ID]Place) 
 	return nil
 }
 
+// goOnWithNobody is Regroup for a group of which only receivers stay that are out. Their paths are
+// new to the data path, where a path that comes to a running group joins. So the group begins
+// again.
+func (s *Set) goOnWithNobody(g, next *Group, text []byte, came map[groupfile.ID]Place) error {
+	was := *g
+	err := s.Republish(g, next, text, func(past *chronicle.Chronicle) {
+		for id, at := range came {
+			at.Enter(past, id)
+		}
+	})
+	if err == nil {
+		s.updateEvents(&was, g.Wanted)
+	}
+	return err
+}
+
 // Republish publishes the next version of a group as after a restart of the daemon: the data path
 // forgets what the members have acknowledged, and learns it from their answers. The next version is
-// stored before it is published, with file if that is another one than now. amend, unless it is
-// nil, changes what the chronicle says of members.
-func (s *Set) Republish(g, next *Group, file *groupfile.File, amend func(*chronicle.Chronicle)) error {
+// stored before it is published, with text unless that is nil: then its file is that of now. amend,
+// unless it is nil, changes what the chronicle says of members.
+func (s *Set) Republish(g, next *Group, text []byte, amend func(*chronicle.Chronicle)) error {
 	if err := s.RefuseTaken(next.Wanted, next.File, g); err != nil {
 		return err
 	}
-	others := file != nil && file != g.Wanted
 	putBack, err := s.putBack(g)
 	if err != nil {
 		return err
@@ -78,11 +100,7 @@ func (s *Set) Republish(g, next *Group, file *groupfile.File, amend func(*chroni
 		if err := g.anew(next, amend); err != nil {
 			return err
 		}
-		next.Restored = others || !s.IsIdle(g)
-		var text []byte // nil: it stays
-		if others {
-			text = file.Text()
-		}
+		next.Restored = text != nil || !s.IsIdle(g)
 		if err := s.keepNext(g, next, text); err != nil {
 			return errors.Join(err, putBack())
 		}
@@ -139,6 +157,11 @@ func (g *Group) anew(next *Group, amend func(*chronicle.Chronicle)) error {
 		return errStays
 	}
 	return nil
+}
+
+// NotRunning refuses to change a group that is not published.
+func (g *Group) NotRunning() error {
+	return api.Errorf(api.BadRequest, "group %s does not run (%s); remove it and create it again", g.Name, g.Problem)
 }
 
 // RefuseToLose refuses a file without the present source.

@@ -219,13 +219,10 @@ func (p *Plan) Group(f *groupfile.File, table *regions.Table, past *chronicle.Ch
 			return nil, err
 		}
 	}
-	omits := func(m *groupfile.Member) bool {
-		return past.Ended(m.ID()) != nil && m.Role != groupfile.Both && was.FindPath(m.IP, m.RemoteQPN) < 0
-	}
-	nobody := !slices.ContainsFunc(p.Receivers, func(l Leg) bool { return !omits(l.Member) })
+	nobody := p.HasNobody(past, was)
 	for _, l := range p.Receivers {
 		m := l.Member
-		if omits(m) && !nobody {
+		if omits(m, past, was) && !nobody {
 			continue
 		}
 		if part := past.Part(m.ID()); part != feedback.PartActive {
@@ -245,6 +242,17 @@ func (p *Plan) Group(f *groupfile.File, table *regions.Table, past *chronicle.Ch
 		g.Paths = append(g.Paths, path)
 	}
 	return g, nil
+}
+
+// omits reports whether a receiver has no path because it is out.
+func omits(m *groupfile.Member, past *chronicle.Chronicle, was *mft.Group) bool {
+	return past.Ended(m.ID()) != nil && m.Role != groupfile.Both && was.FindPath(m.IP, m.RemoteQPN) < 0
+}
+
+// HasNobody reports whether all receivers are out, and none of them has a path in what is
+// published.
+func (p *Plan) HasNobody(past *chronicle.Chronicle, was *mft.Group) bool {
+	return !slices.ContainsFunc(p.Receivers, func(l Leg) bool { return !omits(l.Member, past, was) })
 }
 
 // boxOf returns which box a member of file f is, if any: the first source of a branch is the box
