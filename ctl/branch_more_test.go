@@ -763,3 +763,21 @@ func TestAGroupFailsWhileItIsUpdated(t *testing.T) {
 	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.2.0.3"))
 	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 10.2.0.3")
 }
+
+// A branch that has to be replaced and cannot be set up has ended, here and behind the box. The box
+// above asks again, and then it stands.
+func TestABranchThatCannotBeReplacedHasEnded(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
+	b1, b2 := f.box("b1"), f.box("b2")
+	f.loseWithdrawals("b2", func() {
+		if err := b1.Remove("g1"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	b2.sw.Refuse(errors.New("the classifier is full"))
+	f.refused(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"), "the classifier is full")
+	f.nothingLeft()
+	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
+	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 b3 | b3: 10.3.0.1")
+}

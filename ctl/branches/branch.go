@@ -18,7 +18,8 @@ import (
 
 // PutBranch sets up, renews or changes the part of a group that an upper box asks this one to
 // carry. When it returns without error, the group stands here and at all boxes behind this one. If
-// it returns an error, nothing has changed.
+// it returns an error, nothing has changed, except that a branch that had to be replaced has ended:
+// the next request sets it up.
 func (t *Branches) PutBranch(ctx context.Context, upper, name string, b api.Branch) (api.BranchAnswer, error) {
 	if err := t.refuseBranch(upper, name, &b); err != nil {
 		return api.BranchAnswer{}, err
