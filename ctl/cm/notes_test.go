@@ -87,7 +87,9 @@ func TestWhatIsToldOfSources(t *testing.T) {
 // The log's line about an end has what the box saw of the group, also if the group stays.
 func TestTheLogHasWhatTheBoxSaw(t *testing.T) {
 	l := newLab(t)
+	l.box.mu.Lock()
 	l.box.saw = "10.77.0.3: it has answered packet 7"
+	l.box.mu.Unlock()
 	rep, _ := l.connect()
 	l.box.refuses(errors.New("busy"))
 	l.disconnect(rep)

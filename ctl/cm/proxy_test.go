@@ -69,7 +69,11 @@ func (b *boxSide) Remove(_ context.Context, name string) error {
 	return b.refuse
 }
 
-func (b *boxSide) Saw(string) string { return b.saw }
+func (b *boxSide) Saw(string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.saw
+}
 
 func (b *boxSide) Sent(names []string) uint64 { return 5 * uint64(len(names)) }
 

@@ -5,9 +5,11 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,9 +28,12 @@ type away struct {
 	events []api.Event
 }
 
-func newAway(t *testing.T, clients ...string) *away {
+func newAway(t *testing.T, change func(*limits), clients ...string) *away {
 	t.Helper()
-	l := &away{lab: newLab(t, 1, nil)}
+	usually := keepAlive
+	keepAlive.Idle = time.Hour // a host that dies is found because it is asked, and in no other way
+	t.Cleanup(func() { keepAlive = usually })
+	l := &away{lab: newLab(t, 1, change)} // its end comes before
 	box, hosts := netns.New(t), netns.New(t)
 	l.hosts = hosts
 	if err := hosts.Sysctl("net.ipv4.conf.all.promote_secondaries", "1"); err != nil { // a host that dies leaves the others
@@ -93,7 +98,7 @@ func (l *away) told() (lines []string) {
 // A client whose host dies in its run keeps no other one out: the kernel asks it as soon as another
 // client waits, and that one is served when there is no answer.
 func TestAClientThatDiesKeepsNobodyOut(t *testing.T) {
-	l := newAway(t, "10.77.0.1", "10.77.0.5")
+	l := newAway(t, func(lim *limits) { lim.grace = time.Hour }, "10.77.0.1", "10.77.0.5")
 	sc := newest().keys("aaa")
 	server := sc.moved(l.config.Receivers[0], 1)
 	l.play(func() error { _, _ = l.server(0, server.held()); return nil })
@@ -149,7 +154,7 @@ func keepIdle(t *testing.T, s *side) (seconds int) {
 
 // A client that dies while it waits does not use up the servers.
 func TestAClientThatDiesWhileItWaits(t *testing.T) {
-	l := newAway(t, "10.77.0.1", "10.77.0.5")
+	l := newAway(t, nil, "10.77.0.1", "10.77.0.5")
 	sc := newest().keys("aaa")
 	l.play(func() error { _, _ = l.server(0, sc.moved(l.config.Receivers[0], 1).held()); return nil })
 	first := l.from("10.77.0.1", "")
@@ -165,6 +170,34 @@ func TestAClientThatDiesWhileItWaits(t *testing.T) {
 	first.Close()
 	l.ended(1)
 	l.until("ended ended")
+	want := []string{
+		"connection-waits 10.77.0.5: by perftest at 10.77.0.100: the run of 10.77.0.1 has not ended; it ends in 5 min unless client 10.77.0.1 sends",
+		"connection-silent 10.77.0.5: by perftest at 10.77.0.100: client 10.77.0.5 does not answer any more",
+	}
+	if got := l.told(); !slices.Equal(got, want) || s.holder() != nil {
+		t.Errorf("told of %q, want %q; a run is on: %v", got, want, s.holder() != nil)
+	}
+}
+
+// The first receiver that hangs up leaves the others and the client the time of grace. When the
+// last one has, the client has only to read what was sent before.
+func TestHowLongARunLastsWithoutItsReceivers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &conversation{limits: limits{grace: time.Hour, last: time.Minute}, receivers: []*side{{}, {}}}
+		began := time.Now()
+		c.noteGone(c.receivers[0])
+		time.Sleep(30 * time.Minute) // in no real time
+		select {
+		case <-c.leaving.limit:
+			t.Error("one receiver has hung up, and the run ends")
+		default:
+		}
+		c.noteGone(c.receivers[1])
+		<-c.leaving.limit
+		if took := time.Since(began); took != 31*time.Minute {
+			t.Errorf("the run has ended after %v", took)
+		}
+	})
 }
 
 // A run without receivers ends, although its client says nothing, and the reason says what the box
@@ -213,7 +246,7 @@ func (l *lab) follow2(conn net.Conn, exchanges []exchange) {
 
 // A client that is turned away because there are too many is an event, once in a while.
 func TestAClientThatIsTurnedAwayIsAnEvent(t *testing.T) {
-	l := newAway(t, "10.77.0.1")
+	l := newAway(t, nil, "10.77.0.1")
 	for range MaxOfAClient {
 		l.from("10.77.0.1", "")
 	}
