@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,6 +19,7 @@ import (
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
 )
 
 func idOf(ip string) groupfile.ID { return groupfile.ID{IP: addr(ip), RemoteQPN: 1} }
@@ -780,4 +782,27 @@ func TestABranchThatCannotBeReplacedHasEnded(t *testing.T) {
 	f.nothingLeft()
 	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
 	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 b3 | b3: 10.3.0.1")
+}
+
+// The box above is needed as a receiver where a member behind it may become the source. Its path
+// does not come to a running group of the data path, nor does it leave one.
+func TestThePathOfTheBoxAboveComesWithItsGroup(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	plain := groupFile("10.1.0.2", "10.2.0.1")
+	f.create(plain)
+	needs := func() bool {
+		return slices.ContainsFunc(b2.published("g1").Paths, func(p mft.Path) bool { return p.Box == mft.BoxAbove })
+	}
+	for _, c := range []struct {
+		text string
+		want bool
+	}{{strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2"), "psn: 22,", "psn: 22, role: both, sendPSN: 7,", 1), true}, {plain, false}} {
+		before := b2.groups.Named("g1").ID
+		b1.update(t, c.text)
+		if after := b2.groups.Named("g1").ID; needs() != c.want || after == before {
+			t.Errorf("the box above is needed: %v, want %v; the group is %v and was %v", needs(), c.want, after, before)
+		}
+	}
 }
