@@ -713,6 +713,7 @@ func TestABoxIsNotToldWhatIsOnItsWay(t *testing.T) {
 	for _, host := range []netip.Addr{ipB, ipC} {
 		heard(t, k.Net, host, roce.OpWriteOnly)
 	}
+	k.answer(ipC)
 	p := write(k.members[ipA].sends.Add(-9), nil)
 	p.bth.Opcode, p.reth = roce.OpWriteMiddle, nil
 	say(t, k.Net, p)
