@@ -22,6 +22,7 @@ const (
 const (
 	scenarioStream = 1
 	frameStream    = 2
+	crashStream    = 6 // whether members come and go around a crash, and another one sends
 	forceStream    = 5 // whether the source switches by force: the seeds without stay what they were
 )
 
@@ -276,35 +277,40 @@ func (d drawer) moment(kind Fault, packets int) Timed {
 }
 
 // members draws which hosts are receivers from the beginning, join, leave, and send beside the
-// first source. With a crash of the switch a receiver may join before it; what the other changes
-// leave behind in the switch does not outlive it, so a run has either them or crashes.
+// first source. With a crash of the switch three of four runs have one of these changes at most.
+// The others have any of them, before the crash, in it and behind it.
 func (d drawer) members(s *Scenario, packets int) {
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
 		h.SendPSN, h.RecvPSN, h.Receiver = d.psn(), d.psn(), i > 0
 	}
 	receivers := len(s.Hosts) - 1
-	if s.has(SwitchCrash) {
+	if s.has(SwitchCrash) && !(drawer{rand.New(rand.NewPCG(s.Seed, crashStream))}).oneIn(4) {
 		if receivers > 1 && s.Addressing != mft.ByVirtualQPN && d.oneIn(2) {
-			d.otherSource(s, packets)
+			d.otherSource(s, packets, false)
 		} else if receivers > 1 && d.oneIn(2) {
 			d.joins(s, packets)
 			s.Policy.Credits = feedback.CreditsUnlimited // they count from how many messages came before
 		}
 		return
 	}
-	if receivers > 1 && d.oneIn(6) {
+	rarely := 6
+	if s.has(SwitchCrash) {
+		rarely = 2
+		s.Policy.Credits = feedback.CreditsUnlimited // as above
+	}
+	if receivers > 1 && d.oneIn(rarely) {
 		d.joins(s, packets)
 	}
-	if receivers > 2 && d.oneIn(6) {
+	if receivers > 2 && d.oneIn(rarely) {
 		f := d.moment(Leave, packets)
 		f.Host = 1 + d.IntN(receivers)
 		if !s.Hosts[f.Host].Outside {
 			s.Timed = append(s.Timed, f)
 		}
 	}
-	if receivers > 1 && s.Addressing != mft.ByVirtualQPN && d.oneIn(6) {
-		d.otherSource(s, packets)
+	if receivers > 1 && s.Addressing != mft.ByVirtualQPN && d.oneIn(rarely) {
+		d.otherSource(s, packets, true)
 	}
 }
 
@@ -316,8 +322,9 @@ func (d drawer) joins(s *Scenario, packets int) {
 	s.Timed = append(s.Timed, f)
 }
 
-// otherSource makes a receiver become the source later, and perhaps the first source a receiver.
-func (d drawer) otherSource(s *Scenario, packets int) {
+// otherSource makes a receiver become the source later, and perhaps the first source a receiver. It
+// may leave in its turn.
+func (d drawer) otherSource(s *Scenario, packets int, mayLeave bool) {
 	f := d.moment(SourceChange, packets)
 	f.Host = 1 + d.IntN(len(s.Hosts)-1)
 	s.Hosts[0].Receiver = d.oneIn(2)
@@ -327,7 +334,7 @@ func (d drawer) otherSource(s *Scenario, packets int) {
 		}
 	}
 	s.Timed = append(s.Timed, f)
-	if !s.has(SwitchCrash) && d.oneIn(3) && s.staysWithout(f.Host) {
+	if mayLeave && d.oneIn(3) && s.staysWithout(f.Host) {
 		leave := d.moment(SourceLeave, 1+packets/4)
 		leave.Host = f.Host
 		s.Timed = append(s.Timed, leave)

@@ -21,6 +21,7 @@ func TestSeedsHold(t *testing.T) {
 	var tally Tally
 	var engine EngineCount
 	ended, forced := map[rnic.Status]int{}, 0
+	crossed := map[Fault]int{} // runs with a crash, in which that happened too
 	for seed := range seeds {
 		result := play(t, &r, Draw(seed))
 		if result.Failure != nil {
@@ -31,6 +32,11 @@ func TestSeedsHold(t *testing.T) {
 		ended[result.Status]++
 		if slices.ContainsFunc(r.w.hosts, func(h host) bool { return h.forced }) {
 			forced++
+		}
+		for _, kind := range []Fault{Join, Leave, SourceChange, SourceLeave} {
+			if result.Tally[SwitchCrash].Times > 0 && result.Tally[kind].Times > 0 {
+				crossed[kind]++
+			}
 		}
 	}
 	if testing.Short() {
@@ -45,8 +51,8 @@ func TestSeedsHold(t *testing.T) {
 	if engine.Armed == 0 || engine.Carried < 10*engine.Armed || engine.Merged == 0 || engine.Told == 0 || engine.CarriedApart == 0 || engine.CarriedAlone == 0 {
 		t.Errorf("the engine did not do all that it may: %+v", engine)
 	}
-	if forced == 0 {
-		t.Error("no source lost its turn by force")
+	if forced == 0 || len(crossed) != 4 {
+		t.Errorf("%d sources lost their turn by force; in runs with a crash happened %v", forced, crossed)
 	}
 	for _, status := range []rnic.Status{rnic.Success, rnic.RemoteInvalidRequest, rnic.RemoteAccess, rnic.RetryExceeded} {
 		if ended[status] == 0 {
