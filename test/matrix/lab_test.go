@@ -161,7 +161,7 @@ func (l *lab) buildTree(o bed.Options) {
 	f := fabric.Build(l.t, o, fabric.Router, []int{hosts / 2, hosts / 2}, []int{0})
 	set := boxes.Up(l.t, f, "root", "leaf")
 	for _, b := range set.Boxes {
-		at := &box{Running: b, ns: b.Box.Box, start: b.Start, stop: b.Stop, kill: b.Kill}
+		at := &box{Running: b, ns: b.Box.Box, start: b.Start, stop: b.Stop, kill: b.Kill, stateDir: b.StateDir()}
 		l.boxes = append(l.boxes, at)
 		for _, h := range b.Hosts {
 			l.add(b.Bed, h, port{at, h.Port.Name})

@@ -1,6 +1,9 @@
 package sim
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // beginFault begins timed fault number k.
 func (w *world) beginFault(k int) {
@@ -70,6 +73,10 @@ func (w *world) endFault(f *Timed) {
 	w.recall()
 	w.recallJoins()
 	w.recallTurn()
+	if !slices.ContainsFunc(w.hosts, func(h host) bool { return h.membership != outsider && h.membership != left }) {
+		w.box.down++ // a group without a receiver is carried no more, and its source ends by its retries
+		return
+	}
 	if err := w.openSwitch(true); err != nil {
 		panic("sim: restart the switch: " + err.Error()) // it was opened before
 	}

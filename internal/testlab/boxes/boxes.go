@@ -153,7 +153,7 @@ func (b *Box) prepare() error {
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "ports: [%s]\nsocket: %s\nstateDir: %s\napi: {listen: \"%v\", cert: %s, key: %s, ca: %s}\nneighbours:\n",
-		strings.Join(b.Ports(), ", "), b.path("s"), b.path("state"), b.listenAt(), cert, key, b.set.ca.Path)
+		strings.Join(b.Ports(), ", "), b.path("s"), b.StateDir(), b.listenAt(), cert, key, b.set.ca.Path)
 	for _, h := range b.set.hops(b) {
 		there := h.link.Ends[h.end]
 		fmt.Fprintf(&text, "  - {name: %s, address: %v, url: \"https://%v\"", b.set.boxOf(there.Box).Name, there.IP, netip.AddrPortFrom(there.IP, apiPort))
@@ -178,6 +178,9 @@ func (b *Box) listenAt() netip.AddrPort {
 }
 
 func (b *Box) path(name string) string { return filepath.Join(b.set.dir, b.Name, name) }
+
+// StateDir is where the box's daemon keeps its state.
+func (b *Box) StateDir() string { return b.path("state") }
 
 // Client talks to the box's daemon.
 func (b *Box) Client() *client.Client { return b.daemon.Client() }
