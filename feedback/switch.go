@@ -261,11 +261,12 @@ func (g *Group) GoOn(acts []Action) []Action {
 }
 
 // comeBack makes the path of a source take part again. A QP that ended as a source has ended as a
-// receiver: with on-fatal evict its path stays gone, unless the group needs it.
+// receiver: with on-fatal evict its path stays gone, unless the group needs it. A path that took no
+// part before the turn takes none after it.
 func (g *Group) comeBack(i int) {
 	p := &g.paths[i]
 	switch {
-	case !g.end.sent:
+	case !g.end.sent || g.LeftOut():
 		p.part = g.away
 	case g.policy.OnFatal == FatalFail || i == g.needed:
 		p.part, p.pending = PartDead, g.end.syndrome
