@@ -100,7 +100,7 @@ func (w *world) makeGroup(was *mft.Group) *mft.Group {
 		if m := w.hosts[i].membership; m != outsider && m != left {
 			g.Paths = append(g.Paths, w.makePath(i, g.Memory, was))
 			if h := &w.hosts[i]; h.open {
-				g.Joins = append(g.Joins, mft.Join{QP: g.Paths[len(g.Paths)-1].QP(), PSN: s.Hosts[0].SendPSN.Add(int32(h.joinedAt))})
+				g.Joins = append(g.Joins, mft.Join{QP: g.Paths[len(g.Paths)-1].QP(), PSN: h.joinedWith})
 			}
 		}
 	}

@@ -419,7 +419,7 @@ func (w *world) insideMessage(h *host) bool {
 func (w *world) checkCut(h *host) {
 	t := &w.tally
 	faulty := h.ToSwitch.faulty() || h.ToHost.faulty() || t[Burst].Times+t[Cut].Times+t[SlowHost].Times+t[QueueFull].Data+t[QueueFull].Feedback > 0
-	if !faulty && h.status == rnic.Success && h.merged.acked < h.highest-1 {
+	if !faulty && h.status == rnic.Success && len(h.fatals) == 0 && h.merged.acked < h.highest-1 {
 		w.fail(Ends, "%v loses its turn inside a message, and has sent packets up to %d, of which %d are acknowledged", h, h.highest-1, h.merged.acked+1)
 	}
 }

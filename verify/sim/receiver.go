@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/roce"
 )
 
 // receiver is the receiving half of a host: its memory, and the program that posts receives.
@@ -30,8 +31,9 @@ type receiver struct {
 	fatalHeard bool          // the switch took its fatal NAK
 	next       []int         // by stream: the packet that it executes next
 	from       []int         // by stream: the first packet that it had to execute
-	joinedAt   int           // the packet of the first source with which it had joined when the switch crashed; 0: none
-	open       bool          // and the source had not heard an ACK of everything before
+	joinedAt   int           // the packet of the first source's first turn with which it had joined when the switch crashed; 0: none
+	joinedWith roce.PSN      // the same in whichever turn it was, by its PSN, if open
+	open       bool          // the source had not heard an ACK of everything before it then
 	acked      int           // up to here the switch took its acknowledgements, in its own PSNs
 	progressAt time.Duration // when acked moved last
 	asked      int           // the packet that the switch has taken its NAK for since it started; nowhere: none

@@ -3,6 +3,8 @@ package sim
 import (
 	"slices"
 	"time"
+
+	"github.com/rocast/rocast/mft"
 )
 
 // beginFault begins timed fault number k.
@@ -109,14 +111,33 @@ func (w *world) recall() {
 }
 
 // recallJoins notes where receivers have joined, as control stores it. How many messages came
-// before is not stored where no other member may be the source.
+// before is not stored.
 func (w *world) recallJoins() {
-	source := &w.hosts[0]
+	t := w.turns.stored
+	if t == nil {
+		t = &mft.Turn{}
+	}
+	stream := w.hostOf(t.Source)
+	source, turn := &w.hosts[stream], *t
+	turn.Members = slices.Clone(t.Members)
 	for i := range w.hosts {
-		if h := &w.hosts[i]; h.membership == member && h.from[0] > 0 {
-			h.joinedAt, h.open = h.from[0], h.from[0] > source.merged.acked+1
-			source.misread = max(source.misread, source.plan.messagesBefore(h.joinedAt))
+		h := &w.hosts[i]
+		if h.membership != member || h.from[stream] == 0 || t.Member(w.qp(i)) != nil {
+			continue
 		}
+		h.open, h.joinedWith = h.from[stream] > source.merged.acked+1, source.plan.first.Add(int32(h.from[stream]))
+		source.misread = max(source.misread, source.plan.messagesBefore(h.from[stream]))
+		if w.turns.stored == nil {
+			h.joinedAt = h.from[stream]
+			continue
+		}
+		plan := &w.s.Hosts[i]
+		turn.Members = append(turn.Members, mft.Standing{
+			QP: w.qp(i), Expects: plan.RecvPSN.Add(turn.Sender().NextPSN.Sub(h.joinedWith)), Sender: mft.Sender{NextPSN: plan.SendPSN},
+		})
+	}
+	if w.turns.stored != nil {
+		w.turns.stored = &turn
 	}
 }
 

@@ -144,3 +144,6 @@ func (w *world) hostOf(qp mft.QP) int {
 	}
 	return 0
 }
+
+// qp is the member that a host is, as a turn names it.
+func (w *world) qp(host int) mft.QP { return mft.QP{IP: w.address(host), RemoteQPN: groupQPN} }
