@@ -47,7 +47,9 @@ func newPair(t *testing.T, edit func(upper, lower *mft.Group)) *pair {
 	upper, lower := group(), group()
 	a, b, c := both(0, ipA, firstPSN), both(1, ipB, 100), both(2, ipC, 200)
 	a.DestQPN = 17
-	upper.Paths = []mft.Path{a, b, linkTo(linkUp, ipLower, ipUpper, qpnLower, qpnUpper, psnUpper, psnLower)}
+	down := linkTo(linkUp, ipLower, ipUpper, qpnLower, qpnUpper, psnUpper, psnLower)
+	down.Box = mft.BoxBelow
+	upper.Paths = []mft.Path{a, b, down}
 	up := linkTo(linkDown, ipUpper, ipLower, qpnUpper, qpnLower, psnLower, psnUpper)
 	up.Box = mft.BoxAbove
 	lower.Paths = []mft.Path{up, c, receiver(3, ipD)}

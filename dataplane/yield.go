@@ -162,8 +162,12 @@ func (st *state) yieldTo(leg *mft.Leg, first roce.PSN, out *Outputs) {
 	out.Replies = append(out.Replies, st.reply(leg, first.Add(ahead), answer, false))
 }
 
-// isRequest reports whether question ev of path sender is a request for the turn.
+// isRequest reports whether question ev of path sender is a request for the turn. Only boxes make
+// any: a host that does so is not one, and may have no path.
 func (st *state) isRequest(sender int, ev *feedback.Event) bool {
+	if sender < 0 || st.group.Paths[sender].Box == mft.NoBox {
+		return false
+	}
 	if sender != st.active {
 		next := st.senderState(sender).NextPSN
 		return ev.PSN == next.Add(requestAhead) || ev.PSN == next.Add(lacksAhead)

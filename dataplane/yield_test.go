@@ -210,3 +210,35 @@ func TestABoxAboveThatHasEndedIsWaitedForAfterACrash(t *testing.T) {
 		t.Errorf("the box above has got %d packets of c, and was asked for its turn %d times", up, asked)
 	}
 }
+
+// A host sends what is a request only of a box. That is no claim to a turn and no word about what
+// its path lacks, whoever is the source, and whether or not the host is a receiver.
+func TestAHostRequestsNoTurn(t *testing.T) {
+	for _, host := range []netip.Addr{ipA, ipB} {
+		for _, source := range []netip.Addr{ipA, ipB} {
+			for _, ahead := range []int32{2 * feedback.Window, 3 * feedback.Window} {
+				k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
+				k.group.Policy.Ack = 1
+				k.begin()
+				k.message(ipA)
+				if source == ipB {
+					k.posts(ipB, 1)
+					k.store()
+					k.Switch.BeginTurn(k.group.ID, true)
+					k.gets(ipB, 1)
+				}
+				request := write(k.members[host].sends.Add(ahead), nil)
+				request.src, request.bth.Opcode, request.reth = host, roce.OpWriteMiddle, nil
+				for range 2 {
+					say(t, k.Net, request)
+					k.Ports[portOf[host]].Take() // a question is answered
+					k.now += feedback.Tick(time.Second)
+				}
+				if turn, ok := k.Switch.NextTurn(k.group.ID); ok {
+					t.Errorf("%v, while %v is the source: control is to store %+v", host, source, turn)
+				}
+				k.message(source)
+			}
+		}
+	}
+}
