@@ -135,7 +135,7 @@ func (s *service) run(ctx context.Context, client *side, record *Session) {
 		r.end(err)
 		s.leave(r.Client) // who sees that the run is over may connect
 	})
-	if client.isSilent() {
+	if err != nil && client.isSilent() { // after its farewell the silence of a client is no news
 		s.event(api.ConnectionSilent, client.addr, err.Error())
 	}
 }

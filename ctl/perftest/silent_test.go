@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -255,4 +256,68 @@ func TestAClientThatIsTurnedAwayIsAnEvent(t *testing.T) {
 	l.from("10.77.0.1", "")
 	want := "connection-refused 10.77.0.1: by perftest at 10.77.0.100: 4 clients of 10.77.0.1 are connected already; wait until one has ended"
 	testlab.Eventually(t, testlab.Patience, "told", func() bool { return strings.Join(l.told(), "\n") == want }, func() string { return strings.Join(l.told(), "\n") })
+}
+
+// dead is a connection whose host does not answer any more, after what it has sent.
+type dead struct{ net.Conn }
+
+func (d dead) Read(b []byte) (int, error) {
+	n, err := d.Conn.Read(b)
+	if err == io.EOF {
+		err = syscall.ETIMEDOUT
+	}
+	return n, err
+}
+
+// A client whose host dies between its farewell and the end of the last receiver has ended its run
+// well.
+func TestAClientThatSaysFarewellAndDies(t *testing.T) {
+	l := newLab(t, 1, nil)
+	var told []api.Event
+	l.helper.options.Tell = func(e api.Event) { told = append(told, e) }
+	sc := newest().keys("aaa")
+	sc.farewell = true
+	l.up()
+	s, _ := l.helper.services.Get(groupIP)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	leaves := make(chan bool)
+	l.play(func() error {
+		conn, err := l.serverConn(0)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		l.follow2(conn, sc.moved(l.config.Receivers[0], 1).exchanges)
+		<-leaves
+		return nil
+	})
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.admit(t.Context(), dead{at})
+	l.follow(conn, sc.exchanges)
+	if err := sc.leave(conn); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	<-s.holder().gone
+	leaves <- true
+	l.ended(1)
+	l.until("ended")
+	run := l.last()
+	if err := l.helper.Down(groupIP); err != nil { // now nothing is told any more
+		t.Fatal(err)
+	}
+	if run.Reason != "" || len(told) > 0 {
+		t.Errorf("%+v, told of %v", run, told)
+	}
 }
