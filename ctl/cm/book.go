@@ -171,10 +171,9 @@ func (b *book) rej(s *side, answers wire.Answered, why wire.Reason) *wire.REJ {
 	return rej
 }
 
-// isFull says why one more connection of a source is too many, of so many in all and of a share of
-// one source; "": it is not. It forgets the oldest
-// connection that is over, if that makes roob.
-func (b *book) isFull(from netip.Addr, most, share int) string {
+// tooMany says why one more connection of a source is too many: in all there may be most, and share
+// of one source; "": it is not. It forgets the oldest connection that is over, if that makes room.
+func (b *book) tooMany(from netip.Addr, most, share int) string {
 	all, own, connected := 0, 0, 0
 	for _, c := range b.busy {
 		isOwn := c.key.addr == from && c.state != Over

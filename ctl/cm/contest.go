@@ -97,7 +97,7 @@ func (m *Machine) handOver(waiting []*connection, reason string) {
 func (m *Machine) mayEnter(from netip.Addr) error {
 	r := m.run
 	all, own := m.config.most()
-	switch says := m.isFull(from, all, own); {
+	switch says := m.tooMany(from, all, own); {
 	case m.isDown:
 		return errors.New("the service ends")
 	case says != "":
