@@ -21,11 +21,11 @@ func (s *service) note(n Note) {
 	switch n.Kind {
 	case Refused:
 		s.options.Bounds.Met(bounds.CMConnections, n.Source.String())
-		isNews := time.Since(s.refused.At) >= refusedPause
-		if s.refused.Source, s.refused.Says = n.Source, n.Says; !isNews {
+		s.refused = Refusal{n.Source, n.Says, time.Now()}
+		if s.refused.At.Sub(s.refusalTold) < refusedPause {
 			return
 		}
-		s.refused.At = time.Now()
+		s.refusalTold = s.refused.At
 		log.Warn("RDMA-CM connection refused")
 		s.event(api.ConnectionRefused, n)
 	case Silent:
@@ -51,11 +51,11 @@ type Trouble struct {
 	Refused Refusal
 }
 
-// Refusal is a request that was refused because of others.
+// Refusal is the last request that was refused because of others.
 type Refusal struct {
 	Source netip.Addr
 	Says   string
-	At     time.Time // of the first one that the log tells of; zero: none was
+	At     time.Time // zero: none was
 }
 
 // publish makes the troubles known to those who wait for nobody.

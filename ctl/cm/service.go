@@ -24,11 +24,12 @@ type service struct {
 	began   time.Time
 	tasks   sync.WaitGroup
 
-	mu      sync.Mutex
-	machine *Machine
-	refused Refusal
-	alarm   *time.Timer // for what Machine.Next says
-	changed chan struct{}
+	mu          sync.Mutex
+	machine     *Machine
+	refused     Refusal
+	refusalTold time.Time   // when the log has told of a refusal
+	alarm       *time.Timer // for what Machine.Next says
+	changed     chan struct{}
 
 	trouble atomic.Pointer[Trouble]
 }
