@@ -25,18 +25,29 @@ type grave struct {
 // graves are those of a box. The lock of the groups guards them.
 type graves map[ended]grave
 
-// remembersFor is how long a box remembers what has happened to the receivers of an ended branch.
-const remembersFor = 24 * time.Hour
+const (
+	// remembersFor is how long a box remembers what has happened to the receivers of an ended
+	// branch.
+	remembersFor = 24 * time.Hour
+	// maxGraves bounds the branches that are remembered so: boxes above may set up and withdraw any
+	// number of groups in that time.
+	maxGraves = 4096
+)
 
 // bury remembers a branch that has ended, and forgets the oldest ones.
 func (gone graves) bury(b ended, as grave) {
 	now := time.Now()
+	oldest := b
 	for other, g := range gone {
 		if keep := len(g.places) > 0 || g.switched; now.After(g.until) && !keep || now.After(g.until.Add(remembersFor)) {
 			delete(gone, other)
+		} else if oldest == b || g.until.Before(gone[oldest].until) {
+			oldest = other
 		}
 	}
-	gone[b] = as
+	if gone[b] = as; len(gone) > maxGraves {
+		delete(gone, oldest)
+	}
 }
 
 // refuseStale refuses a request that is older than the end of a branch.
