@@ -130,7 +130,22 @@ func (c *copied) text() string {
 // break. It returns the numbers of the rules that have a copy. Without a mutant the tests have to
 // pass: tests that fail anyway would seem to notice everything.
 func copyRules(dir string, chosen []rule) (numbers map[string]int, err error) {
-	numbers = map[string]int{}
+	texts, numbers, err := copiesOf(chosen)
+	if err != nil {
+		return nil, err
+	}
+	// The tests of one room run while those of another are compiled.
+	var compiling errgroup.Group
+	for tests, files := range texts {
+		compiling.Go(func() error { return tests.compile(filepath.Join(dir, tests.dir), files) })
+	}
+	return numbers, compiling.Wait()
+}
+
+// copiesOf returns the files with copies, by the tests that have to notice and by their paths, and
+// the numbers of the rules that have a copy, by their names.
+func copiesOf(chosen []rule) (texts map[*room]map[string]string, numbers map[string]int, err error) {
+	texts, numbers = map[*room]map[string]string{}, map[string]int{}
 	files := map[*room]map[string]*copied{}
 	for i, r := range chosen {
 		of := files[r.tests()]
@@ -142,10 +157,10 @@ func copyRules(dir string, chosen []rule) (numbers map[string]int, err error) {
 		if c == nil {
 			source, err := os.ReadFile(r.path())
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			if c, err = newCopied(source); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			of[r.path()] = c
 		}
@@ -153,15 +168,12 @@ func copyRules(dir string, chosen []rule) (numbers map[string]int, err error) {
 			numbers[r.name] = number
 		}
 	}
-	// The tests of one room run while those of another are compiled.
-	var compiling errgroup.Group
 	for tests, of := range files {
-		texts := map[string]string{}
+		texts[tests] = map[string]string{}
 		for path, c := range of {
-			texts[path] = c.text()
-			texts[filepath.Join(filepath.Dir(path), guardFile)] = fmt.Sprintf(guardSource, c.tree.Name.Name)
+			texts[tests][path] = c.text()
+			texts[tests][filepath.Join(filepath.Dir(path), guardFile)] = fmt.Sprintf(guardSource, c.tree.Name.Name)
 		}
-		compiling.Go(func() error { return tests.compile(filepath.Join(dir, tests.dir), texts) })
 	}
-	return numbers, compiling.Wait()
+	return texts, numbers, nil
 }

@@ -2,6 +2,9 @@ package main
 
 import (
 	"go/format"
+	"maps"
+	"os/exec"
+	"path/filepath"
 	"testing"
 )
 
@@ -105,5 +108,35 @@ func (g *T) mutant3more(list ...int) { g.list = append(g.list[:0], list...) }
 	got, err := format.Source([]byte(c.text()))
 	if err != nil || string(got) != want {
 		t.Errorf("%v\n%s", err, got)
+	}
+}
+
+// One rule that does not compile keeps all rules of its tests from being tried.
+func TestRulesCompile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles what the rules break")
+	}
+	t.Chdir(top)
+	texts, _, err := copiesOf(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, folders := map[string]string{}, map[string]bool{}
+	for _, of := range texts {
+		maps.Copy(files, of)
+		for path := range of {
+			folders["./"+filepath.Dir(path)] = true
+		}
+	}
+	overlay, err := writeOverlay(t.TempDir(), files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := []string{"build", "-overlay", overlay}
+	for folder := range folders {
+		build = append(build, folder)
+	}
+	if out, err := exec.Command("go", build...).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -105,7 +105,7 @@ var merging = []rule{
 	{"12", "force leaves the box above behind", "switch.go", "(force || g.late(now)) && !g.lacksNeeded() && (", "(force || g.late(now) && !g.lacksNeeded()) && ("},
 	{"12", "evict leaves the box above behind", "switch.go", "(force || g.late(now)) && !g.lacksNeeded() && (", "(force && !g.lacksNeeded() || g.late(now)) && ("},
 	{"12", "a box that does not yield is spared although the box above lacks something", "switch.go", "settleWithin() && !g.lacksNeeded() && g", "settleWithin() && g"},
-	{"12", "force leaves fewer than the next source needs", "switch.go", "SwitchForce) && have >= s.least(g.policy.Ack, whole)", "SwitchForce) && have >= 0"},
+	{"12", "force leaves fewer than the next source needs", "switch.go", "SwitchForce) && have >= s.least(g.policy.Ack, whole)", "SwitchForce) && have >= 0*s.least(g.policy.Ack, whole)"},
 	{"12", "force does not leave anybody behind", "switch.go", " || g.policy.Switch == SwitchForce) && have", ") && have"},
 	{"12", "who would have too few receivers waits for ever", "switch.go", " || g.tooFew(s))", ")"},
 	{"12", "who lacks something does not catch up", "switch.go", "return have+more <", "return have+0*more <"},
