@@ -644,6 +644,30 @@ func TestABoxThatWasEvicted(t *testing.T) {
 	w.sends(0, 1)
 }
 
+// The upper box has stored the turn of a member behind the lower one, and crashes before the lower
+// one hears that. A host of the upper box is dead, and nobody can know what it has. The lower box
+// hears all the same that its turn has begun.
+func TestABoxWhoseTurnWasStoredBeforeACrash(t *testing.T) {
+	w := newFour(t)
+	w.begin()
+	w.sends(0, 1, 2, 3)
+	w.hosts[1].dead = true
+	upper, down := w.trees[0], w.trees[0].group.Paths[2].QP()
+	w.cut = func(from *tree) bool { return from == upper }
+	w.hosts[2].posts = []time.Duration{w.now}
+	for begun := false; !begun; {
+		if w.step(); w.now > time.Second {
+			t.Fatalf("the turn does not begin\n%s", w.state())
+		}
+		g, _ := upper.net.Switch.GroupState(upper.group.ID)
+		begun = g.Source == down
+	}
+	upper.begin()
+	w.cut = nil
+	w.until(w.now + 2*time.Second)
+	w.sends(2, 0, 3)
+}
+
 // A box lacks something for a while, and then no longer. The box above cannot switch before that,
 // and does not hold it against it.
 func TestABoxThatLacksNothingAnyMore(t *testing.T) {

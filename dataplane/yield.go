@@ -136,11 +136,11 @@ func (st *state) requestedBy(now feedback.Tick, c *Core, leg *mft.Leg, sender in
 	w, y := &st.claimant, &st.yield
 	waits := w.stands && (w.held || now-w.since <= keptLife)
 	switch {
-	case st.merge.MayAsk():
+	case first.PSN != st.merge.NextPSN() && st.merge.MayAsk():
 		return c.question(now, st, leg, sender, out)
-	case waits && (w.held || y.given || y.requested && leg.Src.Less(leg.Dst)): // of two requests that cross, one counts
-		return SourceAsks
 	case first.PSN != st.merge.NextPSN():
+		return SourceAsks
+	case waits && (w.held || y.given || y.requested && leg.Src.Less(leg.Dst)): // of two requests that cross, one counts
 		return SourceAsks
 	}
 	if w.kept != nil {
