@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -9,7 +10,8 @@ import (
 )
 
 // Saw says what the box sees of a group that does not get on, or of a member that is in trouble,
-// and since when, by the group's events; "": nothing.
+// and since when, by the group's events, oldest first; "": nothing. What was before the group was
+// restored is another trouble.
 func Saw(g *groups.Version, events []api.Event) string {
 	what := Trouble(g)
 	if what == "" && g.Found.Degraded {
@@ -18,11 +20,14 @@ func Saw(g *groups.Version, events []api.Event) string {
 	if what == "" {
 		return ""
 	}
+	since := ""
 	for _, e := range events {
 		switch e.Kind {
+		case api.GroupRestored:
+			since = ""
 		case api.MemberRefused, api.MemberStalled, api.MemberBehind, api.MemberEvicted, api.MemberUnreachable, api.MemberRepairing, api.GroupDegraded:
-			return fmt.Sprintf("%s (since %s)", what, e.Time.UTC().Format(time.TimeOnly))
+			since = cmp.Or(since, fmt.Sprintf(" (since %s)", e.Time.UTC().Format(time.TimeOnly)))
 		}
 	}
-	return what
+	return what + since
 }

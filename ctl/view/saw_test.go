@@ -24,6 +24,10 @@ func TestWhatTheBoxSaw(t *testing.T) {
 	if got := Saw(v, events); got != v.File.Receivers[0].IP.String()+": it has answered (since 03:04:05)" {
 		t.Error(got)
 	}
+	later := append(events, api.Event{Kind: api.GroupRestored, Time: at.Add(2 * time.Hour)}, api.Event{Kind: api.MemberRefused, Time: at.Add(3 * time.Hour)})
+	if got := Saw(v, later); got != v.File.Receivers[0].IP.String()+": it has answered (since 06:04:05)" {
+		t.Errorf("once more after a trouble that is over: %q", got)
+	}
 	if got := Saw(v, events[:1]); got != v.File.Receivers[0].IP.String()+": it has answered" {
 		t.Errorf("without an event of it: %q", got)
 	}
