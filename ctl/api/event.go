@@ -89,7 +89,7 @@ func EventMeanings() []EventMeaning {
 		{MemberReachable, "A way leads to a member again."},
 		{RouteChanged, "A member, or some of a group's, is reached by another way."},
 		{SourceSwitched, "A member is the source from its packet psn on."},
-		{ConnectionRefused, "A program that wanted to connect by rocast cm or perftest was refused because of others."},
+		{ConnectionRefused, "A program could not connect by rocast cm or perftest because of others."},
 		{ConnectionWaits, "A client of rocast perftest waits for the end of another one's run."},
 		{ConnectionSilent, "The source of a connection by rocast cm or perftest does not answer."},
 		{ConnectionReturned, "Such a source answers again."},

@@ -64,6 +64,7 @@ func (s *service) step(event Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	actions := s.machine.Step(time.Since(s.began), event)
+	s.tell() // before a host hears of it: its operator may look at once
 	if slices.ContainsFunc(actions, asksReceiver) {
 		s.options.Addresses.Announce(s.config.GroupIP) // the receiver's answer goes there
 	}
@@ -85,7 +86,6 @@ func (s *service) step(event Event) {
 			s.tasks.Go(func() { s.remove(a) })
 		}
 	}
-	s.tell()
 	if at, ok := s.machine.Next(); ok {
 		s.alarm.Reset(time.Until(s.began.Add(at)))
 	}
