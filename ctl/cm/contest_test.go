@@ -316,6 +316,27 @@ func TestHowOftenASourceIsAsked(t *testing.T) {
 	}
 }
 
+// Who waits for a source that is asked before it has confirmed hears when its run ends. If that
+// source disconnects, the one that waits is served.
+func TestASourceThatIsAskedBeforeItHasConfirmed(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		th := dieAfter(t, -1)
+		th.request("d")
+		control := th.m.run.control
+		pair := wire.Pair{Local: control.source.pair.Remote, Remote: control.source.pair.Local}
+		message, want := wire.Message(&wire.RTU{Pair: pair}), "no resources, the run of 10.77.0.1 has not ended; it ends in 30 s unless source 10.77.0.1 goes on"
+		if leaves {
+			message, want = &wire.DREQ{Pair: pair, RemoteQPN: control.qpn}, ""
+		}
+		if th.step(Heard{hostIPs["a"], wire.MAD{Message: message}}); th.refused != want {
+			t.Errorf("it leaves: %v, the other one hears %q", leaves, th.refused)
+		}
+		if r := th.m.run; r == nil || (r.control.key.addr == hostIPs["d"]) != leaves {
+			t.Errorf("it leaves: %v, and the run is %+v", leaves, r)
+		}
+	}
+}
+
 // A source that asks for more time before it confirms is there.
 func TestASourceThatAsksForTimeKeepsItsRun(t *testing.T) {
 	th := dieAfter(t, -1)

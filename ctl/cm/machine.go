@@ -267,11 +267,16 @@ func (m *Machine) hearRTU(s *side) {
 		m.lives(c)
 		return
 	}
-	c.state, c.deadline, c.probe = Established, 0, m.now+m.run.interval(c, &m.limits)
+	m.connect(c)
 	m.lives(c)
+}
+
+// connect notes that the source is connected, and tells the receivers.
+func (m *Machine) connect(c *connection) {
+	c.state, c.deadline, c.probe = Established, 0, m.now+m.run.interval(c, &m.limits)
 	m.run.goesOn(m.now, &m.limits)
 	m.isNews(c)
-	s.settle(open)
+	c.source.settle(open)
 	for _, r := range c.receivers {
 		if r.at == answered {
 			r.settle(open)
@@ -341,7 +346,7 @@ func (m *Machine) hearDREQ(e Heard, dreq *wire.DREQ) {
 		return
 	}
 	if s.isSource && s.conn.state == Offered { // it was connected; its RTU was lost
-		m.hearRTU(s)
+		m.connect(s.conn)
 	}
 	m.do(Send{s.addr, wire.MAD{Header: e.MAD.Header, Message: &wire.DREP{Pair: s.pair}}})
 	wasAt := s.at
