@@ -19,7 +19,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 		g.settleAt()
 		return acts, Absorbed
 	case learned:
-		if !g.learn(p, ev.PSN, acked) {
+		if !g.learn(p, ev, acked) {
 			return acts, OutsideWindow
 		}
 	case p.part != PartActive:
@@ -79,7 +79,11 @@ func (p *path) takeCredits(ev *Event) {
 // learn takes the first answer of a path whose state is unknown (rule 13). What it acknowledges was
 // forwarded before the state was lost, so sent may rise. An answer outside the window cannot be
 // placed.
-func (g *Group) learn(p *path, psn, acked roce.PSN) bool {
+func (g *Group) learn(p *path, ev *Event, acked roce.PSN) bool {
+	psn := ev.PSN
+	if g.source.told && ev.Syndrome == roce.NAKSequence {
+		psn = acked // the path may lead to a box that asks its source for what was not sent (askTold)
+	}
 	if d := psn.Sub(g.source.sent); d > Window || d < -Window {
 		return false
 	}

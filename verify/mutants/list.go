@@ -265,6 +265,8 @@ var merging = []rule{
 	{"13", "a refused source's receiver is not asked", "asked.go", "(g.source.told || g.turnOver())", "g.source.told"},
 	{"13", "who tells nothing behind a refused source is waited for", "asked.go", "		acts = g.Claim(now, acts) // who", "		// who"},
 	{"12", "a source whose queue pair has ended counts as a receiver", "switch.go", "g.away.takesData() && !g.end.sent", "g.away.takesData()"},
+	{"12", "a box that asks its source shows that more was sent", "response.go", "	if g.source.told && ev.Syndrome == roce.NAKSequence {", "	if false {"},
+	{"12", "a NAK shows nothing of a source that was heard", "response.go", "	if g.source.told && ev.Syndrome == roce.NAKSequence {", "	if ev.Syndrome == roce.NAKSequence {"},
 	{"12", "an old claim counts", "switch.go", " && now-c.since <= g.policy.settleWithin()+claimLife", ""},
 	{"12", "a claim outlives new data", "switch.go", "c.stands && c.sent == g.source.sent", "c.stands"},
 	{"12", "a claim before the source has ended its turn counts", "switch.go", "	if !g.turnOver() {\n		return acts\n	}\n", ""},
