@@ -242,8 +242,10 @@ func (c *Core) BeginTurn(id mft.GroupID, granted bool, out *Outputs) (begun bool
 		return true
 	}
 	st.claimant.held = false
-	c.acts = st.merge.GoOn(c.acts[:0])
-	c.perform(st, nil, out)
+	if !st.yield.left { // else the source has gone on already, without this box
+		c.acts = st.merge.GoOn(c.acts[:0])
+		c.perform(st, nil, out)
+	}
 	return false
 }
 

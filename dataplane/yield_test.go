@@ -242,3 +242,37 @@ func TestAHostRequestsNoTurn(t *testing.T) {
 		}
 	}
 }
+
+// The box above has gone on without this one, where d lacks something, and control cannot store c's
+// turn at first. The box above has not ended because of that: it gets what c sends.
+func TestATurnOfABoxThatWasLeftBehindIsStoredLater(t *testing.T) {
+	b := newBranch(t, mft.BoxAbove, feedback.Policy{})
+	b.posts()
+	var request decoded
+	for n := 0; request.PSN.Sub(psnLower) != 3*feedback.Window; n++ {
+		if n > 100 {
+			t.Fatalf("the box above hears no request of a box that lacks something; counters %v", moved(b.net.Switch))
+		}
+		b.cSends()
+		b.now += feedback.Tick(10 * time.Millisecond)
+		b.net.Poll()
+		for _, f := range b.net.Ports[linkDown].Take() {
+			request = decode(t, f)
+		}
+	}
+	yield := ack(ipUpper, request.PSN, roce.SyndromeUnlimited)
+	yield.dst, yield.bth.DestQPN, yield.aeth.MSN = ipLower, qpnLower, psnUpper
+	sayAt(t, b.net, linkDown, yield)
+	for _, stored := range []bool{false, true} {
+		b.cSends()
+		if !b.waits() {
+			t.Fatalf("c has no turn; counters %v", moved(b.net.Switch))
+		}
+		b.net.Ports[linkDown].Take()
+		b.net.Switch.BeginTurn(b.group.ID, stored)
+	}
+	b.cSends()
+	if out := b.net.Ports[linkDown].Take(); len(out) == 0 || decode(t, out[0]).PSN != psnLower {
+		t.Errorf("the box above gets %d packets of c; counters %v", len(out), moved(b.net.Switch))
+	}
+}

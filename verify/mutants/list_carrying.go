@@ -102,6 +102,7 @@ var carrying = []rule{
 	{"12", "a host that only sends requests a turn as boxes do", "dataplane/yield.go", "sender < 0 || st.group.Paths[sender].Box == mft.NoBox {", "sender >= 0 && st.group.Paths[sender].Box == mft.NoBox {"},
 	{"12", "a host that receives requests a turn as boxes do", "dataplane/yield.go", "sender < 0 || st.group.Paths[sender].Box == mft.NoBox {", "sender < 0 {"},
 	{"12", "a restarted box does not yield before all receivers have told what they have", "dataplane/yield.go", "first.PSN != st.merge.NextPSN() && st.merge.MayAsk():", "st.merge.MayAsk():"},
+	{"12", "a box above that went on ends because a turn could not be stored", "dataplane/turn.go", "	if !st.yield.left { //", "	if true { //"},
 	{"12", "a turn that is being stored is yielded", "dataplane/yield.go", "waits && (w.held || y.given", "waits && (y.given"},
 	{"12", "a box that sends is spared", "dataplane/yield.go", "y.requested && y.next == st.merge.NextPSN() && claim", "y.requested && claim"},
 	{"12", "a box that sends has had time since the first request", "dataplane/yield.go", "!y.requested || y.next != next {", "!y.requested {"},
