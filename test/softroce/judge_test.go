@@ -34,6 +34,7 @@ type judge struct {
 	watches    []*watch
 	trace      []sighting
 	violations []string
+	pulse      *pulse // of this story
 }
 
 // sighting is a frame of a group, seen at one hop.
@@ -84,7 +85,7 @@ const (
 
 // newJudge puts a judge on all wires of the lab.
 func newJudge(l *Lab) *judge {
-	j := &judge{start: time.Now()}
+	j := &judge{start: time.Now(), pulse: newPulse()}
 	for _, guest := range l.Guests {
 		for _, w := range guest.wires() {
 			j.watch(guest, w)
@@ -281,6 +282,7 @@ func (j *judge) reset() (violations []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	violations = j.violations
+	j.pulse.late.Store(0)
 	j.start, j.groups, j.lost, j.watches, j.trace, j.violations = time.Now(), nil, nil, nil, j.trace[:0], nil
 	return violations
 }

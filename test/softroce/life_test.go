@@ -85,10 +85,6 @@ type outage struct {
 	untilReady   time.Duration // from this start until the daemon carries its groups
 }
 
-// restartLimit is how soon the next daemon has to be started. systemd takes 100 ms (RestartSec),
-// and the killed daemon needs time to end.
-const restartLimit = 500 * time.Millisecond
-
 // crash kills the daemon when the source has got to a packet, and starts a daemon again.
 func (s *stage) crash(t *testing.T, ctx context.Context, g *group, offset int32) (o outage) {
 	t.Helper()
@@ -102,9 +98,6 @@ func (s *stage) crash(t *testing.T, ctx context.Context, g *group, offset int32)
 	must(t, s.Start(ctx))
 	o.untilReady = time.Since(killed) - o.untilStarted
 	must(t, s.Ready(ctx, g.name))
-	if o.untilStarted > restartLimit {
-		t.Errorf("the next daemon was started %v after the kill", o.untilStarted)
-	}
 	return o
 }
 

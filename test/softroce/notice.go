@@ -3,6 +3,7 @@ package softroce
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/rocast/rocast/roce"
@@ -83,6 +84,61 @@ func (n *notices) usual() time.Duration {
 		return 0
 	}
 	return n.repairs[len(n.repairs)/2]
+}
+
+// unbidden returns the packets that a source sent again although no NAK came since it had sent them
+// before: its timer made it do so.
+func unbidden(frames []passage) (offsets []int32) {
+	sent, called := map[int32]int{}, -1
+	for i, p := range frames {
+		switch p.hop {
+		case uplink:
+			if before, again := sent[p.offset]; again && called < before {
+				offsets = append(offsets, p.offset)
+			}
+			sent[p.offset] = i
+		case merged:
+			if !p.lost && !p.aeth.Syndrome.IsACK() {
+				called = i
+			}
+		}
+	}
+	return offsets
+}
+
+// pulse knows for how long this process got no CPU. The box and the guests want the same CPUs, so
+// what they do late behind such a pause says nothing of the box.
+type pulse struct {
+	late atomic.Int64 // the longest pause, ns
+}
+
+const beat = 10 * time.Millisecond
+
+func newPulse() *pulse {
+	p := &pulse{}
+	go func() { // until the tests end
+		for last := time.Now(); ; {
+			time.Sleep(beat)
+			now := time.Now()
+			p.feel(now.Sub(last))
+			last = now
+		}
+	}()
+	return p
+}
+
+// feel takes the time between two beats.
+func (p *pulse) feel(between time.Duration) {
+	p.late.Store(max(p.late.Load(), int64(between-beat)))
+}
+
+// starved says that the machine was too busy to judge what may take the time, or "". A fifth of the
+// time is much: whoever is judged waits for a CPU several times.
+func (p *pulse) starved(may time.Duration) string {
+	if late := time.Duration(p.late.Load()); late >= may/5 {
+		return fmt.Sprintf("not judged, because the machine gave this process no CPU for %v", late.Round(time.Millisecond))
+	}
+	return ""
 }
 
 // witness knows at each frame what every host has, and what it may do.

@@ -205,6 +205,40 @@ func TestRepairsLastFromTheNAKToTheCopy(t *testing.T) {
 	}
 }
 
+func TestASourceWithoutANAKSendsAgainByItself(t *testing.T) {
+	lost := passage{hop: merged, offset: 2, lost: true, aeth: roce.AETH{Syndrome: roce.NAKSequence}}
+	for name, c := range map[string]struct {
+		play func(*script)
+		want []int32
+	}{
+		"nothing sent again": {func(s *script) { s.sendUpTo(3).ack(3) }, nil},
+		"called back":        {func(s *script) { s.sendUpTo(3).nak(2).send(2).send(3) }, nil},
+		"by its timer":       {func(s *script) { s.sendUpTo(3).ack(1).send(2).send(3) }, []int32{2, 3}},
+		"a NAK that is lost": {func(s *script) { s.sendUpTo(3).pass(lost).send(2) }, []int32{2}},
+		"a NAK of before":    {func(s *script) { s.sendUpTo(3).nak(2).send(2).send(3).send(3) }, []int32{3}},
+		"a NAK in between":   {func(s *script) { s.sendUpTo(3).nak(2).send(2).nak(2).send(2) }, nil},
+	} {
+		s := &script{}
+		c.play(s)
+		if got := unbidden(s.frames); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestAProcessWithoutCPUJudgesNobody(t *testing.T) {
+	p := &pulse{}
+	p.feel(beat)
+	p.feel(beat + 20*time.Millisecond)
+	p.feel(beat)
+	if why := p.starved(100 * time.Millisecond); why != "not judged, because the machine gave this process no CPU for 20ms" {
+		t.Error(why)
+	}
+	if why := p.starved(101 * time.Millisecond); why != "" {
+		t.Error(why)
+	}
+}
+
 func TestTheUsualRepairIsTheMedianOfMany(t *testing.T) {
 	s := (&script{}).sendUpTo(manyRepairs)
 	for i := range int32(manyRepairs) {
