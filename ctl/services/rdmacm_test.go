@@ -8,14 +8,17 @@ import (
 	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/internal/testlab"
 )
 
-// The proxy really opens sockets at its group IP, so the IP is one of the loopback's.
+// The proxy really opens sockets at its group IP, so the IP is one of the loopback's. One of them
+// is raw, which needs root.
 const cmRequest = `{"groupIP": "127.0.0.220", "receivers": ["10.77.0.2", "10.77.0.3"], "port": 7174}`
 
 // A receiver that does not answer may come later, so the service is up; whoever started it hears of
 // the receiver.
 func TestRDMACMNamesReceiversThatDoNotAnswer(t *testing.T) {
+	testlab.NeedRoot(t)
 	w := newWorld()
 	hop := w.hops.Hop(addr("10.77.0.3"))
 	hop.Silent, hop.Reason = true, "10.77.0.3 does not answer"
@@ -33,6 +36,7 @@ func TestRDMACMNamesReceiversThatDoNotAnswer(t *testing.T) {
 }
 
 func TestTheConfigsRDMACMComesUpWithTheDaemon(t *testing.T) {
+	testlab.NeedRoot(t)
 	w := newWorld()
 	w.CM = []cm.Config{{Config: groupip.Config{GroupIP: addr("127.0.0.222"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 7174}, Memory: cm.PrivateData}}
 	if missing := w.bringUp(t.Context(), w.helpers(), true); len(missing) != 0 {
@@ -47,6 +51,7 @@ func TestTheConfigsRDMACMComesUpWithTheDaemon(t *testing.T) {
 
 // Regions that come to a running group do not reach other boxes, so no connection could be made.
 func TestRDMACMWithRegionsRefusesReceiversBehindBoxes(t *testing.T) {
+	testlab.NeedRoot(t)
 	w := newWorld()
 	w.control.behind[addr("10.77.0.3")] = []string{"b2"}
 	const want = "RDMA-CM on 127.0.0.224: memory is regions and receiver 10.77.0.3 is behind box b2, which hears of a group's memory only when " +
