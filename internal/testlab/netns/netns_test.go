@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -218,43 +219,48 @@ func TestAnInterruptedTestLeavesNothingBehind(t *testing.T) {
 	}
 	New(t) // skips where that is not permitted
 	for _, s := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
-		child := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
-		child.Env = append(os.Environ(), "ROCAST_INTERRUPTED=1")
-		child.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
-		out, err := child.StdoutPipe()
-		if err == nil {
-			err = child.Start()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		var name, dir string
-		var pids [3]int
-		for lines := bufio.NewScanner(out); name == "" && lines.Scan(); {
-			_, _ = fmt.Sscanf(lines.Text(), "started %s %s %d %d %d", &name, &dir, &pids[0], &pids[1], &pids[2])
-		}
-		if _, err := os.Stat(filepath.Join(Dir, name)); name == "" || err != nil {
-			t.Fatalf("it has not started: %q, %v", name, err)
-		}
-		if err := child.Process.Signal(s); err != nil {
-			t.Fatal(err)
-		}
-		_ = child.Wait()
-		if ended := child.ProcessState.Sys().(syscall.WaitStatus); !ended.Signaled() || ended.Signal() != s {
-			t.Errorf("%v: it ended with %v", s, child.ProcessState)
-		}
-		if _, err := os.Stat(filepath.Join(Dir, name)); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%v: %s is left: %v", s, name, err)
-		}
-		if _, err := os.Stat(dir); dir == "" || !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%v: %s is left: %v", s, dir, err)
-		}
-		for _, pid := range pids {
-			testlab.Eventually(t, testlab.Patience, fmt.Sprintf("%v: process %d has ended", s, pid), func() bool {
-				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-				return err != nil || strings.Contains(string(stat), ") Z ") // nobody waits for it any more
-			}, nil)
-		}
+		t.Run(s.String(), func(t *testing.T) {
+			if signal.Ignored(s) {
+				t.Skip("this process was started to ignore the signal, and so are those that it starts")
+			}
+			child := exec.Command("/proc/self/exe", "-test.run=^TestAnInterruptedTestLeavesNothingBehind$")
+			child.Env = append(os.Environ(), "ROCAST_INTERRUPTED=1")
+			child.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+			out, err := child.StdoutPipe()
+			if err == nil {
+				err = child.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var name, dir string
+			var pids [3]int
+			for lines := bufio.NewScanner(out); name == "" && lines.Scan(); {
+				_, _ = fmt.Sscanf(lines.Text(), "started %s %s %d %d %d", &name, &dir, &pids[0], &pids[1], &pids[2])
+			}
+			if _, err := os.Stat(filepath.Join(Dir, name)); name == "" || err != nil {
+				t.Fatalf("it has not started: %q, %v", name, err)
+			}
+			if err := child.Process.Signal(s); err != nil {
+				t.Fatal(err)
+			}
+			_ = child.Wait()
+			if ended := child.ProcessState.Sys().(syscall.WaitStatus); !ended.Signaled() || ended.Signal() != s {
+				t.Errorf("%v: it ended with %v", s, child.ProcessState)
+			}
+			if _, err := os.Stat(filepath.Join(Dir, name)); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%v: %s is left: %v", s, name, err)
+			}
+			if _, err := os.Stat(dir); dir == "" || !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%v: %s is left: %v", s, dir, err)
+			}
+			for _, pid := range pids {
+				testlab.Eventually(t, testlab.Patience, fmt.Sprintf("%v: process %d has ended", s, pid), func() bool {
+					stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+					return err != nil || strings.Contains(string(stat), ") Z ") // nobody waits for it any more
+				}, nil)
+			}
+		})
 	}
 }
 
