@@ -58,12 +58,13 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, lacks bool, 
 	}
 	claim := st.claim(next)
 	claim.Lacks = claim.Lacks || lacks
-	switch may := !to.Ended && st.merge.MaySwitch(now, claim); {
-	case !to.Ended && f != nil && st.keepsBehind(f, next, ev.PSN):
+	over := to.Ended || to.Forced
+	switch may := !over && st.merge.MaySwitch(now, claim); {
+	case !over && f != nil && st.keepsBehind(f, next, ev.PSN):
 		return SourceWaits
 	case may && ev.PSN != to.NextPSN && !st.awaits(next):
 		return SourceOutOfStep
-	case to.Ended || ev.PSN != to.NextPSN:
+	case over || ev.PSN != to.NextPSN:
 		return SourceBlocked
 	case !may && (st.merge.MayAsk() || st.fromAbove()):
 		r := c.keep(now, st, f, lacks, next, ev.PSN)
@@ -270,16 +271,19 @@ func (c *Core) beginTurn(st *state, next int, out *Outputs) {
 
 // endTurn notes where the source and all paths stand at the end of the source's turn. A source that
 // lost it by force, and of whose packets some are not at enough receivers, has no further turn: an
-// ACK of that would acknowledge these packets too.
+// ACK of that would acknowledge these packets too. Nor has one that was called back and had not
+// come: it may send its next packet before it hears that, and an ACK would be ahead of its place.
 func (st *state) endTurn() {
 	messages, concluded := st.merge.Concluded()
+	round := st.merge.Round()
+	lost := !concluded || round.Awaited && !st.merge.Settled()
 	from := mft.Sender{
 		NextPSN: st.merge.NextPSN(), Messages: messages,
-		HadTurn: concluded, Ended: st.merge.Ended() || !concluded && !st.yield.left, Round: st.merge.Round(),
+		HadTurn: concluded, Ended: st.merge.Ended(), Forced: lost && !st.yield.left, Round: round,
 	}
 	if st.active != departed { // one that has left has no further turn
-		from.Ended = from.Ended || st.senderState(st.active).Ended // before a restart
 		s := st.senderState(st.active)
+		from.Ended, from.Forced = from.Ended || s.Ended, from.Forced || s.Forced // before a restart
 		if *s = from; st.yield.left {
 			s.NextPSN, s.HadTurn = st.yield.at, false
 		}

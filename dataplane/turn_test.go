@@ -548,6 +548,16 @@ func TestASourceThatLostItsTurnByForce(t *testing.T) {
 	}
 }
 
+// A source that lost its turn by force, and has no other one, still receives, also behind a crash
+// and where a source that has ended would not.
+func TestASourceThatLostItsTurnByForceReceives(t *testing.T) {
+	k := losesItsTurn(t, 2, ipD)
+	k.group.Policy.OnFatal = feedback.FatalEvict
+	k.crash()
+	k.posts(ipB, 1)
+	heard(t, k.Net, ipA, roce.OpWriteOnly)
+}
+
 // Too few have a's last packet for a quorum. An ACK of what a sends next would acknowledge that
 // packet too, so a has no further turn, also behind a crash.
 func TestASourceWhosePacketIsAtTooFew(t *testing.T) {

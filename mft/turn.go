@@ -49,7 +49,8 @@ type Sender struct {
 	Messages roce.MSN // how many it has sent
 	Round    feedback.Round
 	HadTurn  bool // everything below NextPSN was acknowledged when its turn ended
-	Ended    bool // it heard the NAK that ends its QP, or lost its turn by force: its packets are refused
+	Ended    bool // it heard the NAK that ends its QP: its packets are refused
+	Forced   bool // it lost its turn by force and has no other one: its packets are refused, and it may receive
 }
 
 // Member returns where a member stands, or nil.

@@ -168,6 +168,7 @@ type keptSender struct {
 	Messages roce.MSN `json:"messages"`
 	HadTurn  bool     `json:"hadTurn,omitempty"`
 	Ended    bool     `json:"ended,omitempty"`
+	Forced   bool     `json:"forced,omitempty"`
 	Pos      roce.PSN `json:"pos"`
 	Back     roce.PSN `json:"back"`
 	Awaited  bool     `json:"awaited,omitempty"`
@@ -177,7 +178,7 @@ func keepSender(s mft.Sender) *keptSender {
 	if s == (mft.Sender{}) {
 		return nil
 	}
-	return &keptSender{s.NextPSN, s.Messages, s.HadTurn, s.Ended, s.Round.Pos, s.Round.Back, s.Round.Awaited}
+	return &keptSender{s.NextPSN, s.Messages, s.HadTurn, s.Ended, s.Forced, s.Round.Pos, s.Round.Back, s.Round.Awaited}
 }
 
 func (k *keptSender) sender() mft.Sender {
@@ -185,7 +186,7 @@ func (k *keptSender) sender() mft.Sender {
 		return mft.Sender{}
 	}
 	return mft.Sender{
-		NextPSN: k.NextPSN, Messages: k.Messages, HadTurn: k.HadTurn, Ended: k.Ended,
+		NextPSN: k.NextPSN, Messages: k.Messages, HadTurn: k.HadTurn, Ended: k.Ended, Forced: k.Forced,
 		Round: feedback.Round{Pos: k.Pos, Back: k.Back, Awaited: k.Awaited},
 	}
 }

@@ -30,7 +30,7 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 		w.fail(Damaged, "the switch took a damaged frame of %v: %v", h, reason)
 	case dropped && !f.touched && !w.mayDrop(h, f, reason):
 		w.fail(Damaged, "the switch dropped an undamaged frame of %v: %v", h, reason)
-	case dropped && !w.membersChanged && !w.learns() && !waitsForTurn(reason) && (len(out.Copies)+len(out.Replies) > 0 || slices.ContainsFunc(out.Notes, isNews)):
+	case dropped && !w.membersChanged && !w.learns() && !waitsForTurn(reason) && w.claimedAt() == 0 && (len(out.Copies)+len(out.Replies) > 0 || slices.ContainsFunc(out.Notes, isNews)):
 		w.fail(Conserved, "a dropped frame of %v (%v) had consequences", h, reason)
 	}
 	w.membersChanged = false
