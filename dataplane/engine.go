@@ -161,9 +161,10 @@ func (e *engine) extend(st *state) {
 	}
 }
 
-// prepare makes the block of a group that is to be armed.
+// prepare makes the block of a group that is to be armed. While control stores a turn, nothing new
+// of the source before it may be carried.
 func (e *engine) prepare(st *state) error {
-	if st.merge.Plain() == 0 || st.active == departed {
+	if st.merge.Plain() == 0 || st.active == departed || st.claimant.held {
 		return errNotPlain
 	}
 	return st.block(&e.block, e.marks)

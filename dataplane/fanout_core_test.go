@@ -342,6 +342,28 @@ func TestWhatIsCarriedMeanwhileStopsASourceSwitch(t *testing.T) {
 	}
 }
 
+// A group may have been plain for long enough just before control stores a turn. The engine does
+// not get it then: it would carry what is not in the stored turn, and report old places to the new
+// one.
+func TestAGroupWhoseTurnIsStoredIsNotArmed(t *testing.T) {
+	g := group()
+	g.KeepsTurns, g.Paths[0].Sends, g.Paths[0].SendPSN = true, true, 7
+	b := newEngineBench(t, g)
+	b.plain(g, calmPackets)
+	for i := range g.Paths {
+		b.handle(b.ack(g, i, roce.SyndromeUnlimited))
+	}
+	if r := b.handle(dataOfB(g)); r != dataplane.SourceWaits {
+		t.Fatalf("%v", r)
+	}
+	if _, ok := b.core.NextTurn(0, g.ID, &b.out); !ok {
+		t.Fatal("nobody waits for a turn")
+	}
+	if b.core.Arm(0, &b.out); dataplane.EngineOf(b.core, g.ID).Kernel {
+		t.Error("the engine has the group")
+	}
+}
+
 // A packet waits for the core when the group is armed. When the core gets to it, its source has
 // sent it again: the engine must not carry the second one while the core forwards the first one.
 func TestAPacketIsForwardedOnce(t *testing.T) {

@@ -53,6 +53,11 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, lacks bool, 
 		}
 		return Reason(feedback.Filtered)
 	}
+	if f != nil && to.Round.Strays(ev.PSN) {
+		// The member was called back at the end of its turn, and sent this packet before it heard
+		// that: an ACK would be ahead of its place. It sends the packet again.
+		return SourceOutOfStep
+	}
 	if f == nil && st.awaits(next) && !st.claimant.held {
 		st.claimant.lacks = lacks
 	}
@@ -271,15 +276,12 @@ func (c *Core) beginTurn(st *state, next int, out *Outputs) {
 
 // endTurn notes where the source and all paths stand at the end of the source's turn. A source that
 // lost it by force, and of whose packets some are not at enough receivers, has no further turn: an
-// ACK of that would acknowledge these packets too. Nor has one that was called back and had not
-// come: it may send its next packet before it hears that, and an ACK would be ahead of its place.
+// ACK of that would acknowledge these packets too.
 func (st *state) endTurn() {
 	messages, concluded := st.merge.Concluded()
-	round := st.merge.Round()
-	lost := !concluded || round.Awaited && !st.merge.Settled()
 	from := mft.Sender{
 		NextPSN: st.merge.NextPSN(), Messages: messages,
-		HadTurn: concluded, Ended: st.merge.Ended(), Forced: lost && !st.yield.left, Round: round,
+		HadTurn: concluded, Ended: st.merge.Ended(), Forced: !concluded && !st.yield.left, Round: st.merge.Round(),
 	}
 	if st.active != departed { // one that has left has no further turn
 		s := st.senderState(st.active)

@@ -502,9 +502,9 @@ func TestWhoIsStoredAsBehindIsBehind(t *testing.T) {
 	}
 }
 
-// losesItsTurn is a group in which b waits for a's turn by force, and it is stored. Of a's last
-// packet only those know who have it.
-func losesItsTurn(t *testing.T, quorum feedback.AckPolicy, have ...netip.Addr) *keeper {
+// losesItsTurn is a group in which b waits for a's turn by force, and it is stored. Only those who
+// have a's last packet have acknowledged it. calledBack: the others have answered it with a NAK.
+func losesItsTurn(t *testing.T, quorum feedback.AckPolicy, calledBack bool, have ...netip.Addr) *keeper {
 	a := both(0, ipA, firstPSN)
 	a.FirstPSN = 40
 	k := newKeeper(t, a, both(1, ipB, 500), receiver(2, ipC), receiver(3, ipD))
@@ -517,6 +517,8 @@ func losesItsTurn(t *testing.T, quorum feedback.AckPolicy, have ...netip.Addr) *
 		heard(t, k.Net, host, roce.OpWriteOnly)
 		if slices.Contains(have, host) {
 			k.answer(host)
+		} else if calledBack {
+			say(t, k.Net, ack(host, k.members[host].expects, roce.NAKSequence))
 		}
 	}
 	k.posts(ipB, 1)
@@ -530,7 +532,7 @@ func losesItsTurn(t *testing.T, quorum feedback.AckPolicy, have ...netip.Addr) *
 func TestASourceThatLostItsTurnByForce(t *testing.T) {
 	for name, crash := range map[string]bool{"without a crash": false, "with a crash": true} {
 		t.Run(name, func(t *testing.T) {
-			k := losesItsTurn(t, feedback.AckAll, ipB, ipC)
+			k := losesItsTurn(t, feedback.AckAll, false, ipB, ipC)
 			if crash {
 				k.crash()
 				k.posts(ipB, 1)
@@ -548,10 +550,28 @@ func TestASourceThatLostItsTurnByForce(t *testing.T) {
 	}
 }
 
+// By force b's turn begins while a is called back by d's NAK. What a sends before it hears the NAK
+// begins no turn of a: the ACK would be ahead of a's place. When a has come back, its turn begins.
+func TestASourceThatIsCalledBackAndLosesItsTurn(t *testing.T) {
+	k := losesItsTurn(t, feedback.AckAll, true, ipB, ipC)
+	k.Switch.BeginTurn(k.group.ID, true)
+	k.drain()
+	first := k.members[ipA].sends
+	k.members[ipA].sends = first.Next()
+	k.posts(ipA, 1)
+	if n := moved(k.Switch)["source-out-of-step"]; n != 1 {
+		t.Fatalf("counters %v", moved(k.Switch))
+	}
+	k.members[ipA].sends = first
+	k.posts(ipA, 2)
+	k.members[ipA].sends = first.Next()
+	k.waits(ipA)
+}
+
 // A source that lost its turn by force, and has no other one, still receives, also behind a crash
 // and where a source that has ended would not.
 func TestASourceThatLostItsTurnByForceReceives(t *testing.T) {
-	k := losesItsTurn(t, 2, ipD)
+	k := losesItsTurn(t, 2, false, ipD)
 	k.group.Policy.OnFatal = feedback.FatalEvict
 	k.crash()
 	k.posts(ipB, 1)
@@ -563,7 +583,7 @@ func TestASourceThatLostItsTurnByForceReceives(t *testing.T) {
 func TestASourceWhosePacketIsAtTooFew(t *testing.T) {
 	for name, crash := range map[string]bool{"without a crash": false, "with a crash": true} {
 		t.Run(name, func(t *testing.T) {
-			k := losesItsTurn(t, 2, ipD)
+			k := losesItsTurn(t, 2, false, ipD)
 			k.members[ipA].sends = k.members[ipA].sends.Next()
 			if crash {
 				k.crash()
@@ -587,7 +607,7 @@ func TestASourceWhosePacketIsAtTooFew(t *testing.T) {
 // The turn could not be stored, and d is behind all the same. So a is sent the ACK of what the
 // others have.
 func TestTheSourceGoesOnWithoutWhoIsBehind(t *testing.T) {
-	k := losesItsTurn(t, feedback.AckAll, ipB, ipC)
+	k := losesItsTurn(t, feedback.AckAll, false, ipB, ipC)
 	k.Switch.BeginTurn(k.group.ID, false)
 	if psn := heard(t, k.Net, ipA, roce.OpAck); psn != k.members[ipA].sends {
 		t.Errorf("a heard %d", psn)

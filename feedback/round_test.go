@@ -34,3 +34,23 @@ func TestTheRoundOfAFormerSource(t *testing.T) {
 		}
 	}
 }
+
+// A source that is called back to a packet that it had sent sends what comes behind that packet
+// again. If it had not sent the packet, it may ignore the call and go on.
+func TestWhatStraysFromARound(t *testing.T) {
+	called := Round{Pos: 106, Back: 104, Awaited: true, Sent: true}
+	came, asked := called, called
+	came.Awaited, asked.Sent = false, false
+	for name, c := range map[string]struct {
+		round Round
+		psn   roce.PSN
+		want  bool
+	}{
+		"behind it": {called, 105, true}, "the packet": {called, 104, false}, "before it": {called, 103, false},
+		"it has come": {came, 105, false}, "it may not have sent that": {asked, 105, false},
+	} {
+		if got := c.round.Strays(c.psn); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -40,7 +40,9 @@ func (st *stream) Told() (told Place, known bool) {
 func (st *stream) Inside() bool { return st.source.inside }
 
 // Round returns where the source is in its round.
-func (st *stream) Round() Round { return Round{st.source.pos, st.back.psn, st.back.awaited} }
+func (st *stream) Round() Round {
+	return Round{st.source.pos, st.back.psn, st.back.awaited, !st.back.asked}
+}
 
 // Horizon returns the last PSN that may be carried while no other event comes. Beyond it a path
 // would be further behind the source than the window allows. The group must be plain.

@@ -222,7 +222,14 @@ func (g *Group) SwitchSource(s SourceSwitch, acts []Action) []Action {
 type Round struct {
 	Pos, Back roce.PSN
 	Awaited   bool // the source was called back to packet Back, and had not come
+	// Sent says that the source had sent Back. It is not stored: what a source sends before it
+	// hears that it is called back has arrived when a box is up again.
+	Sent bool
 }
+
+// Strays reports whether the source sent packet psn before it heard that it is called back to one
+// before, which it had sent: it sends psn again.
+func (r *Round) Strays(psn roce.PSN) bool { return r.Awaited && r.Sent && psn.After(r.Back) }
 
 // Arrive notes that packet psn of a turn that has ended came again, and reports whether it may be
 // acknowledged: a source that was called back hears that before it hears the ACK, which would then

@@ -50,7 +50,7 @@ type Sender struct {
 	Round    feedback.Round
 	HadTurn  bool // everything below NextPSN was acknowledged when its turn ended
 	Ended    bool // it heard the NAK that ends its QP: its packets are refused
-	Forced   bool // it lost its turn by force and has no other one: its packets are refused, and it may receive
+	Forced   bool // it lost its turn by force and has no other one: its packets are refused, but it receives
 }
 
 // Member returns where a member stands, or nil.

@@ -82,12 +82,13 @@ func (r *Runner) ReplayCell(c matrix.Cell, seed uint64, lines int) (result Resul
 //     failed;
 //   - a quorum cannot be had any more;
 //   - the source has lost its turn by force, and waits in vain for an ACK, or it goes on without
-//     those who were left behind, because the turn could not be stored.
+//     those who were left behind, because the turn could not be stored; of those who are left one
+//     that refuses a WRITE cannot be spared.
 func (r *Result) expect(c matrix.Cell) {
 	ok, refused := r.Status == rnic.Success, c.Is("event", "refused")
 	switch r.Status {
 	case rnic.RemoteAccess:
-		ok = refused && (c.Is("on-fatal", "fail") || c.Is("ack", "quorum"))
+		ok = refused && (c.Is("on-fatal", "fail") || c.Is("ack", "quorum") || c.Is("source-switch", "force"))
 	case rnic.RetryExceeded:
 		ok = refused || c.MayLoseQuorum() || c.Is("source-switch", "force")
 	case rnic.RemoteOperational:
