@@ -13,16 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/ctl/rtnl"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
-
-// openFiles counts the open files of the test.
-func openFiles(t *testing.T) int {
-	t.Helper()
-	files, err := os.ReadDir("/proc/self/fd")
-	must(t, err)
-	return len(files)
-}
 
 // withRoomFor calls f while the process can open n more files only.
 func withRoomFor(t *testing.T, n int, f func()) {
@@ -47,7 +40,7 @@ func withRoomFor(t *testing.T, n int, f func()) {
 func TestOpenLeavesNothingOpenWhenItFails(t *testing.T) {
 	box, dir := netns.New(t), t.TempDir()
 	must(t, openIn(t, box, dir).Close())
-	before := openFiles(t)
+	before := testlab.OpenFiles(t)
 	for room, want := range []string{"open a netlink socket", "open a netlink socket", "subscribe to netlink", "boot_id", "packet socket", ""} {
 		var o *Owner
 		var err error
@@ -61,8 +54,8 @@ func TestOpenLeavesNothingOpenWhenItFails(t *testing.T) {
 		if o != nil {
 			must(t, o.Close())
 		}
-		if now := openFiles(t); now > before { // what an earlier test has opened may close meanwhile
-			t.Errorf("room for %d files: %d files stay open", room, now-before)
+		if opened := before.Since(t); len(opened) > 0 {
+			t.Errorf("room for %d files: %q stay open", room, opened)
 		}
 	}
 	must(t, box.Do(func() error {
@@ -76,8 +69,8 @@ func TestOpenLeavesNothingOpenWhenItFails(t *testing.T) {
 	if err := box.Do(CheckMarks); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
 	}
-	if now := openFiles(t); now != before {
-		t.Errorf("after CheckMarks %d files stay open", now-before)
+	if opened := before.Since(t); len(opened) > 0 {
+		t.Errorf("after CheckMarks %q stay open", opened)
 	}
 }
 
@@ -124,15 +117,15 @@ func TestAnInterfaceWithoutHostsCannotBeAsked(t *testing.T) {
 		}
 		defer conn.Close()
 		k := &netlinkKernel{conn}
-		before := openFiles(t)
+		before := testlab.OpenFiles(t)
 		if _, err := packetSocket(&unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ARP), Ifindex: 99}); !errors.Is(err, unix.ENODEV) {
 			t.Errorf("a socket on no interface: %v", err)
 		}
 		if _, err := k.ask(Place{IfIndex: 99, IP: group}); err == nil || errors.Is(err, errNobody) {
 			t.Errorf("no interface: %v", err)
 		}
-		if now := openFiles(t); now != before {
-			t.Errorf("%d files stay open", now-before)
+		if opened := before.Since(t); len(opened) > 0 {
+			t.Errorf("%q stay open", opened)
 		}
 		if index, err := k.index("eth7"); index != 0 || err != nil {
 			t.Errorf("index of no interface: %d, %v", index, err)

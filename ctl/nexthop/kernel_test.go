@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/ctl/rtnl"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
@@ -484,19 +484,9 @@ func TestAHostThatCameUpSilentlyIsTold(t *testing.T) {
 	}
 }
 
-// openFiles counts the files of this process.
-func openFiles(t *testing.T) int {
-	t.Helper()
-	files, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(files)
-}
-
 // A daemon that has no files left says so, and a Tracker that could not be opened holds none.
 func TestATrackerLeavesNoFileOpen(t *testing.T) {
-	before := openFiles(t)
+	before := testlab.OpenFiles(t)
 	var usual unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
 		t.Fatal(err)
@@ -512,15 +502,15 @@ func TestATrackerLeavesNoFileOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err == nil {
-			if openFiles(t) == before {
+			if len(before.Since(t)) == 0 {
 				t.Error("an open Tracker has no file")
 			}
 			tracker.Close()
 		} else {
 			failed++
 		}
-		if now := openFiles(t); now != before {
-			t.Fatalf("with room for %d files (%v): %d are open, were %d", limit, err, now, before)
+		if opened := before.Since(t); len(opened) > 0 {
+			t.Fatalf("with room for %d files (%v): %q stay open", limit, err, opened)
 		}
 		if err == nil {
 			break

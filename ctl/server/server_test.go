@@ -440,8 +440,8 @@ func TestRefusalsOfTheSocket(t *testing.T) {
 	}()
 	files := testlab.OpenFiles(t)
 	_, err = Listen(path, os.Getegid(), false)
-	if now := testlab.OpenFiles(t); now > files+1 { // the other end, which closes when it has seen the end of this one
-		t.Errorf("%d files are open and were %d", now, files)
+	if opened := files.Since(t); len(opened) > 1 { // the other end, which closes when it has seen the end of this one
+		t.Errorf("%q stay open", opened)
 	}
 	if want := "open the socket " + path + ": another daemon answers on it; stop that daemon, or set socket: in the config"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)

@@ -555,8 +555,8 @@ func TestFilesAreClosed(t *testing.T) {
 			t.Fatal("opened twice")
 		}
 	}
-	if now := testlab.OpenFiles(t); now != before {
-		t.Errorf("%d files are open and were %d", now, before)
+	if opened := before.Since(t); len(opened) > 0 {
+		t.Errorf("%q stay open", opened)
 	}
 }
 

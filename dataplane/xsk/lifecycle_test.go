@@ -162,8 +162,8 @@ func TestOpenRefused(t *testing.T) {
 			if row.want != nil && !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.words) {
 				t.Errorf("got %v", err)
 			}
-			if after := testlab.OpenFiles(t); after != before {
-				t.Errorf("%d files open before, %d after", before, after)
+			if opened := before.Since(t); len(opened) > 0 {
+				t.Errorf("%q stay open", opened)
 			}
 			if c := w.umem.Census(); c.Free != c.Total {
 				t.Errorf("%+v", c)
@@ -185,8 +185,8 @@ func TestOpenCloseLeavesNoFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if after := testlab.OpenFiles(t); after != before {
-		t.Errorf("%d files open before, %d after", before, after)
+	if opened := before.Since(t); len(opened) > 0 {
+		t.Errorf("%q stay open", opened)
 	}
 }
 

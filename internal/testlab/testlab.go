@@ -6,8 +6,10 @@ package testlab
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -91,14 +93,33 @@ func Eventually(t testing.TB, within time.Duration, what string, done func() boo
 	}
 }
 
-// OpenFiles returns how many files the process has open.
-func OpenFiles(t testing.TB) int {
+// Files are the open files of the process: the number of each and what it is open on, such as
+// "7 socket:[1234]".
+type Files map[string]bool
+
+// OpenFiles returns the files that the process has open.
+func OpenFiles(t testing.TB) Files {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(entries)
+	files := make(Files, len(entries))
+	for _, entry := range entries {
+		if target, err := os.Readlink("/proc/self/fd/" + entry.Name()); err == nil { // the directory itself is closed again
+			files[entry.Name()+" "+target] = true
+		}
+	}
+	return files
+}
+
+// Since returns the open files that were not open at before. A count would not do: what an earlier
+// test left to the garbage collector is closed at any time.
+func (before Files) Since(t testing.TB) []string {
+	t.Helper()
+	now := OpenFiles(t)
+	maps.DeleteFunc(now, func(file string, _ bool) bool { return before[file] })
+	return slices.Sorted(maps.Keys(now))
 }
 
 // WithoutCapability runs fn in the calling goroutine, on a thread that lacks one of its

@@ -2,7 +2,9 @@ package testlab
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,16 +56,26 @@ func TestASettingIsWhatTheEnvironmentSays(t *testing.T) {
 	}
 }
 
-func TestOpenFilesCounts(t *testing.T) {
-	before := OpenFiles(t)
-	f, err := os.Open("/dev/null")
-	if err != nil {
-		t.Fatal(err)
+// A file that is closed meanwhile hides none that was opened.
+func TestFilesSince(t *testing.T) {
+	open := func() *os.File {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
 	}
-	if n := OpenFiles(t); n != before+1 {
-		t.Errorf("%d files are open, with one more than %d", n, before)
+	old := open()
+	before := OpenFiles(t)
+	f := open()
+	old.Close()
+	if files := before.Since(t); !slices.Equal(files, []string{fmt.Sprintf("%d %s", f.Fd(), os.DevNull)}) {
+		t.Errorf("opened: %q", files)
 	}
 	f.Close()
+	if files := before.Since(t); len(files) != 0 {
+		t.Errorf("after all are closed: %q", files)
+	}
 }
 
 func TestWithoutCapability(t *testing.T) {
