@@ -94,6 +94,8 @@ type connection struct {
 	mra       time.Duration // when the source is asked to wait
 	probe     time.Duration // when the source is asked whether it is still there
 	unheard   int           // probes without an answer
+	packets   uint64        // of the source, when they were counted last
+	counting  bool          // they are being counted
 	began     time.Time
 	reason    string     // why it ended
 	untold    bool       // that it has ended, until it is known what the box saw of its group

@@ -11,12 +11,13 @@ import (
 
 // contest is a question to the source of a run, because others ask for the receivers. A source
 // that died without a word would keep them out until the probes find it. So the box asks it several
-// times in a second: a host that is there answers from its kernel. Those that have asked wait
-// meanwhile.
+// times in a second: a host that is there answers from its kernel, or its packets move. Those that
+// have asked wait meanwhile.
 type contest struct {
-	waiting []*connection
-	due     time.Duration // when the source is asked again; 0: it is not asked
-	left    int           // how often it is asked yet
+	waiting   []*connection
+	due       time.Duration // when the source is asked again; 0: it is not asked
+	left      int           // how often it is asked yet
+	isCounted bool          // it is known how many packets the source had sent when it was asked first
 }
 
 // contend lets a connection wait until the source of the run that is on has answered or not.
@@ -35,6 +36,7 @@ func (m *Machine) askSource() {
 	if r.left > 0 {
 		r.left, r.due = r.left-1, m.now+m.limits.ask
 		m.do(Send{r.control.source.addr, *r.control.source.cached})
+		m.count(r.control)
 		return
 	}
 	r.due = 0

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/roce"
 	wire "github.com/rocast/rocast/roce/cm"
 )
 
@@ -86,6 +87,47 @@ func TestASourceThatDiedKeepsNobodyOut(t *testing.T) {
 		th.run(30 * time.Second)
 		if d.over != "through" || len(th.groups) != 0 {
 			t.Errorf("%d answers: the other source is %q, groups %v", answers, d.over, th.groups)
+		}
+	}
+}
+
+// A source whose data moves is there, although its host answers no question: it keeps its run, and
+// nobody is told of it. What it sent before somebody asked proves nothing.
+func TestASourceWhosePacketsMoveKeepsItsRun(t *testing.T) {
+	for _, sends := range []bool{true, false} {
+		th := newTheatre(t, "b", "c")
+		a := th.host("a")
+		playPerftest(a, 1)
+		step := a.step
+		a.step = func(*actor) {
+			if a.isDead = len(a.heard) == 8; !a.isDead { // it transfers
+				step(a)
+			}
+		}
+		th.run(2500 * time.Millisecond) // it was asked once by then
+		th.sent64 = 7                   // which the machine has not counted yet
+		th.sending = sends
+		th.request("d")
+		if th.run(300 * time.Millisecond); !sends {
+			th.sent64 = 3 // as when one of its queue pairs is not connected any more
+		}
+		th.run(1700 * time.Millisecond)
+		want := ""
+		if sends {
+			want = "no resources, the run of 10.77.0.1 has not ended; it ends in 5 min unless source 10.77.0.1 goes on"
+		}
+		if th.refused != want || (th.m.run.control.key.addr == hostIPs["a"]) != sends {
+			t.Errorf("it sends: %v, and the other one hears %q, the reasons are %q", sends, th.refused, th.reasons())
+		}
+		if !sends {
+			continue
+		}
+		if th.run(time.Minute); len(th.notes) != 1 || th.m.run == nil {
+			t.Errorf("told of %q, %q", th.notes, th.reasons())
+		}
+		th.sending = false
+		if th.run(20 * time.Second); th.m.run != nil {
+			t.Error("it sends nothing more, and its run is on")
 		}
 	}
 }
@@ -345,6 +387,27 @@ func TestASourceThatAsksForTimeKeepsItsRun(t *testing.T) {
 	th.step(Heard{hostIPs["a"], wire.MAD{Message: &wire.MRA{Pair: wire.Pair{Local: source.pair.Remote, Remote: source.pair.Local}, ServiceTimeout: 24}}})
 	if !strings.HasPrefix(th.refused, "no resources, the run of 10.77.0.1 has not ended; it ends in ") || !strings.HasSuffix(th.refused, " unless source 10.77.0.1 confirms") {
 		t.Errorf("%q", th.refused)
+	}
+}
+
+// Others that ask do not change the time that a slow program has to confirm: its kernel answers
+// each question by asking for time, as it does when the REP comes again.
+func TestOthersDoNotChangeTheTimeToConfirm(t *testing.T) {
+	th := dieAfter(t, -1)
+	source := th.m.run.control.source
+	needsTime := Heard{hostIPs["a"], wire.MAD{Message: &wire.MRA{Pair: wire.Pair{Local: source.pair.Remote, Remote: source.pair.Local}, ServiceTimeout: 24}}}
+	for i := range uint32(usual.tries) {
+		th.step(Heard{hostIPs["d"], wire.MAD{Message: testREQ(hostIPs["d"], 100+i, 4, roce.QPN(100+i), 1)}})
+		th.step(needsTime)
+	}
+	const want = "it ends in 8 s unless source 10.77.0.1 confirms"
+	if got := th.m.run.waits(th.m.run.control, &usual).text(th.now); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	th.run(time.Second)
+	th.step(needsTime)
+	if want, got := "it ends in 26 s unless source 10.77.0.1 confirms", th.m.run.waits(th.m.run.control, &usual).text(th.now); got != want {
+		t.Errorf("when the REP has come again: %q, want %q", got, want)
 	}
 }
 

@@ -244,6 +244,7 @@ func (m *Machine) giveUp(s *side) {
 
 // ping asks the source whether it is still there: a host that is connected answers the REP again
 // (docs/wire.md#rdma-cm). A host that dies says nothing, and its receivers would wait for ever.
+// Packets that it has sent since the last question are as good as an answer.
 func (m *Machine) ping(c *connection) {
 	if c.unheard == m.limits.probes {
 		m.lost(c, "the source does not answer any more")
@@ -254,9 +255,7 @@ func (m *Machine) ping(c *connection) {
 		m.tell(Silent, c.key.addr, m.run.waits(c, &m.limits).text(m.now))
 	}
 	m.do(Send{c.source.addr, *c.source.cached})
-	if m.run.isControl(c) {
-		m.count()
-	}
+	m.count(c)
 }
 
 // firstDoubt is the probe with which a source counts as silent: one before it had no answer.
@@ -281,7 +280,7 @@ func (m *Machine) lost(c *connection, reason string) {
 	m.end(c, reason, wire.ConsumerDefined)
 }
 
-// lives notes that the source of a connection was heard.
+// lives notes that the source of a connection was heard, or has sent packets.
 func (m *Machine) lives(c *connection) {
 	if c.unheard >= firstDoubt {
 		m.tell(Returned, c.key.addr, "it answers again")

@@ -48,6 +48,8 @@ type world struct {
 	groups map[string]bool
 	file   *groupfile.File // of the newest group
 	made   int
+	// packets of the source are counted, and rate more each time.
+	packets, rate uint64
 }
 
 func newWorld(t *testing.T, c Config) *world {
@@ -102,6 +104,12 @@ func (w *world) step(e Event) {
 			}
 			delete(w.groups, a.Group)
 			w.queue = append(w.queue, func() { w.step(Removed{Connection: a.Connection}) })
+		case Count:
+			if len(a.Groups) != 1 || !w.groups[a.Groups[0]] {
+				w.t.Errorf("packets of %q are counted", a.Groups)
+			}
+			w.packets += w.rate
+			w.queue = append(w.queue, func() { w.step(Counted{a.Connection, w.packets}) })
 		}
 	}
 }
@@ -305,6 +313,44 @@ func TestHostsThatRefuseOrDie(t *testing.T) {
 			t.Errorf("%s: groups %v", c.name, w.groups)
 		}
 	}
+}
+
+// A host that answers no probe of its connection is dead, unless its packets go on.
+func TestASourceThatOnlySends(t *testing.T) {
+	w := newWorld(t, testConfig("b", "c"))
+	w.hosts[0].connect()
+	w.run(time.Second)
+	w.hosts[0].state, w.rate = "silent", 1
+	if w.run(10 * usual.probe); len(w.groups) != 1 {
+		t.Error("its packets go on, and its connection has ended")
+	}
+	w.rate = 0
+	if w.run(7 * usual.probe); len(w.groups) != 0 {
+		t.Error("it sends nothing more, and its connection is on")
+	}
+}
+
+// Packets are counted once at a time, however long that takes; what is known after the end of the
+// connection brings nobody back.
+func TestPacketsThatTakeLongToCount(t *testing.T) {
+	w := newWorld(t, testConfig("b", "c"))
+	w.hosts[0].connect()
+	w.run(time.Second)
+	w.hosts[0].state = "silent"
+	counts, now := 0, w.now
+	for w.m.conns[1].state == Established {
+		now, _ = w.m.Next()
+		for _, a := range w.m.Step(now, nil) {
+			if _, ok := a.(Count); ok {
+				counts++
+			}
+		}
+	}
+	w.m.Step(now, Counted{1, 7})
+	if counts != 1 || len(w.m.notes) != 0 {
+		t.Errorf("counted %d times, told of %+v", counts, w.m.notes)
+	}
+	w.m.Step(now, Counted{99, 7}) // it is forgotten
 }
 
 // Connections that come and go leave nothing, and bounds hold.

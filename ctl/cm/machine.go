@@ -56,18 +56,6 @@ type Made struct {
 	Err        error
 }
 
-// Count asks how many packets the sources of groups have sent. The sum comes back as Counted.
-type Count struct {
-	Connection uint64
-	Groups     []string
-}
-
-// Counted is the outcome of a Count.
-type Counted struct {
-	Connection uint64
-	Packets    uint64
-}
-
 // Down ends every connection, and no other one is made.
 type Down struct{ Reason string }
 
@@ -289,7 +277,11 @@ func (m *Machine) connect(c *connection) {
 // that it cannot hold up a handshake for ever.
 func (m *Machine) hearMRA(s *side, mra *wire.MRA) {
 	if s.isSource {
+		isAnswer := m.run.isControl(s.conn) && m.run.due > 0
 		m.lives(s.conn)
+		if isAnswer { // and not to the REP that is sent again by its own clock
+			return
+		}
 	}
 	if s.retry == nil || s.tries == 0 {
 		m.counts[Unexpected]++

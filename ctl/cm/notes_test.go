@@ -122,7 +122,7 @@ func TestTheServiceCountsPackets(t *testing.T) {
 	testlab.Eventually(t, testlab.Patience, "counted", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return r.packets == 5 && !r.counting
+		return r.control.packets == 5 && !r.control.counting
 	}, nil)
 	s.mu.Lock()
 	r.data = nil

@@ -25,8 +25,6 @@ type run struct {
 	held    []byte           // an answer that waits for a group
 	// transfers: a group was made. The source may take any time then, as long as it sends packets.
 	transfers bool
-	packets   uint64 // of the source, when they were counted last
-	counting  bool
 	// follows: the source has waited until another run ended, so the receivers' programs may be
 	// about to listen again.
 	follows bool
@@ -92,16 +90,6 @@ func (r *run) unanswered() *side {
 		}
 	}
 	return nil
-}
-
-// groups names those that carry the run.
-func (r *run) groups() (l []string) {
-	for _, c := range r.data {
-		if c.state == Established && c.group != "" {
-			l = append(l, c.group)
-		}
-	}
-	return l
 }
 
 // isBusy reports whether a REQ comes while the receivers' programs serve somebody else, or do not
@@ -220,26 +208,6 @@ func (r *run) goesOn(now time.Duration, l *limits) {
 	r.control.deadline = now + l.asking
 	if r.transfers {
 		r.control.deadline = now + l.idle
-	}
-}
-
-// count asks how many packets the source of the run has sent, unless it is being asked.
-func (m *Machine) count() {
-	if r := m.run; !r.counting && len(r.groups()) > 0 {
-		r.counting = true
-		m.do(Count{r.control.id, r.groups()})
-	}
-}
-
-// counted takes how many packets the source of a run has sent.
-func (m *Machine) counted(e Counted) {
-	r := m.run
-	if r == nil || r.control.id != e.Connection {
-		return
-	}
-	if r.counting = false; r.packets != e.Packets {
-		r.packets = e.Packets
-		m.run.goesOn(m.now, &m.limits)
 	}
 }
 

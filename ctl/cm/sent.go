@@ -1,0 +1,60 @@
+package cm
+
+// Packets are signs of life, as answers by RDMA-CM are: a host whose RDMA-CM is silent, as behind a
+// filter, may still send.
+
+// Count asks how many packets the sources of groups have sent. The sum comes back as Counted.
+type Count struct {
+	Connection uint64
+	Groups     []string
+}
+
+// Counted is the outcome of a Count.
+type Counted struct {
+	Connection uint64
+	Packets    uint64
+}
+
+// groups names those that carry what the source of a connection sends. The groups of a run are
+// those of all its queue pairs.
+func (r *run) groups(of *connection) (l []string) {
+	conns := []*connection{of}
+	if r.isControl(of) {
+		conns = r.data
+	}
+	for _, c := range conns {
+		if c.state == Established && c.group != "" {
+			l = append(l, c.group)
+		}
+	}
+	return l
+}
+
+// count asks how many packets the source of a connection has sent, unless they are being counted.
+func (m *Machine) count(c *connection) {
+	if groups := m.run.groups(c); !c.counting && len(groups) > 0 {
+		c.counting = true
+		m.do(Count{c.id, groups})
+	}
+}
+
+// counted takes how many packets the source of a connection has sent: it is there if these are more
+// than before. Where others wait for its receivers, the first count says only what it had sent
+// before they came.
+func (m *Machine) counted(e Counted) {
+	c := m.conns[e.Connection]
+	if c == nil || c.state != Established {
+		return
+	}
+	hasSent, isControl := e.Packets > c.packets, m.run.isControl(c)
+	c.counting, c.packets = false, e.Packets
+	if hasSent && isControl {
+		m.run.goesOn(m.now, &m.limits)
+	}
+	switch {
+	case isControl && m.run.due > 0 && !m.run.isCounted:
+		m.run.isCounted = true
+	case hasSent:
+		m.lives(c)
+	}
+}
