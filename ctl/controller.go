@@ -34,14 +34,15 @@ type Parts struct {
 	Box        string
 	Neighbours []neighbour.Config
 	Lease      time.Duration // of branches behind this box; 0: branches.DefaultLease
-	// Desired has the groups of several boxes, of which this is Box. nil: this box has its own.
+	// Desired keeps the groups that several boxes share, of which this one is Box. nil: this box
+	// shares no groups.
 	Desired shared.Desired
 	// Perftest lists the helpers of the config, which Run starts.
 	Perftest []perftest.Config
 	// CM lists the group IPs of the config that answer RDMA-CM.
 	CM      []cm.Config
 	Workers int // forwarding threads, as Status shows them
-	// FollowBonds is called whenever a link may have changed: it changes the ports where the lower
+	// FollowBonds is called whenever a link may have changed. It changes the ports if the lower
 	// devices of a bond have changed. nil: no bond is followed.
 	FollowBonds func()
 }
@@ -50,21 +51,23 @@ type Parts struct {
 type Controller struct {
 	Parts
 	groups *groups.Set
-	// Bounds counts which bounds were met, of listeners too.
+	// Bounds counts how often each bound was met, also those of listeners.
 	Bounds *bounds.Book
-	// Frames tells of those that pass the box.
+	// Frames serves captures and traces of frames that pass the box.
 	*frames.Frames
-	// Services are those at group IPs.
+	// Services are the services at group IPs: perftest and RDMA-CM.
 	Services *services.Services
-	// Branches are the parts of groups that other boxes carry, and those that they ask for.
+	// Branches are the parts of this box's groups that other boxes carry, and the parts of their
+	// groups that this box carries.
 	Branches *branches.Branches
 	watch    *watch.Watch
 	network  *follow.Network
 	started  time.Time
 	pulse    pulse
-	shared   *shared.Shared // nil: this box has its groups for itself
+	shared   *shared.Shared // nil: this box shares no groups
 	parsing  chan struct{}  // one token: parsing may need much memory, so only one text is parsed at a time
 
-	// BadGroupIPs says which of groupIPs of hosts: no group can have, and why. nil: all can.
+	// badGroupIPs has the addresses of groupIPs: of hosts: that no group can have, and why. nil:
+	// groups can have all of them.
 	badGroupIPs atomic.Pointer[map[string]string]
 }

@@ -15,7 +15,7 @@ import (
 
 // settleWithin is how long Create waits for the kernel to resolve the members of a new group, so
 // that traffic may start as soon as Create returns. A member that is still unresolved after this
-// time is resolved later; the group exists without it.
+// time takes part when the kernel has resolved it; the group does not wait.
 const settleWithin = time.Second
 
 // Create makes the group that a file describes. If it returns an error, which is an *api.Error,
@@ -47,7 +47,7 @@ func (c *Controller) create(ctx context.Context, file *groupfile.File, text []by
 // setUp makes a group and stores its text. If text is nil, the group is not stored and ends with
 // the daemon.
 func (c *Controller) setUp(ctx context.Context, file *groupfile.File, text []byte) (*groups.Version, error) {
-	if err := c.groups.RefuseKnown(file); err != nil { // fail fast; checked again below
+	if err := c.groups.RefuseKnown(file); err != nil { // to fail fast; Stand checks again
 		return nil, groups.APIError(err)
 	}
 	defer c.settle(ctx, file.Members())()
@@ -115,7 +115,8 @@ func (c *Controller) settle(ctx context.Context, members []groupfile.Member) (re
 // Remove ends a group and forgets it, here and at the boxes behind this one.
 func (c *Controller) Remove(name string) error { return c.removeFrom(name, nil) }
 
-// removeFrom removes a group. from is the version that is to go; nil: any.
+// removeFrom removes a group. from is the version that the caller has seen; nil: whichever is
+// there.
 func (c *Controller) removeFrom(name string, from *basis) error {
 	if c.shared == nil || c.isHelpers(name) {
 		err := c.remove(name, from)

@@ -21,8 +21,8 @@
 //	create.go        create and remove a group; update.go; restore.go
 //	regions.go       memory of a running group; table.go, where the memory is a table
 //	read.go          what the API reads; pulse.go, whether the forwarding threads work
-//	serving.go       what the services at group IPs (ctl/services) know of control
-//	hosting.go       what groups that hosts make (ctl/hosts) know of control
+//	serving.go       what services at group IPs (ctl/services) need of control
+//	hosting.go       what groups that hosts make (ctl/hosts) need of control
 //
 // A group may span several boxes (docs/tree.md). To this box, the boxes behind
 // it are receivers, and an upper box is the source: a member that is behind a neighbour is replaced
@@ -50,17 +50,17 @@
 //
 // # Events and goodput
 //
-// What happens is told in one place, where control hears of it, beside its log line. It goes into
-// a ring (events), from which GET /v1/events reads. A reader names the last event that it has and
-// the run of the daemon in which that was; the answer may wait. What a restart needs is in the
-// chronicle of each group, not in the ring.
+// Control records an event where it notices what has happened, next to the log line. Events go into
+// a ring (events), which GET /v1/events reads. A reader names the last event that it has, and the
+// run of the daemon in which it got that event. The answer may wait for the next event. What a
+// restart needs is in the chronicle of each group, not in the ring.
 //
 // Control samples each group's merged PSN (ctl/watch/progress.go). A group is degraded if packets
-// were outstanding at both ends of each sample window for degraded-after, and fewer than
-// degraded-below of the best remembered rate got on. The best rate is forgotten with a half-life of
-// about a minute of work. A group that could not be created at all its boxes is degraded too, and
-// one with a member in trouble (ctl/view/trouble.go); the latter goes on (goesOn), so no program
-// leaves it because of that. Summary of ctl/view alone says in which state a group is.
+// were outstanding at both ends of each sample window for degraded-after, and the rate was less
+// than degraded-below of the best remembered rate. The best rate is forgotten with a half-life of
+// about a minute of work. A group that could not be created at all its boxes is degraded too. So is
+// a group with a member in trouble (ctl/view/trouble.go); but it goes on (goesOn), so no program
+// leaves it for that reason. Only Summary of ctl/view decides in which state a group is.
 //
 // The package never touches a frame, and never writes an R_Key to a log.
 //

@@ -18,14 +18,14 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// NewHosts returns the hosts' way to the groups of a Controller.
+// NewHosts lets programs on hosts make groups of a Controller.
 func NewHosts(c *Controller, config gather.Config) *hosts.Hosts {
 	return hosts.New(hosts.Options{
 		Control: hosting{c}, Config: config, Box: c.Box, HasNeighbours: len(c.Neighbours) > 0, Log: c.Log, Bounds: c.Bounds,
 	})
 }
 
-// hosting is what groups that hosts make know of control (hosts.Control).
+// hosting is what ctl/hosts needs of control: it implements hosts.Control.
 type hosting struct{ c *Controller }
 
 func (h hosting) Turn(ctx context.Context, name string) (done func(), err error) {
@@ -55,8 +55,9 @@ func (h hosting) Remove(name string, from hosts.Basis) error {
 	return h.c.removeFrom(name, from.(*basis))
 }
 
-// whole puts the members that are behind other boxes in the place of the ends of links. Where the
-// source of the moment is behind a link, any member there that sends may be it.
+// whole replaces the end of each link by the members behind it. This box does not know which member
+// behind a link is the source at present, so each of them that may send gets the part of the link's
+// end.
 func (h hosting) whole(described api.Group, err error) (hosts.Group, error) {
 	g := hosts.Group{Group: described}
 	if err != nil {

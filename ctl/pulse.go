@@ -10,7 +10,7 @@ import (
 // takes microseconds. The unit's watchdog kills the daemon after 10 s.
 const stuckAfter = 5 * time.Second
 
-// pulse is when Beat began that has not returned.
+// pulse notes when the Beat that is under way began.
 type pulse struct {
 	mu    sync.Mutex
 	began time.Time // zero: no Beat is under way

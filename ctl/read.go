@@ -83,7 +83,7 @@ func (c *Controller) Tree(ctx context.Context, name string) (api.Tree, error) {
 	return c.Branches.Tree(ctx, name)
 }
 
-// Regions lists the regions of a group's memory: count of them at most, from the from-th on.
+// Regions lists at most count regions of a group's memory, beginning with the one of index from.
 func (c *Controller) Regions(name string, from, count int) (api.Regions, error) {
 	if v := c.groups.Seen(name); v != nil && v.Table != nil {
 		return view.TableRegions(v.Table, v.File, from, count), nil
@@ -95,7 +95,7 @@ func (c *Controller) Regions(name string, from, count int) (api.Regions, error) 
 	return view.FileRegions(&v, from, count), nil
 }
 
-// Traffic has the totals of this box's groups. Those that are not ready come first.
+// Traffic returns the totals of this box's groups, first of those that are not ready.
 func (c *Controller) Traffic() api.Traffic {
 	now, names := time.Now(), view.ByTrouble(c.groups.AllSeen())
 	shown := names[:min(len(names), api.MaxTraffic)]
@@ -118,7 +118,7 @@ func (c *Controller) GroupTraffic(name string) (api.Traffic, error) {
 	return api.Traffic{At: now, Groups: []api.GroupTraffic{g}}, nil
 }
 
-// trafficOf asks the worker that has the group.
+// trafficOf asks the group's worker for the totals. ok is false if there is no such group.
 func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, ok bool) {
 	v := c.groups.Seen(name)
 	if v == nil {
@@ -151,7 +151,7 @@ func (c *Controller) BoundsMet() map[bounds.Bound]uint64 { return c.Bounds.Count
 
 // Status reports whether the box works. It asks no worker, and waits for nothing. If a worker is
 // stuck, changes of groups may wait for that worker, so what readers see of the ports and groups
-// may be old; these are left out then.
+// may be old. Status leaves them out then.
 func (c *Controller) Status() api.Status { return c.statusAt(time.Now()) }
 
 func (c *Controller) statusAt(now time.Time) api.Status {
@@ -166,14 +166,14 @@ func (c *Controller) statusAt(now time.Time) api.Status {
 	return view.Status(now, &b)
 }
 
-// Tally is how much a daemon has.
+// Tally says how many groups and ports the daemon has.
 type Tally struct {
 	Groups      int // in this box
 	Ports, Open int
 }
 
-// Tally counts. It asks no worker and does not wait: a sign of life of the data path must not
-// depend on others.
+// Tally counts groups and ports. It asks no worker and does not wait, because the daemon's sign of
+// life to systemd is made from it.
 func (c *Controller) Tally() Tally {
 	ports := c.groups.SeenPorts()
 	return Tally{Groups: len(c.groups.SeenNames()), Ports: len(ports), Open: len(ports.Open())}

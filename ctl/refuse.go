@@ -27,16 +27,16 @@ import (
 // hosts, which takes some tenths of a second, so its caller must not have locked the groups.
 func (c *Controller) refuseNetwork(ctx context.Context, g *groups.Group) error {
 	f := g.File
-	c.groups.Lock() // a hop and its port change together
+	c.groups.Lock() // no change is half done: each hop fits its port
 	p := c.groups.Plan(f)
 	c.groups.Unlock()
 	if err := c.refuseMembers(f, p.Members()); err != nil {
 		return err
 	}
-	if g.Branch != nil { // the root has asked for the IP; here it need not be in a subnet of the hosts
+	if g.Branch != nil { // the root has checked the IP; here it need not be in a subnet of the hosts
 		return nil
 	}
-	if !g.Kept && f.Addressing == mft.BySwitchIP { // the helper has the IP added while it has groups
+	if !g.Kept && f.Addressing == mft.BySwitchIP { // the service of the group (ctl/services) keeps the IP on the box
 		return nil
 	}
 	if err := c.refuseGroupIP(ctx, f, &p); err != nil {
@@ -79,9 +79,9 @@ func (c *Controller) refuseMembers(f *groupfile.File, members iter.Seq[*plan.Leg
 	return nil
 }
 
-// refuseBypass refuses a group with virtual-qpn whose source reaches the group's IP, which a
-// receiver has, without this box: behind the same port, where a switch or a router leads from one
-// to the other.
+// refuseBypass refuses a group with virtual-qpn whose packets would not come by this box. The
+// group's IP is that of a receiver. If the source is behind the same port as that receiver, a
+// switch or a router there leads from one to the other.
 func refuseBypass(f *groupfile.File, members iter.Seq[*plan.Leg]) error {
 	if f.Addressing != mft.ByVirtualQPN {
 		return nil
@@ -139,7 +139,7 @@ func (c *Controller) refuseGroupIP(ctx context.Context, f *groupfile.File, p *pl
 var errOwnIP = errors.New("is this box's own; write an address that no host has")
 
 // refuseIP refuses an IP that the box would add to places, if hosts there could not use it or
-// another host already has it. The group's other boxes, with these MACs, may have it.
+// another host already has it. The group's other boxes, which have the MACs in boxes, may have it.
 func (c *Controller) refuseIP(ctx context.Context, ip netip.Addr, places []address.Place, boxes ...[6]byte) error {
 	local, err := c.Addresses.Local(ip)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// ChangeRegions lets regions of memory come to a running group and leave it. A region is there, at
-// all boxes, when ChangeRegions returns. If ChangeRegions returns an error, which is an *api.Error,
-// nothing has changed.
+// ChangeRegions adds regions of memory to a running group and removes regions from it. All boxes
+// have the change when ChangeRegions returns. If ChangeRegions returns an error, which is an
+// *api.Error, nothing has changed.
 func (c *Controller) ChangeRegions(ctx context.Context, name string, request []byte) (api.Group, error) {
 	var change api.RegionChange
 	decoder := json.NewDecoder(bytes.NewReader(request))
@@ -45,14 +45,14 @@ func (c *Controller) ChangeRegions(ctx context.Context, name string, request []b
 	}
 	g, err := c.update(ctx, name, text, from)
 	if e := (*api.Error)(nil); errors.As(err, &e) && e.Line > 0 {
-		err = api.Errorf(api.BadRequest, "%s", e.Message) // nobody has seen the lines
+		err = api.Errorf(api.BadRequest, "%s", e.Message) // the client sent no file, so a line says nothing to it
 	}
 	return g, err
 }
 
 // basis is the version of a group from which a change was made.
 type basis struct {
-	file     *groupfile.File // of a group of this box alone; else nil
+	file     *groupfile.File // nil: the group is in etcd
 	revision int64           // in etcd
 }
 
@@ -87,7 +87,7 @@ func (b *basis) inEtcd(name string) (int64, error) {
 	switch {
 	case b == nil:
 		return 0, nil
-	case b.file != nil: // of a group that was this box's alone, and has ended
+	case b.file != nil: // the caller has seen a group of this box alone, which has ended since
 		return 0, groups.ChangedMeanwhile(name)
 	default:
 		return b.revision, nil

@@ -1,7 +1,7 @@
 package ctl
 
-// Restore sets up the stored groups again, as groups do. The neighbours hear of those that
-// fail.
+// Restore sets up the stored groups again (groups.Set.Restore), and lets the neighbours hear which
+// of them have failed.
 func (c *Controller) Restore() error {
 	if err := c.groups.Restore(); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/rocast/rocast/ctl/view"
 )
 
-// serving is what the services at group IPs know of control (services.Control).
+// serving is what ctl/services needs of control: it implements services.Control.
 type serving struct{ c *Controller }
 
 // SetUp makes a group that ends with the daemon, and says which members are not reached, and why.
@@ -38,15 +38,15 @@ func (s serving) Remove(name string) error { return s.c.remove(name, nil) }
 
 func (s serving) Counters(name string) (api.Counters, bool) {
 	v := s.c.groups.Seen(name)
-	if v == nil { // a run's group that cannot be published is not kept
+	if v == nil { // it could not be published: the group of a run then ends
 		return nil, false
 	}
 	state, ok := s.c.Switch.GroupState(v.ID)
 	return view.Counters(state.Counters), ok
 }
 
-// Saw looks at the group once more before it says what was seen: a side may have left because of
-// what the data path met just now.
+// Saw says what the box has seen of a group. It looks at the group once more before: a side may
+// have left because of what the data path met just now.
 func (s serving) Saw(name string) string {
 	s.c.watch.Look(name, time.Now())
 	v := s.c.groups.Seen(name)

@@ -20,10 +20,10 @@ type Switch interface {
 	// Refresh opens and closes ports when their interfaces appear and disappear. It returns the
 	// current ports, without counters, and warnings for the operator.
 	Refresh() (ports []dataplane.PortInfo, warnings []dataplane.Warning)
-	// AddPorts makes interfaces ports, all or none; bounds are those of their queues. Refresh has
-	// been called before.
+	// AddPorts opens interfaces as ports, all or none; bounds has the bound of each one's queue.
+	// The caller has called Refresh before.
 	AddPorts(names []string, bounds []dataplane.Egress) error
-	// RemovePorts closes ports, which no group uses any more.
+	// RemovePorts closes ports that no group uses any more.
 	RemovePorts(names []string)
 	NextTurn(mft.GroupID) (mft.Turn, bool)
 	BeginTurn(id mft.GroupID, granted bool)

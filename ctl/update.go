@@ -18,7 +18,8 @@ func (c *Controller) Update(ctx context.Context, name string, text []byte) (api.
 	return c.update(ctx, name, text, nil)
 }
 
-// update makes text the file of a running group. from is the version that was changed; nil: any.
+// update makes text the file of a running group. from is the version that the caller has changed;
+// nil: whichever is there.
 func (c *Controller) update(ctx context.Context, name string, text []byte, from *basis) (api.Group, error) {
 	file, err := c.parse(ctx, text)
 	if err != nil {
