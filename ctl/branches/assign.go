@@ -15,8 +15,9 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// assign returns the neighbours that the members of a file are behind; it leaves out those that
-// this box reaches by itself. now are the group's present links, visited the boxes on the way here.
+// assign returns the neighbour of each member of a file that is behind one. A member that this box
+// reaches by itself is left out. now has the group's present links, and visited the boxes on the
+// way from the root to this box.
 func (t *Branches) assign(f *groupfile.File, now []*groups.Link, visited []string) (map[groupfile.ID]string, error) {
 	if len(t.Neighbours) == 0 && !slices.ContainsFunc(f.Receivers, func(m groupfile.Member) bool { return m.Via != "" }) {
 		return nil, nil
@@ -34,7 +35,7 @@ func (t *Branches) assign(f *groupfile.File, now []*groups.Link, visited []strin
 		members[i].Through = through
 		if l := groups.LinkOf(now, m.ID()); l != nil {
 			members[i].Now = l.Box
-			// While no route leads to a member, it is not known behind which box it is: it stays.
+			// A member to which no route leads stays behind its box.
 			if len(through) == 0 && t.Groups.NextHops.Hop(m.IP).Interface == 0 {
 				members[i].Through = []string{l.Box}
 			}
@@ -71,8 +72,8 @@ func (t *Branches) refuseFarSource(f *groupfile.File) error {
 	return err
 }
 
-// Through returns the neighbours by which a member is reached, none of which was visited. It is
-// empty if this box reaches the member by itself.
+// Through returns the neighbours by which a member is reached, without the boxes in visited. There
+// is none if this box reaches the member by itself.
 func (t *Branches) Through(m *groupfile.Member, visited []string) (boxes []string, err error) {
 	switch {
 	case m.RemoteIP.IsValid(): // the other end of a link
@@ -206,7 +207,7 @@ func (t *Branches) hasMoved(g *groups.Group) bool {
 	}
 	behind, err := t.assign(g.Wanted, g.Links, visited)
 	if err != nil {
-		return true // rethink says why
+		return true // rethink tells why
 	}
 	for i := range g.Wanted.Receivers {
 		id, box := g.Wanted.Receivers[i].ID(), ""
@@ -220,8 +221,8 @@ func (t *Branches) hasMoved(g *groups.Group) bool {
 	return false
 }
 
-// NoteMove notes whether a group has to be planned at other boxes. The caller has locked the
-// groups.
+// NoteMove notes a group whose members may be behind other neighbours than before, so that Run
+// plans its tree again. The caller has locked the groups.
 func (t *Branches) NoteMove(g *groups.Group) {
 	if t.hasMoved(g) {
 		t.moved[g] = struct{}{}

@@ -17,9 +17,9 @@ import (
 )
 
 // PutBranch sets up, renews or changes the part of a group that an upper box asks this one to
-// carry. When it returns without error, the group stands here and at all boxes behind this one. If
-// it returns an error, nothing has changed, except that a branch that had to be replaced has ended:
-// the next request sets it up.
+// carry. When it returns without error, the group is set up here and at all boxes behind this one.
+// If it returns an error, nothing has changed, except that a branch that had to be replaced has
+// ended: the next request sets it up.
 func (t *Branches) PutBranch(ctx context.Context, upper, name string, b api.Branch) (api.BranchAnswer, error) {
 	if err := t.refuseBranch(upper, name, &b); err != nil {
 		return api.BranchAnswer{}, err
@@ -57,7 +57,8 @@ func (t *Branches) PutBranch(ctx context.Context, upper, name string, b api.Bran
 	return t.branchAnswer(g), nil
 }
 
-// aboutBranch is APIError without a line: the upper box has written the file.
+// aboutBranch is groups.APIError without the line: the upper box has written the file, so no user
+// has seen its lines.
 func aboutBranch(err error) error {
 	err = groups.APIError(err)
 	if e := (*api.Error)(nil); errors.As(err, &e) && e.Line > 0 {
@@ -67,8 +68,8 @@ func aboutBranch(err error) error {
 }
 
 // renew extends the lease of a branch, if the request is about the version that the branch has. It
-// does not wait for a change: boxes behind that do not answer must not make this one look as if it
-// did not answer either.
+// does not wait for a change that is under way: the change may wait for a box behind this one that
+// does not answer, and then this box would seem not to answer either.
 func (t *Branches) renew(upper, name string, b *api.Branch) (answer api.BranchAnswer, renewed bool) {
 	t.Groups.Lock()
 	defer t.Groups.Unlock()
@@ -88,8 +89,7 @@ func (t *Branches) noNeighbour(name string) error {
 	return api.Errorf(api.Forbidden, "box %s is not a neighbour of box %s; add it to neighbours: in the config of %s", name, t.Box, t.Box)
 }
 
-// refuseBranch refuses requests that are wrong by themselves, without a look at the groups of this
-// box.
+// refuseBranch refuses a request that is wrong whatever groups this box has.
 func (t *Branches) refuseBranch(upper, name string, b *api.Branch) error {
 	n := t.neighbourNamed(upper)
 	switch {
@@ -216,8 +216,8 @@ func (t *Branches) ownEnd(upper string, b *api.Branch) (api.LinkEnd, error) {
 	return newEnd(local, roce.PSN(b.Link.PSN)), nil
 }
 
-// nextBranch changes a branch. If more than its receivers is another one, such as the link, which
-// is its source, the branch is replaced.
+// nextBranch changes a branch. If anything but its receivers changes, such as the link, which is
+// its source, the branch is replaced.
 func (t *Branches) nextBranch(ctx context.Context, g *groups.Group, upper string, b *api.Branch) (*groups.Group, error) {
 	if g.Branch.Upper == upper {
 		if changed, err := t.changeBranch(ctx, g, upper, b); changed || err != nil {
@@ -233,9 +233,10 @@ func (t *Branches) nextBranch(ctx context.Context, g *groups.Group, upper string
 	return t.newBranch(ctx, upper, g.Name, b)
 }
 
-// changeBranch changes the members of a branch, or takes another queue pair of the upper box for
-// the link: then receivers that run already have come here, and the branch begins again as after a
-// restart. It reports whether it could: it cannot if anything else of the group is another one.
+// changeBranch changes the members of a branch. The request may have another queue pair of the
+// upper box for the link: then receivers that already run have moved here, and the branch begins
+// again as after a restart. changed is false if anything else of the group changes, which this
+// function cannot do.
 func (t *Branches) changeBranch(ctx context.Context, g *groups.Group, upper string, b *api.Branch) (changed bool, err error) {
 	was, own := *g.Wanted, g.Branch.Own
 	relinked := b.Link.QPN != g.Branch.Link.QPN
@@ -269,9 +270,9 @@ func (t *Branches) changeBranch(ctx context.Context, g *groups.Group, upper stri
 	return true, t.Change(ctx, g, file, file.Text(), next, came)
 }
 
-// whoCame returns the receivers of a file that are new here and do not join: those that run
-// already, and those that take no part any more. A receiver that runs can come only if the branch
-// begins again.
+// whoCame returns the receivers of a file that are new here and do not join: those that already
+// run, and those that take no part any more. possible is false if one that runs comes to a branch
+// that does not begin again.
 func whoCame(g *groups.Group, file *groupfile.File, stated []api.Later, again bool) (came map[groupfile.ID]groups.Place, possible bool) {
 	came, places := map[groupfile.ID]groups.Place{}, groups.PlacesIn(stated)
 	for i := range file.Receivers {
@@ -331,7 +332,7 @@ func (t *Branches) DeleteBranch(ctx context.Context, upper, name string, version
 	t.Groups.Lock()
 	g := t.Groups.Named(name)
 	if g == nil {
-		// The request that made it may come later.
+		// The request to set it up may arrive after this one.
 		if n := t.neighbourNamed(upper); n != nil && t.gone.refuseStale(ended{upper, name}, version) == nil {
 			t.gone.bury(ended{upper, name}, grave{version: version, until: time.Now().Add(t.lease())})
 		}
@@ -352,7 +353,7 @@ func (t *Branches) DeleteBranch(ctx context.Context, upper, name string, version
 	return nil
 }
 
-// branchAnswer says how a branch stands. The caller has locked the groups.
+// branchAnswer tells the upper box the state of a branch. The caller has locked the groups.
 func (t *Branches) branchAnswer(g *groups.Group) api.BranchAnswer {
 	return api.BranchAnswer{Version: g.Branch.Version, Link: g.Branch.Own, Waiting: t.Absent(g), Later: g.AnswerLater()}
 }
@@ -379,6 +380,7 @@ func (t *Branches) Absent(g *groups.Group) (list []api.Absent) {
 	return list[:min(len(list), maxAbsent)]
 }
 
-// errSwitchedBelow: a box that had the branch has stored the turns, and this one has not.
+// errSwitchedBelow refuses a new branch of a group whose source has switched: only the box that had
+// the branch before has stored the turns.
 var errSwitchedBelow = api.Errorf(api.BadRequest, "its source has switched, so no box can begin to carry a part of it; remove the group and create it "+
 	"again with fresh QPs and PSNs")

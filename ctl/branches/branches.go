@@ -15,22 +15,23 @@ import (
 // Options are what Branches work with.
 type Options struct {
 	Groups *groups.Set
-	// Boxes asks the Neighbours, which know this box by the name Box.
+	// Boxes sends requests to the Neighbours, which know this box by the name Box.
 	Boxes      Boxes
 	Box        string
 	Neighbours []neighbour.Config
 	Lease      time.Duration // of branches behind this box; 0: DefaultLease
 	Log        *zap.Logger
 
-	// Settle lets the kernel resolve members that are about to come, until release.
+	// Settle waits until the kernel has resolved members that are about to join, for a bounded
+	// time, and tracks them until release is called.
 	Settle func(ctx context.Context, members []groupfile.Member) (release func())
 	// Refuse refuses a new group that does not fit the box and its network. It may take some tenths
 	// of a second.
 	Refuse func(context.Context, *groups.Group) error
 	// RefuseTree refuses links for a group that cannot have any. The groups are locked.
 	RefuseTree func(*groups.Group, []*groups.Link) error
-	// Confirmed hears which receivers have confirmed at a box above, and Restored that a group
-	// follows its routes again. The groups are locked.
+	// Confirmed is told which receivers have confirmed at a box above. Restored is told that a
+	// group follows its routes again. The groups are locked.
 	Confirmed func(*groups.Group, []api.MemberID)
 	Restored  func(g *groups.Group, cause string)
 	// Describe describes a group, for those who ask for its tree.
@@ -46,7 +47,7 @@ type Branches struct {
 	// What follows is guarded by the lock of the groups.
 
 	gone    graves                     // see grave.go
-	failing map[*groups.Group]struct{} // groups that have failed, and a neighbour does not know yet
+	failing map[*groups.Group]struct{} // groups that have failed, while a neighbour does not know that yet
 	moved   map[*groups.Group]struct{} // groups with a member that may be behind another neighbour than before
 }
 
@@ -55,8 +56,8 @@ func New(o Options) *Branches {
 	return &Branches{Options: o, gone: graves{}, failing: map[*groups.Group]struct{}{}, moved: map[*groups.Group]struct{}{}}
 }
 
-// Fails notes that a group has failed: the neighbours in its tree hear so at once. The caller has
-// locked the groups.
+// Fails notes that a group has failed, so that Run tells the neighbours in its tree at once. The
+// caller has locked the groups.
 func (t *Branches) Fails(g *groups.Group) { t.failing[g] = struct{}{} }
 
 // IsBehind reports whether the way to a member leads through a neighbour.

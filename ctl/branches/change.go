@@ -15,7 +15,7 @@ import (
 )
 
 // Stand sets up a new group: at the boxes behind this one, then here. It stores the text, unless
-// that is nil. If stand returns an error, nothing has changed here, and what was set up behind is
+// that is nil. If Stand returns an error, nothing has changed here, and what was set up behind is
 // withdrawn. The caller has locked the group's name, and tracks the members.
 func (t *Branches) Stand(ctx context.Context, g *groups.Group, text []byte) error {
 	if err := t.branchOff(g); err != nil {
@@ -45,11 +45,11 @@ func (t *Branches) Stand(ctx context.Context, g *groups.Group, text []byte) erro
 	}
 	t.Groups.Lock()
 	defer t.Groups.Unlock()
-	t.NoteMove(g) // while it was stored
+	t.NoteMove(g) // routes may have changed while it was stored
 	return nil
 }
 
-// branchOff gives the members of a new group to links.
+// branchOff finds the links of a new group, and which members are behind each.
 func (t *Branches) branchOff(g *groups.Group) error {
 	t.Groups.Lock()
 	defer t.Groups.Unlock()
@@ -81,8 +81,8 @@ func (t *Branches) branchOff(g *groups.Group) error {
 	return nil
 }
 
-// laterOf returns the members behind a new link that do not take part since the source's first
-// packet, as far as this box knows.
+// laterOf returns the members behind a new link that have not taken part from the source's first
+// packet on, as far as this box knows.
 func laterOf(g *groups.Group, l *groups.Link) (later []groups.Later) {
 	for _, id := range l.Members {
 		if p := g.OwnPlace(id); p != g.Origin() {
@@ -92,18 +92,18 @@ func laterOf(g *groups.Group, l *groups.Link) (later []groups.Later) {
 	return later
 }
 
-// Change makes a running group that of the file: receivers join and leave, here and at the boxes
-// behind. next is the branch after the change, if the group is one.
+// Change gives a running group the receivers and the memory of a file, here and at the boxes
+// behind. next is the branch after the change; nil: the group is no branch.
 //
-// Receivers join first, at all boxes, and only if all agree the change is made here; until then it
-// can be taken back. Then receivers leave. A box that does not hear of that is told again with the
-// next renewals.
+// First the new receivers join at all boxes behind. If one of these boxes refuses, the change is
+// undone. If all agree, it is made here, and then receivers leave. A box that cannot be told who
+// has left is told again with the next renewals.
 //
-// came are the receivers that are new here and take no part any more.
+// came has the receivers that are new here and take no part any more.
 func (t *Branches) Change(ctx context.Context, g *groups.Group, file *groupfile.File, text []byte, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
 	p, err := t.prepareTold(ctx, g, file, next, came)
 	if err == nil && p.moved {
-		// First those that move, as after a restart; only then is it known who joins.
+		// Members that move go first, as after a restart: only then is it known who joins.
 		if err = t.move(ctx, g, g.Wanted, g.Branch, nil); err == nil {
 			p, err = t.prepareTold(ctx, g, file, next, came)
 		}
@@ -112,7 +112,7 @@ func (t *Branches) Change(ctx context.Context, g *groups.Group, file *groupfile.
 		return err
 	}
 	e := p.errand
-	if !p.remembers { // members that leave have no place for new memory; CheckOneChange has refused both at the root
+	if !p.remembers { // else no member leaves: CheckOneChange at the root refuses both at once
 		e.file = below(withMembers(file, g.Wanted))
 	}
 	joined, err := t.askAll(ctx, e, p.joining)
@@ -137,30 +137,31 @@ func (t *Branches) Change(ctx context.Context, g *groups.Group, file *groupfile.
 	return err
 }
 
-// preparation is a change that was not made yet.
+// preparation is a change that is planned and not made yet.
 type preparation struct {
 	next    groups.Group
 	errand  errand
 	links   []*groups.Link // after the change
-	joining []*groups.Link // those that members join, as they are asked first: nobody has left yet
+	joining []*groups.Link // the links that members join, as their boxes are asked first: nobody has left yet
 	leaving []string
 	gone    []*groups.Link
-	untold  []*groups.Link // as they are now: those that members join, and whose boxes may not know yet who has left
-	// remembers: the memory changes. All boxes behind are told before this one changes.
+	untold  []*groups.Link // links that members join, as they are now: their boxes may not know yet who has left
+	// remembers is true if the memory changes. Then all boxes behind are told before this one
+	// changes.
 	remembers bool
 
-	// What follows is about running members that go from one box to another.
+	// The following fields are about running members that move from one box to another.
 
 	moved   bool
-	places  map[groupfile.ID]groups.Place // of all members that run, or ran
-	here    map[groupfile.ID]groups.Place // the members that come to this box itself
-	sharing []groupfile.ID                // the members that come behind a link where others are, or come from elsewhere
+	places  map[groupfile.ID]groups.Place // of the members that move, and of those that came
+	here    map[groupfile.ID]groups.Place // of the members that move to this box itself
+	sharing []groupfile.ID                // the members that move behind a link, together with members that have another way now
 	renamed map[groupfile.ID]groupfile.ID
 }
 
-// prepareTold plans a change as prepare does, and first tells the boxes that members join who has
-// left there. Otherwise a box would take a member that joins again, with another queue pair, for
-// the one that it still has.
+// prepareTold plans a change as prepare does. Before that, it tells the boxes that members join
+// which members have left there. Otherwise such a box would take a member that joins again, with
+// another queue pair, for the one that it still has.
 func (t *Branches) prepareTold(ctx context.Context, g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) (*preparation, error) {
 	p, err := t.prepare(g, file, next, came)
 	if err != nil || len(p.untold) == 0 {
@@ -181,7 +182,7 @@ func (t *Branches) prepareTold(ctx context.Context, g *groups.Group, file *group
 	return p, err
 }
 
-// prepare plans a change. came are receivers that are new here and do not join.
+// prepare plans a change. came has the receivers that are new here and do not join.
 func (t *Branches) prepare(g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) (*preparation, error) {
 	t.Groups.Lock()
 	defer t.Groups.Unlock()
@@ -224,8 +225,9 @@ func (t *Branches) prepare(g *groups.Group, file *groupfile.File, next *groups.B
 	return p, nil
 }
 
-// onto makes next the group as it is now, with what the change asks for. While the boxes behind are
-// asked, another member may become the source, a port may change, or etcd may be told something.
+// onto makes next from the group as it is now and what the change asks for. It is called again
+// after the boxes behind have answered: meanwhile another member may have become the source, a port
+// may have changed, or etcd may have been told something.
 func (p *preparation) onto(g *groups.Group) {
 	next := *g
 	next.Wanted, next.Branch, next.Epoch = p.next.Wanted, p.next.Branch, p.next.Epoch
@@ -235,9 +237,10 @@ func (p *preparation) onto(g *groups.Group) {
 	p.next = next
 }
 
-// findMoves finds the running members that are at another box than before, and their places. One
-// that is still joining, as far as this box knows, waits until it has joined; but members that are
-// cut off do not wait for it.
+// findMoves finds the running members that move from one box to another, and their places. A member
+// that is still joining, as far as this box knows, cannot move: findMoves then returns an error,
+// and the move is tried again. If members that have joined move too, they are cut off and do not
+// wait: the joining member moves with them, and takes no part any more.
 func (p *preparation) findMoves(g *groups.Group, file *groupfile.File) error {
 	if p.places == nil {
 		p.places = map[groupfile.ID]groups.Place{}
@@ -273,7 +276,7 @@ func (p *preparation) findMoves(g *groups.Group, file *groupfile.File) error {
 	return nil
 }
 
-// prepareLink finds out who joins, comes and leaves behind a link.
+// prepareLink finds out which members behind a link join, move there and leave.
 func (t *Branches) prepareLink(g *groups.Group, p *preparation, l *groups.Link, now time.Time) error {
 	was := groups.LinkTo(g.Links, l.Box)
 	l.Later = slices.DeleteFunc(slices.Clone(l.Later), func(m groups.Later) bool { return !slices.Contains(l.Members, m.ID) })
@@ -303,8 +306,8 @@ func (t *Branches) prepareLink(g *groups.Group, p *preparation, l *groups.Link, 
 	return nil
 }
 
-// come finds out which members join behind a link, or come there from another box. was is the link
-// as it is now, or nil. Nobody can join or come behind a link that takes no part any more.
+// come finds out which members join behind a link, or move there from another box. was is the link
+// as it is now, or nil. come refuses both if the link takes no part any more.
 func (p *preparation) come(g *groups.Group, l, was *groups.Link) (joins bool, err error) {
 	begins := g.Origin() // the place of the link's first packet
 	if was != nil {
@@ -343,7 +346,8 @@ func (p *preparation) come(g *groups.Group, l, was *groups.Link) (joins bool, er
 	return joins, nil
 }
 
-// relink takes another queue pair for a link, and forgets that of the other box.
+// relink gives this box's end of a link another queue pair, and forgets that of the other box,
+// which answers with a new one.
 func (p *preparation) relink(g *groups.Group, l *groups.Link) {
 	was := l.Member(g.Wanted)
 	l.First = l.FirstQPN()
@@ -353,9 +357,10 @@ func (p *preparation) relink(g *groups.Group, l *groups.Link) {
 	l.Remote = api.LinkEnd{IP: l.Remote.IP}
 }
 
-// weight returns how many receivers a quorum counts behind a link after the change: those that the
-// box there waits for, and that have all packets for which the source may still wait. Later it may
-// only fall, because the path stands for what these have acknowledged.
+// weight returns how many receivers a quorum counts behind a link after the change: those that have
+// all packets for which the source may still wait. As long as the link has the same queue pair, the
+// weight never grows: what the path acknowledges includes only the receivers that were counted
+// first.
 func (p *preparation) weight(g *groups.Group, l *groups.Link, state *dataplane.GroupState) (n int) {
 	if g.Wanted.Policy.Ack == feedback.AckAll {
 		return len(l.Members)
@@ -385,15 +390,16 @@ func (p *preparation) weight(g *groups.Group, l *groups.Link, state *dataplane.G
 }
 
 // hasAll reports whether a receiver with this place has all packets for which the source may still
-// wait, as far as it can be known: what is acknowledged since a restart, or in a later turn, is not
-// known in PSNs of the first source.
+// wait, as far as this box knows. Of a receiver that has joined later, the box does not know it
+// after a restart or in a later turn: the place is in PSNs of the first source, and what is
+// acknowledged is not.
 func hasAll(g *groups.Group, at groups.Place, state *dataplane.GroupState) bool {
 	joined := at.Known && !g.Restored && !g.Past.Switched && !at.Since.After(state.Merged.Next())
 	return at == g.Origin() || joined
 }
 
 // refuseTooFew refuses a change after which a quorum counts too few receivers, or none behind a
-// link: the box there acknowledges what none of its receivers has got.
+// link: the box there would acknowledge packets that none of its receivers has.
 func refuseTooFew(file *groupfile.File, links []*groups.Link) error {
 	quorum, counted := int(file.Policy.Ack), len(file.Receivers)
 	for _, l := range links {
@@ -440,7 +446,7 @@ func (t *Branches) takeBack(g *groups.Group, p *preparation) {
 	t.renewLinks(context.Background(), g)
 }
 
-// leave tells the boxes behind which receivers have left.
+// leave tells the boxes behind this one which receivers have left.
 func (t *Branches) leave(ctx context.Context, g *groups.Group, p *preparation) {
 	t.Groups.Lock()
 	t.Groups.Changed(g)

@@ -17,12 +17,12 @@ type grave struct {
 	version uint64    // requests up to this version are refused,
 	until   time.Time // until then
 
-	branch   *groups.Branch // nil: there was none, and so there is nothing of what follows
+	branch   *groups.Branch // nil: this box did not have the branch, and the following fields are zero
 	places   map[groupfile.ID]groups.Place
 	switched bool // its source has switched
 }
 
-// graves are those of a box. The lock of the groups guards them.
+// graves has the graves of a box. The lock of the groups guards it.
 type graves map[ended]grave
 
 const (
@@ -34,7 +34,8 @@ const (
 	maxGraves = 4096
 )
 
-// bury remembers a branch that has ended, and forgets the oldest ones.
+// bury remembers a branch that has ended. It forgets branches whose time is over, and the oldest
+// one if there are too many.
 func (gone graves) bury(b ended, as grave) {
 	now := time.Now()
 	oldest := b
@@ -67,8 +68,8 @@ func (gone graves) recall(as ended, b *api.Branch) (places map[groupfile.ID]grou
 		return places, false
 	}
 	for id, at := range g.places {
-		// One that is joining, as far as the box above knows, may have joined. With another version
-		// it may be another queue pair that joins.
+		// A receiver that is still joining, as far as the box above knows, may have joined here. If
+		// the request has another version, another queue pair with the same ID may join.
 		if unknown := places[id] == (groups.Place{}); at.Out || unknown && b.Version == g.branch.Version {
 			places[id] = at
 		}

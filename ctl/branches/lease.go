@@ -37,7 +37,8 @@ func (t *Branches) Run(ctx context.Context) error {
 	}
 }
 
-// Due returns the groups with a link or a lease that is due.
+// Due returns the groups for which Tend has something to do: a link or a lease is due, members have
+// moved, or neighbours do not know of a failure yet.
 func (t *Branches) Due(now time.Time) (due []*groups.Group) {
 	t.Groups.Lock()
 	defer t.Groups.Unlock()
@@ -87,12 +88,13 @@ func (t *Branches) Tend(ctx context.Context, g *groups.Group) {
 	there := t.Groups.Named(g.Name) == g
 	if there && g.Branch != nil && time.Now().After(g.Branch.Expires) {
 		t.Groups.Unlock()
-		t.hearBelow(ctx, g) // the box above may ask for the branch again, and has to hear it then
+		t.hearBelow(ctx, g) // the box above has to hear of it if it asks for the branch again
 		t.Groups.Lock()
 	}
 	expired, err := there && g.Branch != nil && t.expire(g, time.Now()), error(nil)
-	if expired { // before a renewal can come: it is answered only if the branch stands
-		// The box above may live: it renews this version when it reaches this box again.
+	if expired { // under the same lock, so that no renewal is answered for a branch that ends
+		// The box above may still run. It renews this version when it reaches this box again, so
+		// that request must not be refused.
 		err = t.endBranch(g, g.Branch.Version-1)
 	}
 	_, moved := t.moved[g]
@@ -124,9 +126,9 @@ func (t *Branches) Tend(ctx context.Context, g *groups.Group) {
 	}
 }
 
-// expire reports whether a branch ends: its lease has ended, and no data has come since the lease
-// was last extended. A branch that carries data stays, because then the upper box lives and only
-// its requests do not arrive.
+// expire reports whether a branch has to end: its lease has ended, and no data has come since the
+// lease was last extended. A branch that carries data stays, because then the upper box lives and
+// only its requests do not arrive.
 func (t *Branches) expire(g *groups.Group, now time.Time) bool {
 	b := g.Branch
 	if !now.After(b.Expires) {
@@ -188,7 +190,7 @@ func (t *Branches) noteRenewal(g *groups.Group, next *groups.Link) {
 	}
 	if b := g.Branch; b != nil && (at.Problem != next.Problem || !slices.Equal(at.Absent, next.Absent)) {
 		name := g.Name
-		go func() { // the box above hears it with its next renewal if not now
+		go func() { // if this fails, the box above hears it with its next renewal
 			ctx, cancel := context.WithTimeout(context.Background(), withdrawWithin)
 			defer cancel()
 			_ = t.Boxes.TellUpper(ctx, b.Upper, name)
@@ -207,8 +209,8 @@ func (t *Branches) noteRenewal(g *groups.Group, next *groups.Link) {
 		t.weighLess(g, at)
 		return
 	}
-	// The box could not take its former end again. To the data path its new end is another QP: like
-	// after a restart, it is not known which packets the box has.
+	// The box could not use its former end of the link again. To the data path its new end is
+	// another QP: as after a restart, this box does not know which packets the other one has.
 	again := *g
 	again.SetLinks(g.Links)
 	if err := t.Groups.Republish(g, &again, nil, nil); err != nil {
@@ -217,8 +219,9 @@ func (t *Branches) noteRenewal(g *groups.Group, next *groups.Link) {
 	}
 }
 
-// weighLess lets a quorum count fewer receivers behind a link, if some of them are out. Who has
-// come later makes up for them only if it has everything for which the source may still wait.
+// weighLess lets a quorum count fewer receivers behind a link if some of them are out. A receiver
+// that has joined later makes up for one of them only if it has all packets for which the source
+// may still wait.
 func (t *Branches) weighLess(g *groups.Group, l *groups.Link) {
 	isOut := func(m groups.Later) bool { return m.Out }
 	if g.Wanted.Policy.Ack == feedback.AckAll || g.Published == nil || !slices.ContainsFunc(l.Later, isOut) {

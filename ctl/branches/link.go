@@ -10,11 +10,12 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// below returns the file for the boxes behind this one.
+// below returns a file as the boxes behind this one get it, with another policy.
 //
-// A quorum counts a box as the number of receivers behind it, all of them or none. So a box behind
-// acknowledges what all its receivers have, and none of them may leave it on its own. A box behind
-// also finds out that a receiver is silent before this box takes the whole link for silent.
+// A quorum counts all receivers behind a box or none of them. So a box behind acknowledges only
+// what all its receivers have, and it never goes on without one of them by its own decision. A box
+// behind also has a shorter silent-after: it finds a silent receiver before this box takes the
+// whole link for silent.
 func below(f *groupfile.File) *groupfile.File {
 	next := *f
 	p := &next.Policy
@@ -27,8 +28,8 @@ func below(f *groupfile.File) *groupfile.File {
 	return &next
 }
 
-// newEnd returns an end of a link on this box. Its QPN is drawn, because it must differ from that
-// of earlier links: frames of such a link may still be on their way.
+// newEnd returns an end of a link on this box. Its QPN is random, because it must differ from the
+// QPNs of earlier links: frames of such a link may still be on their way.
 func newEnd(ip netip.Addr, psn roce.PSN) api.LinkEnd {
 	const first, count = 1 << 12, 1<<24 - 1<<12 - 1 // not the small numbers that users choose, nor the multicast QPN
 	return api.LinkEnd{IP: ip.String(), QPN: first + rand.Uint32N(count), PSN: uint32(psn)}

@@ -38,13 +38,13 @@ func (t *Branches) rethink(ctx context.Context, g *groups.Group) {
 	t.Groups.Changed(g)
 }
 
-// move gives members to other boxes, if their routes say so, or takes those that came from other
-// boxes: then file and next are what the upper box asks for, with another queue pair for the link
-// to it.
+// move moves members to other boxes if their routes lead there now. It also takes in members that
+// come from other boxes: then file and next are what the upper box asks for, and the link to that
+// box has another queue pair.
 //
-// The group begins again as after a restart, here and at each box to which a member comes: nobody
-// knows what that member has. A box that has the group already gets another queue pair for the
-// link, because an answer that the box has sent before does not speak for the member.
+// The group begins again as after a restart, here and at each box to which a member moves, because
+// nobody knows which packets that member has. If such a box has the group already, the link to it
+// gets another queue pair: what the box acknowledged before does not include the member.
 func (t *Branches) move(ctx context.Context, g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
 	t.hearWhoIsOut(ctx, g)
 	p, err := t.prepareTold(ctx, g, file, next, came)
@@ -74,7 +74,7 @@ func (t *Branches) move(ctx context.Context, g *groups.Group, file *groupfile.Fi
 		p.onto(g)
 		p.next.SetLinks(p.links)
 		p.next.TreeProblem = ""
-		var text []byte // it stays
+		var text []byte // nil: the stored file stays
 		if file != g.Wanted {
 			text = file.Text()
 		}
@@ -91,7 +91,7 @@ func (t *Branches) move(ctx context.Context, g *groups.Group, file *groupfile.Fi
 	return nil
 }
 
-// join takes over what the boxes have answered.
+// join enters the answers of the boxes into the links of the change.
 func (p *preparation) join(joined []*groups.Link) {
 	for _, l := range joined {
 		into := groups.LinkTo(p.links, l.Box)
@@ -100,7 +100,7 @@ func (p *preparation) join(joined []*groups.Link) {
 	}
 }
 
-// amend enters the members that have come here into the chronicle, and the new IDs of links.
+// amend enters into the chronicle the members that have moved here, and the new IDs of links.
 func (p *preparation) amend(past *chronicle.Chronicle) {
 	for was, is := range p.renamed {
 		past.Rename(was, is)
@@ -135,8 +135,8 @@ func (t *Branches) hearBelow(ctx context.Context, g *groups.Group) {
 	t.renewLinks(ctx, g)
 }
 
-// refuseBehind refuses to move a member of a quorum behind a link with others, if the quorum did
-// without the member's path for some packets: the source may no longer have them, and the whole
+// refuseBehind refuses to move a member behind a link with other members if the quorum has gone on
+// without the member for some packets: the source may no longer have these packets, and the whole
 // link would stay behind. The caller has locked the groups.
 func (t *Branches) refuseBehind(g *groups.Group, p *preparation) error {
 	if g.Wanted.Policy.Ack == feedback.AckAll || len(p.sharing) == 0 {

@@ -28,8 +28,8 @@ type errand struct {
 	problem    string         // see api.Branch
 }
 
-// errandOf returns what all boxes behind links hear of a group, with file. The caller has locked
-// the groups, unless the group is new.
+// errandOf returns what the requests to all boxes behind a group's links have in common, for file
+// f. The caller has locked the groups, unless the group is new.
 func (t *Branches) errandOf(g *groups.Group, f *groupfile.File) errand {
 	e := errand{name: g.Name, root: t.Box, epoch: g.Epoch, claim: g.Claim, visited: []string{t.Box}, file: below(f), switched: g.Past.Switched, problem: g.Problem}
 	for i := range f.Receivers {
@@ -113,8 +113,8 @@ func (t *Branches) askAll(ctx context.Context, e errand, links []*groups.Link) (
 	return next, errors.Join(errs...)
 }
 
-// Withdraw takes a group back from the boxes behind links. It is not part of the request that
-// caused it: that may have ended. A box that cannot be told ends the branch with its lease.
+// Withdraw ends a group at the boxes behind links. It has its own time limit, because the request
+// that caused it may have ended. A box that cannot be told ends its branch when the lease ends.
 func (t *Branches) Withdraw(name string, links []*groups.Link) {
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawWithin)
 	defer cancel()
@@ -131,8 +131,9 @@ func (t *Branches) Withdraw(name string, links []*groups.Link) {
 	asking.Wait()
 }
 
-// notStanding returns the error of a group that does not stand at all boxes, for the user who sent
-// the group file. Its kind reports whether it is about the file.
+// notStanding returns the error of a group that could not be set up at all boxes, for the user who
+// sent the group file. Its kind is BadFile if a box refuses the file, and Exists if a box has
+// another group of that name.
 func notStanding(name string, err error) error {
 	kind := api.Internal
 	switch {
@@ -171,8 +172,8 @@ func hasKind(err error, kind api.Kind) bool {
 	return errors.As(err, &e) && e.Kind == kind
 }
 
-// registrationFailed tells that a group could not be created at all its boxes: a program that waits
-// for it has to take another way.
+// registrationFailed records that a group could not be created at all its boxes, for programs that
+// wait for the group: they have to go another way.
 func (t *Branches) registrationFailed(name string, err error) {
 	t.Groups.Events.Add(api.Event{Kind: api.GroupDegraded, Group: name, Cause: fmt.Sprint("its registration failed: ", tellable(err))})
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/rocast/rocast/ctl/groups"
 )
 
-// A box that fails a group tells its neighbours in the group's tree at once: with the next renewal
-// they would hear of it only later, and a box below would never be asked again.
+// If a group fails at a box, the box tells its neighbours in the group's tree at once. Otherwise
+// the box above would hear of it only with the next renewal, and a box below perhaps never: a group
+// that cannot be restored renews no link.
 
 // tellFailure tells the boxes below and above that this box does not carry a group at present.
 func (t *Branches) tellFailure(ctx context.Context, g *groups.Group) {
@@ -43,7 +44,8 @@ func (t *Branches) tellFailure(ctx context.Context, g *groups.Group) {
 	}
 }
 
-// BranchChanged hears from a box below that its part of a group has changed.
+// BranchChanged makes a link due, because the box below says that its part of the group has
+// changed.
 func (t *Branches) BranchChanged(lower, name string) error {
 	t.Groups.Lock()
 	defer t.Groups.Unlock()
@@ -57,8 +59,8 @@ func (t *Branches) BranchChanged(lower, name string) error {
 	return api.Errorf(api.NotFound, "box %s does not ask box %s for a part of group %s", t.Box, lower, name)
 }
 
-// hearAbove takes what the box above says of itself, and lets the boxes below hear it. The caller
-// has locked the groups.
+// hearAbove records why the box above does not carry the group at present; "": it does. The links
+// become due, so that the boxes below hear it too. The caller has locked the groups.
 func (t *Branches) hearAbove(g *groups.Group, problem string) {
 	b := g.Branch
 	if b.Above == problem {

@@ -7,8 +7,8 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-// BranchTree is Tree for the box upper, which has to be a neighbour: other certificates of the CA
-// belong to programs, which clients: and readClients: of api: name.
+// BranchTree is Tree for an upper box. It refuses whoever is no neighbour: the CA also signs
+// certificates of programs, which have their rights by clients: and readClients: of api:.
 func (t *Branches) BranchTree(ctx context.Context, upper, name string) (api.Tree, error) {
 	if t.neighbourNamed(upper) == nil {
 		return api.Tree{}, t.noNeighbour(upper)
