@@ -146,6 +146,18 @@ func (t *Branches) expire(g *groups.Group, now time.Time) bool {
 	return false
 }
 
+// renewNow renews links of a group although they may not be due yet. The caller has locked the
+// group's name.
+func (t *Branches) renewNow(ctx context.Context, g *groups.Group, links []*groups.Link) {
+	t.Groups.Lock()
+	for _, l := range links {
+		l.Asked = time.Time{}
+	}
+	t.Groups.Changed(g)
+	t.Groups.Unlock()
+	t.renewLinks(ctx, g)
+}
+
 // renewLinks sends the state of the links that are due to their boxes.
 func (t *Branches) renewLinks(ctx context.Context, g *groups.Group) {
 	now := time.Now()

@@ -46,7 +46,11 @@ func (t *Branches) rethink(ctx context.Context, g *groups.Group) {
 // nobody knows which packets that member has. If such a box has the group already, the link to it
 // gets another queue pair: what the box acknowledged before does not include the member.
 func (t *Branches) move(ctx context.Context, g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
-	t.hearWhoIsOut(ctx, g)
+	if p := &g.Wanted.Policy; p.Evict || p.OnFatal == feedback.FatalEvict {
+		// A receiver that another box has evicted must not come back elsewhere, because the source
+		// no longer has what it lacks.
+		t.hearBelow(ctx, g)
+	}
 	p, err := t.prepareTold(ctx, g, file, next, came)
 	if err == nil {
 		t.Groups.Lock()
@@ -113,26 +117,11 @@ func (p *preparation) amend(past *chronicle.Chronicle) {
 // hearWithin bounds the wait for boxes that members leave: the members get no data meanwhile.
 const hearWithin = 500 * time.Millisecond
 
-// hearWhoIsOut asks the boxes behind this one which receivers they have evicted: such a receiver
-// must not come back elsewhere, because the source no longer has what it lacks.
-func (t *Branches) hearWhoIsOut(ctx context.Context, g *groups.Group) {
-	if p := &g.Wanted.Policy; !p.Evict && p.OnFatal != feedback.FatalEvict {
-		return
-	}
-	t.hearBelow(ctx, g)
-}
-
 // hearBelow asks the boxes behind this one what has happened to the receivers there.
 func (t *Branches) hearBelow(ctx context.Context, g *groups.Group) {
 	ctx, cancel := context.WithTimeout(ctx, hearWithin)
 	defer cancel()
-	t.Groups.Lock()
-	for _, l := range g.Links {
-		l.Asked = time.Time{}
-	}
-	t.Groups.Changed(g)
-	t.Groups.Unlock()
-	t.renewLinks(ctx, g)
+	t.renewNow(ctx, g, g.Links)
 }
 
 // refuseBehind refuses to move a member behind a link with other members if the quorum has gone on
