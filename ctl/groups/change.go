@@ -11,8 +11,8 @@ import (
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
-// Regroup stores the next version of a group and then publishes it. came are receivers that do not
-// join, although they are new here.
+// Regroup stores the next version of a group and then publishes it. came has the receivers that are
+// new here and do not join.
 func (s *Set) Regroup(g, next *Group, text []byte, came map[groupfile.ID]Place) error {
 	if g.Published == nil { // it has failed meanwhile, and its ID may be another group's
 		return g.NotRunning()
@@ -67,9 +67,9 @@ func (s *Set) Regroup(g, next *Group, text []byte, came map[groupfile.ID]Place) 
 	return nil
 }
 
-// goOnWithNobody is Regroup for a group of which only receivers stay that are out. Their paths are
-// new to the data path, where a path that comes to a running group joins. So the group begins
-// again.
+// goOnWithNobody is Regroup for a change after which all receivers of the group are out. To the
+// data path their paths would be new ones, and a new path of a running group joins. So the group
+// begins again.
 func (s *Set) goOnWithNobody(g, next *Group, text []byte, came map[groupfile.ID]Place) error {
 	was := *g
 	err := s.Republish(g, next, text, func(past *chronicle.Chronicle) {
@@ -85,8 +85,8 @@ func (s *Set) goOnWithNobody(g, next *Group, text []byte, came map[groupfile.ID]
 
 // Republish publishes the next version of a group as after a restart of the daemon: the data path
 // forgets what the members have acknowledged, and learns it from their answers. The next version is
-// stored before it is published, with text unless that is nil: then its file is that of now. amend,
-// unless it is nil, changes what the chronicle says of members.
+// stored before it is published. text is its file; nil: the stored file stays. amend, unless it is
+// nil, changes what the chronicle says of members.
 func (s *Set) Republish(g, next *Group, text []byte, amend func(*chronicle.Chronicle)) error {
 	if err := s.RefuseTaken(next.Wanted, next.File, g); err != nil {
 		return err
@@ -95,8 +95,8 @@ func (s *Set) Republish(g, next *Group, text []byte, amend func(*chronicle.Chron
 	if err != nil {
 		return err
 	}
-	s.Observe(g)                                       // the data path is about to forget its members
-	for stored := false; !stored; stored = !g.unkept { // storing takes a while
+	s.Observe(g)                                       // before the data path forgets the members
+	for stored := false; !stored; stored = !g.unkept { // receivers may join or leave while it is stored
 		if err := g.anew(next, amend); err != nil {
 			return err
 		}
@@ -109,8 +109,8 @@ func (s *Set) Republish(g, next *Group, text []byte, amend func(*chronicle.Chron
 	}
 	was := *g
 	next.Published = nil
-	// It keeps its addresses until the next version says which it needs, so nobody waits, and sees
-	// neither version, in between.
+	// The group keeps its addresses until the next version says which it needs. So there is no
+	// wait, in which readers would see neither version.
 	if was.Published == nil {
 		// the data path does not have it
 	} else if err := s.Switch.Remove(g.ID); err != nil {
@@ -121,7 +121,7 @@ func (s *Set) Republish(g, next *Group, text []byte, amend func(*chronicle.Chron
 	s.Changed(g)
 	if err := s.begin(g); err != nil {
 		was.held = g.held
-		err = errors.Join(err, was.anew(&was, nil)) // it begins anew too
+		err = errors.Join(err, was.anew(&was, nil)) // the version before begins anew, too
 		*g = was
 		g.Published, g.Restored = nil, next.Restored
 		err = errors.Join(err, putBack())
@@ -140,7 +140,7 @@ func (s *Set) Republish(g, next *Group, text []byte, amend func(*chronicle.Chron
 }
 
 // anew gives next the chronicle of the group as a restart would read it. amend, unless it is nil,
-// changes it first.
+// changes the chronicle first.
 func (g *Group) anew(next *Group, amend func(*chronicle.Chronicle)) error {
 	past := g.Past.Next(g.File, g.File) // a copy
 	if amend != nil {
@@ -173,6 +173,7 @@ func (g *Group) RefuseToLose(file *groupfile.File) error {
 	return nil
 }
 
-// errStays: the place of a member is that in the first source's PSNs (place.go).
+// errStays refuses to move members of a group whose source has switched: the places of members are
+// in PSNs of the first source (place.go).
 var errStays = errors.New("its source has switched, so its members stay where they are; restore the routes, or remove the group " +
 	"and create it again with fresh QPs and PSNs")

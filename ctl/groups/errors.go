@@ -35,7 +35,7 @@ func ChangedMeanwhile(name string) error {
 	return api.Errorf(api.Stale, "group %s was changed by someone else at the same time; look at it with rocast group show, and try again", name)
 }
 
-// BelongsTo is the error of a change on this box of a group that was created on another one.
+// BelongsTo is the error of a request to change a group here that was created on another box.
 func BelongsTo(g *Version) error {
 	return api.Errorf(api.BadRequest, "group %s was created on box %s, which asks this box for a part of it; change or remove it there",
 		g.Name, g.Branch.Root)

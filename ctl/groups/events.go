@@ -28,8 +28,8 @@ func memberEvent(kind api.EventKind, g *Group, id groupfile.ID, cause string) ap
 	return api.Event{Kind: kind, Group: g.Name, Member: id.IP.String(), RemoteQPN: uint32(id.RemoteQPN), Cause: cause}
 }
 
-// updateEvents records that a group is about to get the members of the file next. Those that are
-// new join later.
+// updateEvents records that a group is about to get the members of the file next. New members have
+// an event when they join.
 func (s *Set) updateEvents(g *Group, next *groupfile.File) {
 	s.Tell(api.Event{Kind: api.GroupUpdated, Group: g.Name, Cause: fmt.Sprintf("it has %d members, and had %d",
 		len(next.Members()), len(g.Wanted.Members()))})

@@ -17,12 +17,12 @@ type Findings struct {
 	Goodput  *api.Goodput          // nil: not known yet
 	Seen     string                // what is seen of the group while it is degraded
 	Last     string                // who is furthest behind then
-	AtFloor  map[groupfile.ID]bool // for whom the source's packets wait
+	AtFloor  map[groupfile.ID]bool // the receivers for which the source's packets wait
 	Stalled  map[groupfile.ID]bool
 	Mending  map[groupfile.ID]Mending
 	Refusals Refusals
-	Says     map[Sender]string // what the trouble is of members that do not get on because their frames are refused
-	History  goodput.History   // where the source was, in packets of dataplane.Traffic.Sent
+	Says     map[Sender]string // the trouble of members that do not get on because their frames are refused
+	History  goodput.History   // how many packets the source had sent when (dataplane.Traffic.Sent)
 	In       mft.GroupID       // of which History is
 }
 
@@ -45,7 +45,7 @@ type Sender struct {
 	Answers bool // it is a receiver
 }
 
-// Since returns where the source of a published group was, and where it is now.
+// Since returns how far the source of a published group was at earlier times, and is now.
 func (f *Findings) Since(now time.Time, id mft.GroupID, sent uint64) goodput.History {
 	if f.In != id {
 		return goodput.History{}.With(now, sent)
@@ -53,7 +53,7 @@ func (f *Findings) Since(now time.Time, id mft.GroupID, sent uint64) goodput.His
 	return f.History.With(now, sent)
 }
 
-// Add notes that the QP of a receiver has ended, in the group that the data path has as in.
+// Add notes that the QP of a receiver has ended. in is the group in the data path.
 func (r *Refusals) Add(in mft.GroupID, id groupfile.ID, cause string) {
 	next := map[groupfile.ID]string{}
 	if r.In == in {

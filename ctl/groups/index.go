@@ -34,11 +34,13 @@ func newIndex() index {
 	return index{byQP: map[netip.Addr]map[roce.QPN]*Group{}, byKey: map[mft.Key]*Group{}, coming: map[*Group]struct{}{}, failed: map[*Group]struct{}{}, trees: map[*Group]struct{}{}, linked: map[string]int{}}
 }
 
-// RefuseTaken refuses a file with a QP or a key that belongs to a group other than except. With own
-// the keys are those of this box's part of the group, a link in place of members; nil: of the file.
+// RefuseTaken refuses a file with a QP or a key that belongs to a group other than except. own is
+// this box's part of the group, with links in place of members: its keys are looked at; nil: those
+// of the file.
 //
-// It decides before anything is stored or taken out of the data path: a restart begins stored
-// groups in the order of their names, and the one that runs must not lose.
+// Callers ask before they store anything, or take anything out of the data path. A restart begins
+// stored groups in the order of their names, so it might begin the group that was refused instead
+// of the one that ran.
 func (x *index) RefuseTaken(f, own *groupfile.File, except *Group) error {
 	for _, m := range f.Members() {
 		if g := x.byQP[m.IP][m.QPN]; g != nil && g != except {

@@ -54,22 +54,22 @@ func (s *Set) SaveTree(g *Group) error {
 	return s.Store.PutTree(g.Name, text)
 }
 
-// KeepUp stores the chronicle if the disk lacks it. It is called after observe and with every look,
-// so a disk that fails costs time only.
+// KeepUp stores the chronicle if the disk lacks it. It is called after Observe and with every look,
+// so a failure of the disk only delays it.
 func (s *Set) KeepUp(g *Group) {
 	if !g.unkept {
 		return
 	}
-	s.show() // what the data path did stands, and the disk may take long
+	s.show() // the data path has done it already, and the disk may take long
 	s.keepChronicle(g)
 }
 
-// KeepAtStop stores what a group has come to, and reports whether its state on the disk is that of
-// a clean stop. Of a group that could not be read, the state stays what it was.
+// KeepAtStop stores the state of a group at a stop of the daemon, and reports whether the disk has
+// all of it. If the files of a group could not be read, the disk keeps the state that it has.
 func (s *Set) KeepAtStop(g *Group) (clean bool) {
 	if g.Published != nil {
 		s.Observe(g)
-		if g.Past.OnlyJoin(g.File, g.Source) && s.RenewRecord(g) { // else nobody knows where they join
+		if g.Past.OnlyJoin(g.File, g.Source) && s.RenewRecord(g) { // else a restart does not know where they join
 			g.unkept = true
 			s.Changed(g)
 		}
@@ -80,7 +80,7 @@ func (s *Set) KeepAtStop(g *Group) (clean bool) {
 	return !g.unkept
 }
 
-// keepNew stores a group that nobody knows yet: no lock but that of its name is held.
+// keepNew stores a new group. Only the group's name is locked: nobody else knows the group yet.
 func (s *Set) keepNew(g *Group, text []byte) error {
 	if !g.Kept {
 		return nil
@@ -108,7 +108,7 @@ func (s *Set) keepNew(g *Group, text []byte) error {
 	return s.Store.Put(g.Name, text)
 }
 
-// putBack returns what stores the present version of a group again.
+// putBack returns a function that stores the present version of a group again.
 func (s *Set) putBack(g *Group) (func() error, error) {
 	if !g.Kept {
 		return func() error { return nil }, nil
@@ -133,8 +133,8 @@ func (s *Set) keepNext(g, next *Group, text []byte) error {
 	return s.Store.Put(g.Name, text)
 }
 
-// linksOfBoth returns the links of next, and with them the members that was has and the next file
-// lacks. A member of that file that has no link there has come to this box.
+// linksOfBoth returns the links of next, with the members of was added that the next file lacks. A
+// member of that file without a link in next has moved to this box.
 func linksOfBoth(was, next []*Link, file *groupfile.File) (both []*Link) {
 	for _, l := range next {
 		copied := *l

@@ -57,7 +57,8 @@ func (l *Link) FirstQPN() uint32 { return cmp.Or(l.First, l.Local.QPN) }
 // IsTold reports whether the box behind the link has answered the last request.
 func (l *Link) IsTold() bool { return !l.Asked.IsZero() && l.Problem == "" }
 
-// IsBy reports whether an upper box asks by the link of the branch.
+// IsBy reports whether a request of an upper box is about the link of the branch. The link may have
+// another queue pair meanwhile; its first one identifies it.
 func (b *Branch) IsBy(asked *api.Branch) bool {
 	return b.Link.QPN == asked.Link.QPN || cmp.Or(b.First, b.Link.QPN) == asked.First
 }

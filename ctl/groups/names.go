@@ -46,7 +46,7 @@ func (n *Names) Lock(ctx context.Context, group, box string) (unlock func(), bus
 	}
 }
 
-// TryLock is lock without waiting.
+// TryLock is Lock without waiting.
 func (n *Names) TryLock(group, box string) (unlock func(), ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

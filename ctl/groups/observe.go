@@ -43,7 +43,7 @@ func (s *Set) Enter(g *Group, state *dataplane.GroupState) {
 		case p.Part == feedback.PartGone:
 			s.out(g, id, api.MemberEvicted, chronicle.Evicted, p.Acked.Next())
 		case p.Part != feedback.PartJoining && g.Past.Joined(id, state.Since[at]):
-			s.RenewRecord(g) // which knows how many messages came before; else the record knows the PSN
+			s.RenewRecord(g) // has the number of messages before the join; without it, Joined has noted the PSN
 			since := g.Past.Since(id)
 			s.PacketEvent(api.MemberJoined, g, id, since, "it takes part since the source's packet %d", since)
 		default:
@@ -54,8 +54,8 @@ func (s *Set) Enter(g *Group, state *dataplane.GroupState) {
 	for _, id := range g.Past.Open() {
 		at := g.Published.FindPath(id.IP, id.RemoteQPN)
 		if at >= 0 && at < len(state.Paths) && state.Paths[at].Part == feedback.PartActive && !state.Paths[at].Fresh {
-			// A restart would not count it for the packets before it joined, because the source
-			// may wait for these; the quorum counts everything of it now.
+			// So far a restart would not count this receiver for packets before it joined, because
+			// the source might wait for them. Now the quorum counts it for all packets.
 			g.Past.Settle(id)
 			changed = true
 		}
@@ -72,7 +72,8 @@ func (s *Set) out(g *Group, id groupfile.ID, kind api.EventKind, standing chroni
 	s.PacketEvent(kind, g, id, psn, "%s", g.Past.Ended(id).Mend())
 }
 
-// RenewRecord takes the running turn into the chronicle, if it is known where all receivers are.
+// RenewRecord enters the running turn into the chronicle, and reports whether it could: the data
+// path has to know how far each receiver is.
 func (s *Set) RenewRecord(g *Group) bool {
 	turn, ok := s.Switch.RunningTurn(g.ID)
 	if ok && g.Kept {

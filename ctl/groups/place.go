@@ -81,7 +81,8 @@ func (v *Version) OwnPlace(id groupfile.ID) Place {
 // Origin returns the place of a receiver that takes part since the source's first packet.
 func (v *Version) Origin() Place { return Place{Since: v.Wanted.Source.FirstPSN, Known: true} }
 
-// AnswerLater says to the upper box what this box knows of the receivers in its part of the tree.
+// AnswerLater returns what the upper box hears about receivers in this box's part of the tree that
+// have not taken part from the first packet on.
 func (v *Version) AnswerLater() (list []api.Later) {
 	add := func(id groupfile.ID, p Place) {
 		if p != v.Origin() {
@@ -146,7 +147,7 @@ func (l *Link) LaterAt(id groupfile.ID, p, at Place) Later {
 	return m
 }
 
-// Message returns the form that other boxes are told.
+// Message returns the form for requests and answers between boxes.
 func (m Later) Message() api.Later {
 	a := api.Later{MemberID: api.MemberID{IP: m.IP.String(), RemoteQPN: uint32(m.RemoteQPN)}, Out: m.Out}
 	if m.Since != nil {
@@ -166,7 +167,7 @@ func (l *Link) LaterOf(id groupfile.ID) *Later {
 	return nil
 }
 
-// Hear takes what the box behind a link says of its members.
+// Hear enters what the box behind a link answers about its members.
 func (l *Link) Hear(answer []api.Later) {
 	next := make([]Later, 0, len(l.Later))
 	heard := map[groupfile.ID]Later{}

@@ -39,7 +39,7 @@ func (s *Set) end(g *Group) error {
 		errs = append(errs, s.Switch.Remove(g.ID))
 		g.Published, g.Plan = nil, plan.Plan{}
 	}
-	if g.Problem == "" { // others may see it while its addresses are removed
+	if g.Problem == "" { // readers may see it while its addresses are removed
 		g.Problem = "it has just been taken out of the data path"
 	}
 	g.show()

@@ -132,7 +132,7 @@ func (s *Set) show() {
 	s.changes.events = nil
 }
 
-// enlist makes a group one of this box's, and delist ends that.
+// enlist adds a group to the Set, and delist removes it.
 func (s *Set) enlist(g *Group) {
 	s.groups[g.Name], s.changes.list = g, true
 	s.Changed(g)

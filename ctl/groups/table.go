@@ -22,7 +22,7 @@ func (s *Set) ChangeTable(name string, change func(*Version) (*regions.Change, e
 		s.Unlock()
 		return nil, ChangedMeanwhile(name)
 	}
-	next := *g // of this, only the table is used while other goroutines may change the group
+	next := *g // only its table is used from here on: other goroutines may change the group meanwhile
 	s.Unlock()
 	made, err := change(&next.Version)
 	if err != nil {
@@ -40,8 +40,8 @@ func (s *Set) ChangeTable(name string, change func(*Version) (*regions.Change, e
 	if err != nil {
 		return nil, err
 	}
-	// Much may have to be written, and what other goroutines do with groups must not wait for it.
-	// The table and the file with its changes are those of who has locked the name.
+	// compact may write much, and other changes must not wait for it, so the Set is not locked.
+	// Only a change that has locked the name touches the table and the file of its changes.
 	end := s.compact(&now)
 	s.Lock()
 	g.tableEnd = end

@@ -74,8 +74,8 @@ func (v *Version) Leg(id groupfile.ID) *plan.Leg {
 	return nil
 }
 
-// MemberAt returns the leg of a member of this box's part at an address: the source's, or else that
-// of the QP with this peer, or any; nil: there is none.
+// MemberAt returns the leg of a member of this box's part that has an address. If several members
+// have it, the source comes first, and then the QP with this peer. nil: no member has the address.
 func (v *Version) MemberAt(ip netip.Addr, peer roce.QPN) (at *plan.Leg) {
 	for l := range v.Plan.Members() {
 		switch {
@@ -95,8 +95,8 @@ func (v *Version) LinkEnded(l *Link) *chronicle.Record {
 	return v.Ended(&m)
 }
 
-// ShareLink reports whether members have one way out of this box: then they have acknowledged the
-// same packets, as far as this box knows.
+// ShareLink reports whether members are all behind one link. Then they have acknowledged the same
+// packets, as far as this box knows.
 func (v *Version) ShareLink(members []groupfile.ID) bool {
 	first := LinkOf(v.Links, members[0])
 	for _, id := range members[1:] {
@@ -141,7 +141,7 @@ func (v *Version) Share() *Version {
 	return &next
 }
 
-// Policy returns how the data path merges the group, or would.
+// Policy returns how the data path merges the group, or would merge it if the group were published.
 func (v *Version) Policy() feedback.Policy {
 	if v.Published == nil {
 		return v.File.Policy

@@ -15,8 +15,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Confirm records that a member's program says that its QP is ready. What the program says of the
-// QP is compared with the group file, because a QP that differs loses data or ends.
+// Confirm records that a member's program says that its QP is ready. Confirm compares what the
+// program says of the QP with the group file, because a QP that differs loses data or ends.
 func (w *Watch) Confirm(name string, ready *api.Confirmation) error {
 	w.Groups.Lock()
 	defer w.Groups.Unlock()
@@ -38,7 +38,7 @@ func (w *Watch) Confirm(name string, ready *api.Confirmation) error {
 	if !g.Past.Confirm(m.ID()) {
 		return nil
 	}
-	// Who sees the confirmation sends: after a crash it must be there.
+	// A source begins to send when it sees the confirmation, so a crash must not lose it.
 	if err := w.Groups.SaveChronicle(g); err != nil {
 		g.Past = before
 		return fmt.Errorf("the confirmation of QP %d of %v cannot be stored, so it does not count (%w); repair the cause and confirm again", m.QPN, m.IP, err)
@@ -47,10 +47,10 @@ func (w *Watch) Confirm(name string, ready *api.Confirmation) error {
 	return nil
 }
 
-// ConfirmedAbove records the confirmations of receivers that came at a box above. The caller has
-// locked the groups.
+// ConfirmedAbove records which receivers have confirmed at a box above. The caller has locked the
+// groups.
 func (w *Watch) ConfirmedAbove(g *groups.Group, ids []api.MemberID) {
-	if g.Wanted == nil { // what was stored of it cannot be read
+	if g.Wanted == nil { // its stored file cannot be read
 		return
 	}
 	before := g.Past.Share()

@@ -64,7 +64,8 @@ func (w *Watch) Hear(news ...dataplane.Note) {
 	}
 }
 
-// take tells what a note says. The notes that it leaves out only make control look at the group.
+// take does what a note asks for, or records an event. A note that it leaves out only makes Hear
+// look at the group.
 func (w *Watch) take(g *groups.Group, n dataplane.Note) {
 	id := groupfile.ID{IP: n.Receiver, RemoteQPN: n.RemoteQPN}
 	switch n.What {
@@ -98,7 +99,7 @@ func (w *Watch) logNote(g *groups.Group, n dataplane.Note) {
 		fields = append(fields, zap.Stringer("answer", n.Syndrome))
 	}
 	switch n.What {
-	case feedback.NoteWaits: // its turn is told when it begins
+	case feedback.NoteWaits: // NoteSource follows when its turn begins
 	case feedback.NoteJoined, feedback.NoteSource: // expected events
 		w.Log.Info("member event", fields...)
 	default:

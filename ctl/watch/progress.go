@@ -22,11 +22,11 @@ import (
 
 const (
 	lookAtProgressEvery = 250 * time.Millisecond
-	// lookAtMost bounds the groups that are looked at in one period: the worker is asked for each.
-	// If there are more groups, each is looked at less often.
+	// lookAtMost bounds the groups that are looked at in one period, because each look asks a
+	// worker. If there are more groups, each is looked at less often.
 	lookAtMost = 256
-	// standsAfter is the time without progress that the log calls a standstill. QPs that retry
-	// after a loss get on much sooner.
+	// standsAfter is the time without progress after which the log speaks of a standstill. QPs that
+	// retry after a loss get on much sooner.
 	standsAfter = time.Second
 )
 
@@ -38,10 +38,10 @@ type pace struct {
 	senders  senders
 	silences silences
 	keeping  keeping
-	epoch    uint64 // of the PSN space: of one source, in one group of the data path
+	epoch    uint64 // counts PSN spaces: each source has its own, in each group of the data path
 	id       mft.GroupID
 	source   groupfile.ID
-	quiet    bool // the log has called what findings.seen says a standstill
+	quiet    bool // the log speaks of a standstill, so it does not have the slowness (Findings.Seen) as well
 	troubled bool // an event has said that a member is in trouble
 	goesOn   bool // and that the group goes on
 }
@@ -54,8 +54,7 @@ func (w *Watch) paceOf(g *groups.Group) *pace {
 	return w.paces[g]
 }
 
-// forgetPaces forgets what is remembered of groups that have gone, if more are remembered than
-// there are.
+// forgetPaces forgets groups that have gone, if more groups are remembered than there are.
 func (w *Watch) forgetPaces(groups int) {
 	w.Groups.Lock()
 	defer w.Groups.Unlock()
@@ -139,7 +138,7 @@ func (w *Watch) lookAt(name string, now time.Time) (silent []netip.Addr) {
 	return silent
 }
 
-// measure compares the progress of a group with that of before.
+// measure compares the progress of a group with its earlier progress.
 func (w *Watch) measure(g *groups.Group, now time.Time, state dataplane.GroupState) {
 	if !state.Started {
 		return
@@ -159,7 +158,7 @@ func (w *Watch) measure(g *groups.Group, now time.Time, state dataplane.GroupSta
 	g.Found.Degraded, g.Found.Goodput = p.meter.IsDegraded(), goodputOf(&p.meter)
 	stalls := after
 	if sourceStops(g, state) {
-		stalls = math.MaxInt64 // who waits for the source does not stall
+		stalls = math.MaxInt64 // a receiver that waits for the source does not stall
 	}
 	stalled, returned := p.stalls.Step(now, sample, places(g, state, feedback.PartActive), stalls)
 	g.Found.Stalled = p.stalls.Stalled()
@@ -183,8 +182,9 @@ func (w *Watch) measure(g *groups.Group, now time.Time, state dataplane.GroupSta
 	}
 }
 
-// lookAtFloor records for which paths the packets wait: of those that have what the source has been
-// told of, the ones that are furthest behind. A quorum has gone on without the others.
+// lookAtFloor records the paths for which the source's packets wait. Of the paths that have
+// everything of which the source has heard, these are the ones furthest behind; a quorum has gone
+// on without the other paths. A path of which nothing is known is waited for too.
 func lookAtFloor(g *groups.Group, state dataplane.GroupState) {
 	g.Found.AtFloor = nil
 	if !state.Sent.After(state.Merged) {
@@ -217,7 +217,7 @@ func sourceStops(g *groups.Group, state dataplane.GroupState) bool {
 	return false
 }
 
-// places returns the receivers that have one of the parts.
+// places returns the receivers whose part is one of parts, and what each has acknowledged.
 func places(g *groups.Group, state dataplane.GroupState, parts ...feedback.Part) (list []goodput.Place[groupfile.ID]) {
 	for i := range state.Paths {
 		path := &g.Published.Paths[i]
@@ -236,7 +236,7 @@ func (w *Watch) stalled(g *groups.Group, id groupfile.ID, after time.Duration) {
 	w.Groups.MemberEvent(api.MemberStalled, g, id, "it has acknowledged nothing for %v, and others are further", after)
 }
 
-// degraded tells that packets wait and hardly get on, and for whom.
+// degraded records that few packets get on, or none, and for which receiver they wait.
 func (w *Watch) degraded(g *groups.Group, state dataplane.GroupState) {
 	p, f := w.paceOf(g), &g.Found
 	e := api.Event{Kind: api.GroupDegraded, Group: g.Name, Goodput: f.Goodput}
@@ -264,9 +264,9 @@ func (w *Watch) degraded(g *groups.Group, state dataplane.GroupState) {
 	w.Groups.Tell(e)
 }
 
-// slowest returns the receiver that is furthest behind of those that the source may wait for. ok
-// says that there is one: others are further, or there is no other. A receiver whose QP has ended
-// counts: it is waited for in vain.
+// slowest returns the receiver that is furthest behind, of those that the source may wait for. ok
+// is false if it lacks nothing, or if all of them are equally far. A receiver whose QP has ended
+// counts, because the source waits for it in vain.
 func slowest(g *groups.Group, state dataplane.GroupState) (last goodput.Place[groupfile.ID], ok bool) {
 	list := slices.DeleteFunc(places(g, state, feedback.PartActive, feedback.PartDead), func(p goodput.Place[groupfile.ID]) bool {
 		return p.Acked.Before(state.Merged)
@@ -305,8 +305,9 @@ func (w *Watch) lookAtStandstill(g *groups.Group, now time.Time, sample goodput.
 	}
 }
 
-// Restored tells that a group is no longer degraded, unless it is for another reason. It may still
-// be because of a member; then it goes on. The caller has locked the groups.
+// Restored records that the reason for which a group was degraded is over, unless there is another
+// one. If only a member is in trouble, it records that the group is degraded and goes on. The
+// caller has locked the groups.
 func (w *Watch) Restored(g *groups.Group, cause string) {
 	if g.Found.Degraded || g.TreeProblem != "" || g.Away != "" {
 		return

@@ -14,12 +14,12 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// senders are the members of a published group whose frames were refused, at the last look.
+// senders is what the last look found of members of a published group whose frames were refused.
 type senders struct {
 	in      mft.GroupID
 	data    uint64                               // dataplane.GroupState.Refused.Count
 	sent    uint64                               // dataplane.Traffic.Sent
-	strays  map[groups.Sender]*dataplane.Refused // since then, of frames that no group counts
+	strays  map[groups.Sender]*dataplane.Refused // frames that no group counts, since the last look
 	watches map[groups.Sender]*watched
 }
 
@@ -71,9 +71,9 @@ func (w *Watch) lookAtSenders(now time.Time, g *groups.Group, state dataplane.Gr
 	s.data, s.sent, s.strays = state.Refused.Count, state.Traffic.Sent, nil
 }
 
-// getsOn reports whether a sender has got on since the last look: a turn of the member has begun
-// behind the last frame that was refused, or its data was forwarded behind that, or a receiver has
-// acknowledged something, or it lacks nothing.
+// getsOn reports whether a member has got on since the last look. A member that sends data has got
+// on if, after the last refused frame, its turn has begun or its data was forwarded. A receiver has
+// got on if it has acknowledged something, or lacks nothing.
 func (s *senders) getsOn(g *groups.Group, who groups.Sender, of *watched, rose *dataplane.Refused, state dataplane.GroupState) bool {
 	path := g.Published.FindPath(who.IP, who.RemoteQPN)
 	if !who.Answers {
@@ -96,7 +96,7 @@ func (s *senders) getsOn(g *groups.Group, who groups.Sender, of *watched, rose *
 	acknowledged := r.Acknowledged > of.acknowledged
 	of.answers, of.acknowledged = r.Refused, r.Acknowledged
 	takesPart := p.Part == feedback.PartUnknown || p.Part == feedback.PartActive && p.Acked.Before(state.Sent)
-	return acknowledged || !takesPart || state.Traffic.Sent == 0 // then an answer cannot be placed
+	return acknowledged || !takesPart || state.Traffic.Sent == 0 // before the first packet an answer says nothing
 }
 
 // caseOf describes the QP of a sender whose frames are refused.
@@ -114,7 +114,7 @@ func (w *Watch) caseOf(g *groups.Group, who groups.Sender, frame dataplane.Refus
 }
 
 // lacks names a receiver that has not acknowledged everything of the source, and says how many more
-// there are; "": there is none. Those that do not answer come first.
+// there are; "": there is none. Receivers that do not answer come first.
 func lacks(g *groups.Group, state dataplane.GroupState) string {
 	var silent, l view.Blamed
 	for i := range state.Paths {

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// doubtAfter is how long a member may owe a sign that it hears the box, before its MAC is asked
-	// for: its host may have another one, and may have told nobody. A member that is there gives it
-	// much sooner, and most QPs retry for longer. Each pause until the next request is twice as
-	// long.
+	// doubtAfter is how long a member may give no sign that it hears the box before its MAC is
+	// asked for: its host may have got another MAC without telling anybody. A member that hears the
+	// box gives a sign much sooner, and most QPs retry for longer than this. Each pause until the
+	// next request is twice as long as the one before.
 	doubtAfter = 500 * time.Millisecond
 	// doubtPause is the longest pause between two requests.
 	doubtPause = 8 * time.Second
@@ -33,7 +33,7 @@ type silences struct {
 // silence is a receiver that owes an answer, or the source, which owes its next packet.
 type silence struct {
 	at    roce.PSN      // of a receiver: what it has acknowledged; of the source: what it has sent
-	count uint64        // of a receiver: its NAKs, also those of RNR; of the source: packets that it has sent again
+	count uint64        // of a receiver: its NAKs, also those of RNR; of the source: packets that it has resent
 	since time.Time     // when it was heard last, or its MAC was asked for
 	pause time.Duration // after which its MAC is asked for
 }
@@ -53,12 +53,12 @@ func (s *silence) isDoubted(now time.Time) bool {
 }
 
 // silentHosts returns the hosts whose MACs should be asked for: of receivers that owe an answer for
-// too long, and of the source if it sends again what it was told of. s is what the last look saw of
-// them.
+// too long, and of the source if it resends packets of which it was told that all receivers have
+// them. s has what the last look saw, and then what this one sees.
 func silentHosts(g *groups.Group, s *silences, now time.Time, state dataplane.GroupState) (hosts []netip.Addr) {
 	was := *s
 	if was.in != g.ID || was.source != g.Source {
-		was.of, was.sender = nil, silence{} // in another PSN space nobody is where it was
+		was.of, was.sender = nil, silence{} // the last look saw PSNs of another space
 	}
 	is := map[groupfile.ID]silence{}
 	for i := range state.Paths {
@@ -82,15 +82,15 @@ func silentHosts(g *groups.Group, s *silences, now time.Time, state dataplane.Gr
 	return hosts
 }
 
-// ignoresAnswers reports whether the source's MAC is asked for now: the source has sent packets
-// again of which it was told that all have them, and nothing new for too long.
+// ignoresAnswers reports whether the source's MAC is asked for now: for too long, the source has
+// sent nothing new, and it has resent packets of which it was told that all receivers have them.
 func (s *silence) ignoresAnswers(now time.Time, state dataplane.GroupState) bool {
 	again := state.Counters[feedback.Resent].Value + state.Counters[feedback.Filtered].Value
 	switch {
 	case !state.Started || s.since.IsZero() || s.at != state.Sent:
 		*s = begins(now, state.Sent, again)
 	case state.Merged != state.Sent:
-		s.count = again // what some lack has to be sent again
+		s.count = again // what a receiver lacks has to be resent
 	case again != s.count && s.isDoubted(now):
 		s.count = again
 		return true

@@ -21,9 +21,9 @@ import (
 // every worker.
 const lookAtStraysEvery = time.Second
 
-// strays are the frames that the box refused, and that no member of a group has sent, as far as it
-// knows, or that this box is not set up for. There is one for each reason and each counter of the
-// classifier.
+// strays counts frames that the box has refused and that no member of a group has sent, as far as
+// the box knows. It also counts frames for which the box is not set up. Each reason, and each
+// counter of the classifier, has an entry.
 type strays struct {
 	counts map[strayKind]uint64
 	kinds  map[string]*strayOf
@@ -88,7 +88,8 @@ func (s *strays) kind(name string, row refused.Row) *strayOf {
 }
 
 // isMembers reports whether a frame that no group counts comes from a member that may not get on
-// because of that, and notes it there. A source that was heard has sent the frame with another QP.
+// because of that, and notes the frame at the member. A source whose packets arrive has sent the
+// frame by another QP, so it does not count.
 func (w *Watch) isMembers(f *dataplane.Refused) bool {
 	if refused.Of(f.Reason).Whose != refused.Member || !f.From.IsValid() {
 		return false
@@ -121,7 +122,7 @@ func (w *Watch) strayText(f *dataplane.Refused, row refused.Row) string {
 	return fmt.Sprintf("from %s by %s: %s", from, cmp.Or(w.portName(f.Port), "a port that has gone"), row.Says(&refused.Case{Port: w.portName(f.Port), Frame: *f}))
 }
 
-// seen returns the counters, by name.
+// seen returns the entries in the order of their names.
 func (s *strays) seen() (list []view.Stray) {
 	for _, name := range slices.Sorted(maps.Keys(s.kinds)) {
 		k := s.kinds[name]

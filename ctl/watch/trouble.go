@@ -14,8 +14,8 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// lookAtRepair records which receivers need repair, or what repair cannot give them, for longer
-// than the time after.
+// lookAtRepair records which receivers get their data by repair alone, or wait for the source
+// because repair has given up, for longer than after.
 func lookAtRepair(f *groups.Findings, now time.Time, paths []mft.Path, state []feedback.PathSnapshot, after time.Duration) {
 	was := f.Mending
 	f.Mending = nil
@@ -40,7 +40,7 @@ func lookAtRepair(f *groups.Findings, now time.Time, paths []mft.Path, state []f
 	}
 }
 
-// lasts returns for how long something is the case, since the first time that it was.
+// lasts returns for how long something has been the case. since keeps when that began.
 func lasts(since *time.Time, is bool, now time.Time) time.Duration {
 	switch {
 	case !is:
@@ -52,8 +52,8 @@ func lasts(since *time.Time, is bool, now time.Time) time.Duration {
 	return now.Sub(*since)
 }
 
-// lookAtTrouble tells when a group begins and ceases to be degraded because of a member, unless it
-// is for a graver reason.
+// lookAtTrouble records when a group begins and ceases to be degraded because of a member, unless
+// the group has a graver reason.
 func (w *Watch) lookAtTrouble(g *groups.Group) {
 	s := view.Summary(&g.Version)
 	is := view.IsTroubled(&g.Version, &s)
@@ -63,7 +63,7 @@ func (w *Watch) lookAtTrouble(g *groups.Group) {
 	}
 }
 
-// tellTrouble tells that a group is degraded because of a member, or that it no longer is.
+// tellTrouble records that a group is degraded because of a member, or that it no longer is.
 func (w *Watch) tellTrouble(g *groups.Group, s *api.GroupSummary, over string) {
 	p := w.paceOf(g)
 	p.troubled, p.goesOn = view.IsTroubled(&g.Version, s), s.GoesOn

@@ -11,7 +11,7 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
-// keeping is what is known of the turns of a group that are stored before they begin.
+// keeping says how far a group's next turn is: it is stored before it begins.
 type keeping struct {
 	marked     bool // etcd knows that another member is, or wants to be, the source
 	marking    bool // etcd is being told that
@@ -19,11 +19,11 @@ type keeping struct {
 	notRenewed bool // the running turn could not be stored again, and the log says so
 }
 
-// takeTurn stores the turn that a member waits for, and lets it begin. A crash behind the first
-// packet of a turn that was not stored would restore the turn before, and receivers would take new
-// packets for old ones. If the turn cannot be stored, the source before goes on, and the next
-// packet of the member asks again. If it may be stored, no source goes on before it is, and control
-// tries again by itself: see settleTurn.
+// takeTurn stores the turn that a member waits for, and lets it begin. After a crash behind the
+// first packet of a turn that was not stored, the daemon would restore the turn before, and
+// receivers would take new packets for old ones. If the turn cannot be stored, the source before
+// goes on, and the next packet of the member asks again. If it may be stored, no source goes on
+// before it is, and control tries again by itself: see settleTurn.
 func (w *Watch) takeTurn(g *groups.Group) {
 	if w.closed || g.Published == nil {
 		return
@@ -37,7 +37,7 @@ func (w *Watch) takeTurn(g *groups.Group) {
 	if !ok {
 		return
 	}
-	w.Groups.Observe(g) // a restart must not let who is out take part from where it was in an earlier turn
+	w.Groups.Observe(g) // else a restart would let a receiver that is out take part, from its PSN in an earlier turn
 	before := g.Past.Share()
 	g.Past.Take(&turn)
 	if err := w.Groups.SaveChronicle(g); err != nil {
@@ -64,8 +64,8 @@ func (w *Watch) turnNotStored(g *groups.Group, err error) {
 	}
 }
 
-// settleTurn tries again where a turn may be stored that has not begun. If no member waits for it
-// any more, the turn before is stored again.
+// settleTurn tries again to store and begin a turn, if the disk may have it already. If no member
+// waits for that turn any more, the turn before is stored again.
 func (w *Watch) settleTurn(g *groups.Group) {
 	k := &w.paceOf(g).keeping
 	if !k.unsure || w.closed {
@@ -79,17 +79,18 @@ func (w *Watch) settleTurn(g *groups.Group) {
 	}
 }
 
-// keepUp stores what the data path has shown. While a turn may be stored that has not begun,
-// settleTurn stores both.
+// keepUp stores what the data path has shown of receivers. While the disk may have a turn that has
+// not begun, settleTurn stores both.
 func (w *Watch) keepUp(g *groups.Group) {
 	if !w.paceOf(g).keeping.unsure {
 		w.Groups.KeepUp(g)
 	}
 }
 
-// renewAfter is after how many packets of its turn it is stored where the source is. A restart asks
-// the receivers by a packet at the begin of the stored turn, and they take it for an old one up to
-// 2^23 packets later. A look at the progress comes often enough for any link.
+// renewAfter is after how many packets of a turn the turn is stored again, with the PSN that the
+// source has reached. A restart asks the receivers with a packet of the stored PSN, which they take
+// for an old one only up to 2^23 packets later. Looks at the progress are frequent enough for that
+// on any link.
 const renewAfter = 1 << 20
 
 // renewTurn stores the running turn again, if the source has come far since it was stored or its QP

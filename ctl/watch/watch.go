@@ -12,7 +12,7 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// Switch is what is watched of the data path.
+// Switch is what a Watch needs of the data path.
 type Switch interface {
 	GroupState(mft.GroupID) (dataplane.GroupState, bool)
 	NextTurn(mft.GroupID) (mft.Turn, bool)
@@ -32,7 +32,7 @@ type Options struct {
 	// Doubt asks for the MAC of a host that is silent.
 	Doubt func(netip.Addr)
 	// Mark tells the other boxes that the source of a group switches, before it does so for the
-	// first time. It may take seconds. nil: this box has its groups for itself.
+	// first time. It may take seconds. nil: this box shares no groups.
 	Mark func(*groups.Group) error
 }
 
