@@ -448,6 +448,7 @@ func TestThePolicyOfAGroup(t *testing.T) {
 	refused("repair=of", `policy repair=of: repair "of" is not one of off, local`)
 	refused("mtu=9", `policy mtu=9: key "mtu" is unknown here; the known keys are ack, nak, on-fatal, silent-after, evict, cnp, cnp-interval, credits, source-switch, `+
 		"repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap")
+	refused("source-switch=force,repair=off", "policy source-switch=force,repair=off: source-switch is force, which needs repair, and repair is off; use repair: local")
 	refused("evict=true", "policy evict=true: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict")
 	// The order of the keys, and those that say what is so without them, make no difference.
 	third := h.join(t, "g1", "10.77.0.3", saying("10.77.0.3", "receiver", "repair-window=64,silent-after=200ms,evict=true,nak=lower,ack=quorum 1,cnp=filter"))

@@ -1,6 +1,8 @@
 package ctl
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -203,5 +205,100 @@ func TestRepairWhereBoxesShareGroups(t *testing.T) {
 		if _, err := b2.Create(t.Context(), []byte(asks)); err == nil || !strings.Contains(err.Error(), noRepairMemory) {
 			t.Errorf("%s has no memory, and a group asks for repair: %v", small, err)
 		}
+	}
+}
+
+const (
+	forceNeeds  = "source-switch is force, which needs repair, and "
+	quorumNeeds = "ack is a quorum and several members may send, which needs repair, and "
+	noMemory    = "this box has no memory for that; write a larger repairMemory into rocastd.yaml"
+)
+
+// A group that must not be without repair is refused where there is no memory for it, whatever
+// makes it so, and fails after a restart without that memory.
+func TestAGroupThatNeedsRepairHasIt(t *testing.T) {
+	w := openWorldOn(t, t.TempDir(), ctltest.NewRetaining(0, "eth1", "eth2", "eth3"), ctltest.NewAddresses())
+	for text, want := range map[string]string{
+		"source-switch: force\n" + g1: "line 2: " + forceNeeds + noMemory,
+		"ack: quorum 1\n" + bothG1:    "line 2: " + quorumNeeds + noMemory,
+	} {
+		if _, err := w.Create(t.Context(), []byte(text)); err == nil || err.Error() != want {
+			t.Errorf("\ngot  %v\nwant %s", err, want)
+		}
+	}
+	one := "ack: quorum 1\n" + strings.Replace(bothG1, ", sendPSN: 2000, role: both", "", 1)
+	w.create(t, one)
+	text := one + "  - {ip: 10.77.0.4, qpn: 20, psn: 9, sendPSN: 4000, role: both}\n"
+	if _, err := w.Update(t.Context(), "g1", []byte(text)); err == nil || err.Error() != "line 2: "+quorumNeeds+noMemory {
+		t.Error(err)
+	}
+	if f := w.groups.Named("g1").File; len(f.Receivers) != 3 || w.path("10.77.0.4", 1) != nil {
+		t.Errorf("it has become %+v", f)
+	}
+
+	w = newWorld(t)
+	w.create(t, text)
+	for _, chunks := range []int{0, porttest.RepairChunks} {
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		w.Store.Close()
+		w = openWorldOn(t, w.dir, ctltest.NewRetaining(chunks, "eth1", "eth2", "eth3"), ctltest.NewAddresses())
+		want := ""
+		if chunks == 0 {
+			want = "line 2: " + quorumNeeds + noMemory + "; rocastd tries again every 5s"
+		}
+		if g, err := w.Group("g1"); err != nil || (g.State == api.Failed) != (chunks == 0) || chunks == 0 && g.Reason != want {
+			t.Errorf("%d buffers: %s, %s, %v", chunks, g.State, g.Reason, err)
+		}
+	}
+}
+
+// An older release has accepted and stored such groups. They fail with the sentence, and are there
+// to be seen and removed.
+func TestAStoredGroupThatNeedsRepairFails(t *testing.T) {
+	for keys, want := range map[string]string{
+		"source-switch: force\nrepair: off\n": "line 2: " + forceNeeds + "repair is off; use repair: local; rocastd tries again every 5s",
+		"ack: quorum 1\nrepair: off\n":        "line 2: " + quorumNeeds + "repair is off; use repair: local; rocastd tries again every 5s",
+	} {
+		w := newWorld(t)
+		if _, err := w.Create(t.Context(), []byte(keys+bothG1)); err == nil {
+			t.Errorf("%q is accepted", keys)
+		}
+		dir := filepath.Join(w.dir, "groups")
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "g1.yaml"), []byte(keys+bothG1), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w = w.restart(t, true)
+		if g, err := w.Group("g1"); err != nil || g.State != api.Failed || g.Reason != want {
+			t.Errorf("\n%s %s, %v\nwant %s", g.State, g.Reason, err, want)
+		}
+		if err := w.Remove("g1"); err != nil {
+			t.Error(err)
+		}
+		w.create(t, bothG1)
+	}
+}
+
+// A box behind the root carries a part of such a group. It has the memory, or the group is refused;
+// and it does not hear of the quorum.
+func TestABranchThatNeedsRepair(t *testing.T) {
+	f := newSmallTree(t, "b2")
+	quorum := strings.Replace(groupFile("10.1.0.2", "10.2.0.1"), "mtu:", "ack: quorum 1\nmtu:", 1)
+	quorum = strings.Replace(quorum, "psn: 21", "psn: 21, sendPSN: 5, role: both", 1)
+	for _, text := range []string{quorum, strings.Replace(groupFile("10.1.0.2", "10.2.0.1"), "mtu:", "source-switch: force\nmtu:", 1)} {
+		f.refused(text, noRepairMemory)
+		f.nothingLeft()
+	}
+	f.box("b2").small = false
+	f.box("b2").restart(true, false)
+	f.create(quorum)
+	f.box("b2").small = true
+	f.box("b2").restart(true, false)
+	if g, err := f.box("b2").Group("g1"); err != nil || g.State != api.Failed || !strings.Contains(g.Reason, noRepairMemory) {
+		t.Errorf("%s %s, %v", g.State, g.Reason, err)
 	}
 }

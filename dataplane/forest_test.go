@@ -501,16 +501,12 @@ func (w *wood) needs(n int) {
 	policy.Ack, policy.OnFatal = feedback.AckPolicy(n), feedback.FatalEvict
 }
 
-// As TestMembersOfATreeSendAtOnce, with a quorum. Every message completes, and as many as the
-// quorum says have it then. A source may end, when too few are left.
+// As TestMembersOfATreeSendAtOnce, with a quorum, which needs repair. Every message completes, and
+// as many as the quorum says have it then. A source may end, when too few are left.
 func TestAQuorumOfATree(t *testing.T) {
 	for n := range uint64(*forests) {
 		seed := *forest + n
-		w := plantWood(t, seed, func(p *feedback.Policy) {
-			if seed%2 == 0 {
-				p.Repair = feedback.RepairLocal
-			}
-		})
+		w := plantWood(t, seed, func(p *feedback.Policy) { p.Repair = feedback.RepairLocal })
 		w.needs(1 + w.rng.IntN(len(w.hosts)-1))
 		w.begin()
 		w.storm(seed)

@@ -1,6 +1,7 @@
 package branches
 
 import (
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 
@@ -15,10 +16,15 @@ import (
 // A quorum counts all receivers behind a box or none of them. So a box behind acknowledges only
 // what all its receivers have, and it never goes on without one of them by its own decision. A box
 // behind also has a shorter silent-after: it finds a silent receiver before this box takes the
-// whole link for silent.
+// whole link for silent. It does not hear of the quorum, so its file names repair if the group must
+// not be without.
 func below(f *groupfile.File) *groupfile.File {
 	next := *f
 	p := &next.Policy
+	if f.NeedsRepair() != "" {
+		next.Lines = maps.Clone(f.Lines)
+		next.Lines[feedback.KeyRepair] = f.Lines["name"]
+	}
 	if p.Ack != feedback.AckAll {
 		p.Ack, p.OnFatal, p.Evict = feedback.AckAll, feedback.FatalFail, false
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -19,8 +20,8 @@ func (p *parser) check() error {
 	return nil
 }
 
-// checkEffects refuses keys that were written and have no effect beside others. A text that was
-// accepted before may have them.
+// checkEffects refuses keys that were written and do not go with others. A text that was accepted
+// before may have them.
 func (f *File) checkEffects() error {
 	if line := f.Lines["degraded-below"]; line != 0 && f.DegradedAfter == 0 {
 		return yamldoc.Errorf(line, "degraded-below has no effect with degraded-after: 0, with which the group never "+
@@ -29,6 +30,9 @@ func (f *File) checkEffects() error {
 	if line := f.Lines["hosts-secret"]; line != 0 && f.HostsSecret != (Secret{}) && f.Hosts == HostsNothing {
 		return yamldoc.Errorf(line, "hosts-secret has no effect without hosts: true, with which programs on hosts may join; "+
 			"add that, or remove hosts-secret")
+	}
+	if f.Policy.Repair == feedback.RepairOff {
+		return f.CheckNoRepair()
 	}
 	return nil
 }

@@ -87,7 +87,11 @@ func ReadHostPolicy(text string, pathMTU int) (p HostPolicy, err error) {
 			return nil, fmt.Errorf("policy %q is not KEY=VALUE; write one such as repair=off,nak=lower, with the keys of a group file", pair)
 		}
 	}
-	if _, err := p.whole(pathMTU); err != nil {
+	whole, err := p.whole(pathMTU)
+	if err == nil && whole.Repair == feedback.RepairOff {
+		err = unlined(refuseOff(0, needsRepair(&whole, 1))) // who sends is not known yet
+	}
+	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", text, err)
 	}
 	return p, nil

@@ -138,6 +138,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"attempts without repair", "nak: hold", "repair: off\nrepair-attempts: 5", "line 7: repair-attempts has no effect with repair: off; remove one of them"},
 		{"floor without repair", "nak: hold", "repair: off\nrepair-timer-floor: 1ms", "line 7: repair-timer-floor has no effect with repair: off; remove one of them"},
 		{"cap without repair", "nak: hold", "repair: off\nrepair-timer-cap: 1ms", "line 7: repair-timer-cap has no effect with repair: off; remove one of them"},
+		{"force without repair", "nak: hold", "source-switch: force\nrepair: off", "line 7: source-switch is force, which needs repair, and repair is off; use repair: local"},
 		{"cnp-interval without a unit", "nak: hold", "cnp-interval: 50", `line 6: cnp-interval "50" is not a time from 1us to 100ms; write one such as 20us, or 0 for no limit`},
 		{"cnp-interval too short", "nak: hold", "cnp-interval: 999ns", `line 6: cnp-interval "999ns" is not a time from 1us to 100ms; write one such as 20us, or 0 for no limit`},
 		{"cnp-interval too long", "nak: hold", "cnp-interval: 100001us", `line 6: cnp-interval "100001us" is not a time from 1us to 100ms; write one such as 20us, or 0 for no limit`},
@@ -424,11 +425,28 @@ func TestTheFirstThatIsBothSendsFirstWhereNobodyIsTheSource(t *testing.T) {
 func TestWhatDoesNotGoWithBoth(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		{"mtu: 1024", "mtu: 1024\nack: quorum 3", "line 5: ack waits for 3 receivers and the group has 2; write a smaller quorum or all"},
+		{"mtu: 1024", "mtu: 1024\nack: quorum 1\nrepair: off", "line 6: ack is a quorum and several members may send, which needs repair, and repair is off; use repair: local"},
 		{"ip: 10.77.0.100", "addressing: virtual-qpn\nip: 10.77.0.1", "line 8: member 2 has role both, but with addressing virtual-qpn the group is found by the address of its only source; use addressing: group-ip, or give it role: receiver"},
 	} {
 		if _, err := Parse([]byte(strings.Replace(bothGroup, c.old, c.new, 1))); err == nil || err.Error() != c.want {
 			t.Errorf("\ngot  %v\nwant %s", err, c.want)
 		}
+	}
+}
+
+// A group without repair may have a quorum while one member sends, and several that send while it
+// waits for all. What an older release has accepted is still read: control says what is wrong.
+func TestWhatAGroupWithoutRepairMayBe(t *testing.T) {
+	const off, quorum = "mtu: 1024\nrepair: off", "mtu: 1024\nack: quorum 1\nrepair: off"
+	receives := strings.NewReplacer(", sendPSN: 3000, role: both", "", "mtu: 1024", quorum).Replace(bothGroup)
+	for _, text := range []string{receives, strings.Replace(bothGroup, "mtu: 1024", off, 1)} {
+		if _, err := Parse([]byte(text)); err != nil {
+			t.Error(err)
+		}
+	}
+	f, err := ParseStored([]byte(strings.Replace(bothGroup, "mtu: 1024", quorum, 1)))
+	if err != nil || f.CheckNoRepair() == nil {
+		t.Error(err)
 	}
 }
 

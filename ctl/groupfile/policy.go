@@ -140,6 +140,48 @@ func (f *File) RepairLine() (line int) {
 	return line
 }
 
+// needsRepair is why a group must not be without repair, or "". The source before is silent when
+// another one takes over: nobody else can ask a receiver again whose last ACK was lost, or bring it
+// what it lacks.
+func needsRepair(p *feedback.Policy, senders int) string {
+	switch {
+	case p.Switch == feedback.SwitchForce:
+		return "source-switch is force"
+	case p.Ack != feedback.AckAll && senders > 1:
+		return "ack is a quorum and several members may send"
+	}
+	return ""
+}
+
+func refuseOff(line int, why string) error {
+	if why == "" {
+		return nil
+	}
+	return yamldoc.Errorf(line, "%s, which needs repair, and repair is off; use repair: local", why)
+}
+
+// NeedsRepair returns why the group must not be without repair, or "".
+func (f *File) NeedsRepair() string {
+	senders := 0
+	for _, m := range f.Members() {
+		if m.Role != Receiver {
+			senders++
+		}
+	}
+	return needsRepair(&f.Policy, senders)
+}
+
+// CheckNoRepair refuses a file whose group is without repair and must not be: because the file says
+// so, or because the box has no memory for it.
+func (f *File) CheckNoRepair() error {
+	why := f.NeedsRepair()
+	if f.Policy.Repair == feedback.RepairOff || why == "" {
+		return refuseOff(f.Lines[feedback.KeyRepair], why)
+	}
+	return yamldoc.Errorf(f.Lines["name"], "%s, which needs repair, and this box has no memory for that; write a larger repairMemory "+
+		"into rocastd.yaml", why)
+}
+
 // WithRepair returns the policy with repair, for a group of this path MTU. Bounds that are 0 become
 // their defaults.
 func WithRepair(p feedback.Policy, pathMTU int) feedback.Policy {

@@ -11,6 +11,7 @@ import (
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/yamldoc"
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -63,6 +64,9 @@ func (s *Set) build(g *Group, p *plan.Plan) (*mft.Group, error) {
 	}
 	if err == nil && !g.File.AsksForRepair() && s.Switch.Retains(next.Policy, next.PathMTU) != nil {
 		next.Policy = next.Policy.WithoutRepair()
+	}
+	if err == nil && next.Policy.Repair == feedback.RepairOff {
+		err = g.Wanted.CheckNoRepair()
 	}
 	return next, err
 }

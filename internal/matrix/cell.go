@@ -110,9 +110,8 @@ func mustParse(line string) []chosen {
 
 // MayLoseQuorum reports whether too few receivers for a quorum may be left, so that a source's
 // queue pair may end. Without repair some receivers never get what the quorum went on without, and
-// others were evicted, have left, or are the source.
+// others were evicted or have left.
 func (c Cell) MayLoseQuorum() bool {
 	evicts := c.Is("evict", "yes") || c.Is("event", "refused") && c.Is("on-fatal", "evict")
-	changes := c.Is("event", "leave") || !c.Is("source-switch", "none")
-	return c.Is("ack", "quorum") && (evicts || changes && c.Is("repair", "off"))
+	return c.Is("ack", "quorum") && (evicts || c.Is("event", "leave") && c.Is("repair", "off"))
 }

@@ -105,6 +105,9 @@ var Refused = []Rule{
 		"memory is a table and some members are behind other boxes, which learn of memory only by the group file; list the regions there"},
 	{"ack=quorum source-switch=force shape=tree", Namespaces,
 		"source-switch is force, ack is a quorum and some members are behind other boxes, which would leave receivers behind that the quorum counts; use source-switch: guard"},
+	{"repair=off source-switch=force", Everywhere, "source-switch is force, which needs repair, and repair is off; use repair: local"},
+	{"repair=off ack=quorum source-switch=guard", Everywhere,
+		"ack is a quorum and several members may send, which needs repair, and repair is off; use repair: local"},
 	{"regions=table shape=etcd", Namespaces, refusesTable},
 	{"regions=table shape=standby", Namespaces, refusesTable},
 }

@@ -214,7 +214,7 @@ func TestMayLoseQuorum(t *testing.T) {
 	for line, want := range map[string]bool{
 		"ack=quorum": false, "ack=quorum repair=off": false, "evict=yes repair=off event=leave": false,
 		"ack=quorum evict=yes": true, "ack=quorum event=refused": false, "ack=quorum event=refused on-fatal=evict": true,
-		"ack=quorum event=leave": false, "ack=quorum event=leave repair=off": true, "ack=quorum source-switch=guard repair=off": true,
+		"ack=quorum event=leave": false, "ack=quorum event=leave repair=off": true,
 	} {
 		c, err := Parse(line)
 		if err != nil || c.MayLoseQuorum() != want {

@@ -41,11 +41,26 @@ func Draw(seed uint64) Scenario {
 	return s
 }
 
+// manyChunks retains more than is on its way in most runs.
+const manyChunks = 1 << 12
+
+// needRepair gives a group repair that is refused without: one whose source switches by force, or
+// with a quorum.
+func (s *Scenario) needRepair() {
+	if p := &s.Policy; s.has(SourceChange) && p.Repair == feedback.RepairOff && (p.Switch == feedback.SwitchForce || p.Ack != feedback.AckAll) {
+		p.Repair, s.RepairChunks = feedback.RepairLocal, manyChunks
+		if was := s.Removed; was != nil {
+			was.RepairChunks = manyChunks // it is in the same switch
+		}
+	}
+}
+
 // force draws whether another member may become the source by force. The source before is not
 // asked: it may wait in vain for an ACK.
 func (d drawer) force(s *Scenario) {
 	if s.has(SourceChange) && d.oneIn(3) {
 		s.Policy.Switch, s.RetryCount = feedback.SwitchForce, uint8(3+d.IntN(4))
+		s.needRepair()
 	}
 }
 
@@ -99,6 +114,7 @@ func (d drawer) scenario(seed uint64, receivers, packets int) Scenario {
 	d.uplinks(&s, packets)
 	s.Tagged = d.oneIn(8)
 	s.TakesNext = d.oneIn(2)
+	s.needRepair()
 	return s
 }
 
@@ -140,7 +156,7 @@ func (d drawer) repair(s *Scenario) {
 		return
 	}
 	p := &s.Policy
-	p.Repair, s.RepairChunks = feedback.RepairLocal, 1<<12
+	p.Repair, s.RepairChunks = feedback.RepairLocal, manyChunks
 	if d.oneIn(4) {
 		p.RepairWindow = pick(d, 1, 4, 16, 64)
 	}
