@@ -6,12 +6,15 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
 )
 
 // confirming is g1 with a receiver that has to confirm.
@@ -224,4 +227,134 @@ func TestAConfirmationFromAboveThatCannotBeStoredDoesNotCount(t *testing.T) {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 	b2.expectEvents(t, "member-confirmed g1 10.2.0.1: box b1 says so")
+}
+
+// part returns how a receiver takes part in what a box sends to the data path.
+func part(t *testing.T, g *mft.Group, ip string) feedback.Part {
+	t.Helper()
+	i := slices.IndexFunc(g.Paths, func(p mft.Path) bool { return p.Dst == addr(ip) })
+	if i < 0 {
+		t.Fatalf("no path to %s", ip)
+	}
+	for _, p := range g.Parts {
+		if p.QP == g.Paths[i].QP() {
+			return p.Part
+		}
+	}
+	return feedback.PartActive
+}
+
+// A receiver that joins is sent nothing before its program has confirmed: its QP would drop that.
+// One that an operator adds without confirm joins at once.
+func TestAReceiverThatJoinsWaitsForItsConfirmation(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1[:strings.Index(g1, "  - {ip: 10.77.0.3")])
+	w.sw.Carry("g1", 1000)
+	if _, err := w.Update(t.Context(), "g1", []byte(confirming)); err != nil {
+		t.Fatal(err)
+	}
+	if got := part(t, w.published(t), "10.77.0.3"); got != feedback.PartWaiting {
+		t.Errorf("it is %v", got)
+	}
+	w = w.restart(t, true)
+	if got := part(t, w.published(t), "10.77.0.3"); got != feedback.PartWaiting {
+		t.Errorf("after a stop it is %v", got)
+	}
+
+	// The data path does not take the change: then the program hears that, and confirms again.
+	w.sw.Refuse(errors.New("the map is full"))
+	const request = `{"ip": "10.77.0.3", "qpn": 19, "state": "RTR"}`
+	_, err := w.Confirm("g1", []byte(request))
+	if err == nil || err.Error() != "QP 19 of 10.77.0.3 cannot join, so its confirmation does not count (the map is full); repair the cause and confirm again" {
+		t.Error(err)
+	}
+	if g := w.group(t); g.ClearToSend || g.Members[2].Reason != unconfirmed {
+		t.Errorf("%+v", g.Members[2])
+	}
+	w.sw.Refuse(nil)
+	if g := w.confirm(t, request); !g.ClearToSend {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	if got := part(t, w.published(t), "10.77.0.3"); got != feedback.PartJoining {
+		t.Errorf("after its confirmation it is %v", got)
+	}
+
+	without := strings.Replace(confirming, "  - {ip: 10.77.0.2", "  - {ip: 10.77.0.4", 1)
+	if _, err := w.Update(t.Context(), "g1", []byte(without)); err != nil {
+		t.Fatal(err)
+	}
+	if got := part(t, w.published(t), "10.77.0.4"); got != feedback.PartJoining {
+		t.Errorf("without confirm it is %v", got)
+	}
+}
+
+// Behind a box, the box there holds the receiver back, and the group is clear to send only when it
+// does so no more.
+func TestAReceiverThatJoinsBehindABoxWaitsForItsConfirmation(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b2 b3")
+	b1, b2, b3 := f.box("b1"), f.box("b2"), f.box("b3")
+	b1.route(2, "b2")
+	b1.route(3, "b2")
+	b2.route(3, "b3")
+	f.create(groupFile("10.2.0.1", "10.1.0.2"))
+	for _, b := range f.boxes[:2] {
+		b.sw.Carry("g1", 1000)
+	}
+	confirmed := func(text string, hosts ...string) string {
+		for _, ip := range hosts {
+			text = strings.Replace(text, "{ip: "+ip, "{confirm: true, ip: "+ip, 1)
+		}
+		return text
+	}
+	update := func(text string) {
+		t.Helper()
+		if _, err := b1.Update(t.Context(), "g1", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ready := func(at *box, ip string) api.Group {
+		t.Helper()
+		a := addr(ip).As4()
+		g, err := at.Confirm("g1", fmt.Appendf(nil, `{"ip": "%s", "qpn": %d, "state": "RTR"}`, ip, 100+10*int(a[1])+int(a[3])))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+
+	// A box that carries the group already.
+	update(confirmed(groupFile("10.2.0.1", "10.1.0.2", "10.2.0.2"), "10.2.0.2"))
+	if got := part(t, b1.published("g1"), "10.9.0.2"); got != feedback.PartActive {
+		t.Errorf("the link is %v", got)
+	}
+	if got := part(t, b2.published("g1"), "10.2.0.2"); got != feedback.PartWaiting {
+		t.Errorf("it is %v", got)
+	}
+	if g := ready(b1, "10.2.0.2"); g.ClearToSend {
+		t.Error("box b2 has not heard of it, and holds the receiver back")
+	}
+	f.tendAll(time.Now())
+	if g, _ := b1.Group("g1"); !g.ClearToSend || part(t, b2.published("g1"), "10.2.0.2") != feedback.PartJoining {
+		t.Errorf("%+v, %v", g.GroupSummary, part(t, b2.published("g1"), "10.2.0.2"))
+	}
+
+	// A box that does not: to it all packets from the first one on are for the receiver, so the box
+	// above holds the link back, until the programs of all receivers behind it have confirmed.
+	update(confirmed(groupFile("10.2.0.1", "10.1.0.2", "10.2.0.2", "10.3.0.1", "10.3.0.2", "10.3.0.3"), "10.2.0.2", "10.3.0.1", "10.3.0.2"))
+	if got := part(t, b2.published("g1"), "10.9.0.3"); got != feedback.PartWaiting {
+		t.Errorf("the link is %v", got)
+	}
+	ready(b1, "10.3.0.1")
+	f.tendAll(time.Now())
+	if got := part(t, b2.published("g1"), "10.9.0.3"); got != feedback.PartWaiting {
+		t.Errorf("one has confirmed of two, and the link is %v", got)
+	}
+	ready(b3, "10.3.0.2") // which does not go up
+	for _, b := range []*box{b2, b1} {
+		b.due("g1")
+		b.Branches.Tend(t.Context(), b.groups.Named("g1"))
+	}
+	if g, _ := b1.Group("g1"); !g.ClearToSend || part(t, b2.published("g1"), "10.9.0.3") != feedback.PartJoining {
+		t.Errorf("%+v, %v", g.GroupSummary, part(t, b2.published("g1"), "10.9.0.3"))
+	}
 }

@@ -232,6 +232,85 @@ func TestMembershipChanges(t *testing.T) {
 	}
 }
 
+// A receiver whose QP is not ready yet is sent nothing, is not waited for and not evicted, until a
+// version of the group says that it joins. It may differ in nothing else from the one before, and
+// come before the first packet.
+func TestAReceiverThatWaitsJoinsWithTheVersionThatSaysSo(t *testing.T) {
+	for _, started := range []bool{false, true} {
+		g := group()
+		g.Policy.SilentAfter, g.Policy.Evict = 1e8, true
+		g.Paths = g.Paths[:2]
+		now := feedback.Tick(0)
+		net := porttest.NewAt(4, func() feedback.Tick { return now })
+		if _, err := net.Switch.Add(g); err != nil {
+			t.Fatal(err)
+		}
+		replace := func(parts ...mft.Part) (next *mft.Group) {
+			t.Helper()
+			next = group()
+			next.Policy, next.Parts = g.Policy, parts
+			if err := net.Switch.Replace(g.ID, next); err != nil {
+				t.Fatal(err)
+			}
+			return next
+		}
+		psn := roce.PSN(firstPSN)
+		send := func(receivers ...netip.Addr) {
+			t.Helper()
+			say(t, net, write(psn, nil))
+			for _, ip := range receivers {
+				heard(t, net, ip, roce.OpWriteOnly)
+			}
+			silent(t, net)
+			psn = psn.Next()
+		}
+		d := group().Paths[2]
+		if started {
+			send(ipB, ipC)
+		}
+		replace(mft.Part{QP: d.QP(), Part: feedback.PartWaiting})
+		if started {
+			send(ipB, ipC)
+			for i, ip := range []netip.Addr{ipB, ipC} {
+				say(t, net, ack(ip, g.Paths[i].FirstPSN.Next(), roce.SyndromeUnlimited))
+			}
+			if got := heard(t, net, ipA, roce.OpAck); got != psn.Prev() {
+				t.Errorf("the source heard ACK %d", got)
+			}
+			now += 2e8
+			net.Poll()
+			silent(t, net)
+		}
+		next := replace(mft.Part{QP: d.QP(), Part: feedback.PartJoining})
+		if part := snapshot(t, net.Switch, next).Paths[2].Part; part != feedback.PartJoining {
+			t.Errorf("started %v: d is %v", started, part)
+		}
+		say(t, net, write(psn, nil))
+		if got := heard(t, net, ipD, roce.OpWriteOnly); got != d.FirstPSN {
+			t.Errorf("started %v: d got PSN %d, and its QP expects %d", started, got, d.FirstPSN)
+		}
+	}
+}
+
+// A member that comes to a group and takes no part any more, because it was evicted at another box,
+// does not join. It has a path, because it may send.
+func TestAMemberThatComesAndIsOutDoesNotJoin(t *testing.T) {
+	g := group()
+	g.Paths = g.Paths[:2]
+	net := newNet(t, g)
+	say(t, net, write(firstPSN, nil))
+	next := group()
+	next.Paths[2].Sends = true
+	next.Parts = []mft.Part{{QP: next.Paths[2].QP(), Part: feedback.PartGone}}
+	if err := net.Switch.Replace(g.ID, next); err != nil {
+		t.Fatal(err)
+	}
+	say(t, net, write(firstPSN+1, nil))
+	if part := snapshot(t, net.Switch, next).Paths[2].Part; part != feedback.PartGone {
+		t.Errorf("d is %v", part)
+	}
+}
+
 // Each receiver's sequence NAKs, RNR NAKs and CNPs are counted: nothing that is stale or refused.
 // The counts of those that stay survive a change of members.
 func TestWhatReceiversAnswerIsCounted(t *testing.T) {

@@ -125,9 +125,9 @@ func newState(g *mft.Group) *state {
 	return st
 }
 
-// parts returns how each path takes part at first, or nil if all do. The QP of a member whose turn
-// has ended with a fatal NAK has ended as a receiver too. With on-fatal evict its path is gone,
-// unless it is that of the box above, which is waited for whatever the policy says.
+// parts returns how each path takes part if it is new, or nil if all do. The QP of a member whose
+// turn has ended with a fatal NAK has ended as a receiver too. With on-fatal evict its path is
+// gone, unless it is that of the box above, which is waited for whatever the policy says.
 func (st *state) parts() (list []feedback.Part) {
 	set := func(path int, part feedback.Part) {
 		if list == nil {
@@ -183,6 +183,7 @@ func (st *state) adopt(g *mft.Group) bool {
 	st.fan.heard = false // a receiver may be behind another port
 	from := make([]int, len(g.Paths))
 	same := len(g.Paths) == len(old.Paths) && (st.active != onlySends || sameSource(old, g))
+	same = same && waitingIn(old) == waitingIn(g)
 	for i := range g.Paths {
 		from[i] = samePath(old, g, i)
 		same = same && from[i] == i && g.Weight(i) == old.Weight(i)
@@ -220,8 +221,18 @@ func (st *state) adopt(g *mft.Group) bool {
 	if st.held != nil {
 		st.held.recent.rearrange(from)
 	}
-	st.merge.Rearrange(from, weights(g))
+	st.merge.Rearrange(from, weights(g), st.parts())
 	return true
+}
+
+// waitingIn returns how many paths join only when control says so.
+func waitingIn(g *mft.Group) (n int) {
+	for _, p := range g.Parts {
+		if p.Part == feedback.PartWaiting {
+			n++
+		}
+	}
+	return n
 }
 
 // beside is how many receivers are behind a path beside its member, if that is the source: those

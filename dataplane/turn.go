@@ -312,7 +312,7 @@ func (st *state) setOffsets(from *mft.Sender) {
 func (st *state) turnOf(next int) mft.Turn {
 	t := mft.Turn{First: st.first}
 	for i := range st.turns {
-		if i != next && st.merge.Part(i) == feedback.PartJoining {
+		if i != next && st.merge.Part(i).IsToCome() {
 			continue
 		}
 		p, turn := &st.group.Paths[i], &st.turns[i]
@@ -378,7 +378,7 @@ func (st *state) soFar() (t mft.Turn, ok bool) {
 func (st *state) onlyJoin() (joins bool) {
 	for i := range st.offsets {
 		switch st.merge.Part(i) {
-		case feedback.PartJoining:
+		case feedback.PartJoining, feedback.PartWaiting:
 			joins = true
 		case feedback.PartBehind, feedback.PartGone:
 		default:

@@ -32,6 +32,10 @@ func (g *Group) Plain() (active int) {
 			active++
 		case PartUnknown, PartJoining, PartDead:
 			return 0
+		case PartWaiting:
+			if g.needsWaiting() { // then it joins
+				return 0
+			}
 		}
 	}
 	return active

@@ -217,6 +217,7 @@ func TestPlain(t *testing.T) {
 		"a path does not count yet":        func(g *Group) { g.paths[1].fresh = true },
 		"a path has not answered":          func(g *Group) { g.paths[1].part = PartUnknown },
 		"a path joins":                     func(g *Group) { g.paths[1].part = PartJoining },
+		"too few are left":                 func(g *Group) { g.paths[0].part, g.paths[1].part = PartGone, PartWaiting },
 		"a path's QP has ended":            func(g *Group) { g.paths[1].part = PartDead },
 		"a path is under repair":           func(g *Group) { g.retained.repairing = 1 },
 	} {
@@ -257,15 +258,15 @@ func TestPlainAfterRearrange(t *testing.T) {
 	for range 5 {
 		from = append(from, -1)
 	}
-	g.Rearrange(from, nil)
-	g.Rearrange(from[:3], nil)
+	g.Rearrange(from, nil, nil)
+	g.Rearrange(from[:3], nil, nil)
 	for i := range 3 {
 		g.Step(0, Event{Kind: Response, Path: i, PSN: 1, Syndrome: roce.SyndromeUnlimited}, nil)
 	}
 	if g.Plain() != 3 {
 		t.Errorf("not plain: %+v", g.pending)
 	}
-	g.Rearrange(from, nil)
+	g.Rearrange(from, nil, nil)
 	if n := testing.AllocsPerRun(10, g.recount); n != 0 {
 		t.Errorf("finding the floor allocates %v times", n)
 	}

@@ -45,13 +45,13 @@ func (rr *replier) endIfTooFew() {
 }
 
 // hopeful counts the receivers that can acknowledge what the source waits for or sends next.
-// Between messages those count that join with the next one; inside a message they cannot help,
-// because they have nothing of it.
+// Between messages those count that join with the next one, or later; inside a message they cannot
+// help, because they have nothing of it.
 func (rr *replier) hopeful() (n int) {
 	n = rr.living()
 	if between := rr.Settled() && !rr.source.inside; between {
 		for i := range rr.paths {
-			if rr.paths[i].part == PartJoining {
+			if rr.paths[i].part.IsToCome() {
 				n += rr.weight(i)
 			}
 		}

@@ -13,8 +13,8 @@ type Config struct {
 	// Restored says that traffic ran before this state began: neither the source's place nor what
 	// a path has acknowledged is known (rule 13).
 	Restored bool
-	// Parts is how each path takes part at first: PartActive, PartJoining, PartBehind or PartGone.
-	// nil: all take part.
+	// Parts is how each path takes part at first: any part but PartUnknown and PartDead. nil: all
+	// take part.
 	Parts []Part
 	// Joined are the paths of a restored group that have joined in this turn, and for whose first
 	// packet the source may not have heard the ACK of all packets before. A quorum does not count

@@ -496,7 +496,7 @@ func TestAnEngineWaitsForRepairs(t *testing.T) {
 			g.Step(0, Event{Kind: Response, Path: 1, PSN: psn, Syndrome: roce.NAKSequence}, nil)
 		}
 		if from != nil {
-			g.Rearrange(from, nil)
+			g.Rearrange(from, nil, nil)
 			repaired = len(from) - 1
 		}
 		if n := g.Plain(); n != 0 {
@@ -589,7 +589,7 @@ func TestManyReceiversJoinAtOnce(t *testing.T) {
 		from[i] = -1
 	}
 	from[0] = 0
-	g.Rearrange(from, nil)
+	g.Rearrange(from, nil, nil)
 	acts, _ := g.Step(0, Event{Kind: Data, PSN: 0, First: true, Last: true}, nil)
 	if len(acts) != 3*receivers-2 || len(acts) > MaxActions(receivers) {
 		t.Errorf("%d actions, and MaxActions is %d", len(acts), MaxActions(receivers))

@@ -12,14 +12,26 @@ import (
 // new paths, as in [Config]. A path that stays must not weigh more than before: the receivers that
 // it stands for in addition have nothing of what it has acknowledged.
 //
+// Parts says which paths take no part yet, or no more, as in [Config]; nil: none. Of a path that
+// stays it says only whether it is still PartWaiting: else it joins now.
+//
 // Send a Timer event afterwards: without the paths that left, replies may be due.
-func (g *Group) Rearrange(from []int, weights []uint16) {
+func (g *Group) Rearrange(from []int, weights []uint16, parts []Part) {
 	paths := make([]path, len(from))
 	for i, old := range from {
-		if old >= 0 {
-			paths[i] = g.paths[old]
-		} else {
-			paths[i] = path{part: PartJoining, credit: creditNone}
+		part := PartJoining
+		if parts != nil && parts[i] != PartActive {
+			part = parts[i]
+		}
+		if old < 0 {
+			paths[i] = path{part: part, credit: creditNone}
+			continue
+		}
+		paths[i] = g.paths[old]
+		if p := &paths[i]; p.part == PartWaiting {
+			p.part = part
+		} else if old == g.absent && g.away == PartWaiting {
+			g.away = part
 		}
 	}
 	g.paths = paths
@@ -60,15 +72,17 @@ func (g *Group) mayJoin(psn roce.PSN, resent bool) bool {
 }
 
 // join makes the joining paths active with psn, the first packet of a message. The MSN that their
-// MSN 0 maps to is the number of messages before psn.
+// MSN 0 maps to is the number of messages before psn. Without those that wait to join, too few
+// receivers may be left: then these join too, because nobody could acknowledge psn.
 func (g *Group) join(now Tick, psn roce.PSN, acts []Action) []Action {
+	needed := g.needsWaiting()
 	joined, messages := false, g.Messages()
 	if g.floor.known && g.living() == 0 {
 		messages = g.floor.msn // messages behind psn may have been counted already
 	}
 	for i := range g.paths {
 		p := &g.paths[i]
-		if p.part != PartJoining {
+		if p.part != PartJoining && !(needed && p.part == PartWaiting) {
 			continue
 		}
 		p.part, p.acked, p.msn, p.since, joined = PartActive, psn.Prev(), messages, now, true
@@ -84,3 +98,6 @@ func (g *Group) join(now Tick, psn roce.PSN, acts []Action) []Action {
 	}
 	return acts
 }
+
+// needsWaiting reports whether too few receivers are left without those that wait to join.
+func (rx *receivers) needsWaiting() bool { return rx.living() < rx.least() }

@@ -47,11 +47,14 @@ const (
 	// PartGone was evicted, or is the path of the source itself. It gets no data and is not waited
 	// for.
 	PartGone
+	// PartWaiting joins when the caller says that its QP can receive (Rearrange), or when too few
+	// receivers are left without it. Before, it gets no data and is not waited for.
+	PartWaiting
 )
 
 var partNames = [...]string{
 	PartActive: "active", PartUnknown: "unknown", PartJoining: "joining",
-	PartDead: "dead", PartBehind: "behind", PartGone: "gone",
+	PartDead: "dead", PartBehind: "behind", PartGone: "gone", PartWaiting: "waiting",
 }
 
 func (p Part) String() string { return partNames[p] }
@@ -59,8 +62,11 @@ func (p Part) String() string { return partNames[p] }
 // takesData reports whether the path gets copies.
 func (p Part) takesData() bool { return p == PartActive || p == PartUnknown }
 
+// IsToCome reports whether the path has got no data yet.
+func (p Part) IsToCome() bool { return p == PartJoining || p == PartWaiting }
+
 // counts reports whether the ack policy looks at the path.
-func (p Part) counts() bool { return p != PartJoining && p != PartBehind && p != PartGone }
+func (p Part) counts() bool { return !p.IsToCome() && p != PartBehind && p != PartGone }
 
 // counted reports whether the ack policy looks at the path now.
 func (p *path) counted() bool { return p.part.counts() && !p.fresh }

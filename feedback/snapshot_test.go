@@ -95,7 +95,7 @@ func TestTheRepairTallyOnlyGrows(t *testing.T) {
 	g.Step(Tick(DefaultRepairTimerCap), Event{Kind: Timer}, nil) // both are silent
 	g.Step(Tick(time.Second), Event{Kind: Timer}, nil)
 	g.SwitchSource(SourceSwitch{PSN: 77, OldPath: -1, NewPath: 1}, nil)
-	g.Rearrange([]int{1}, nil)
+	g.Rearrange([]int{1}, nil, nil)
 	if got := g.RepairTally(); got != (RepairTally{Probes: 4, GivenUp: [...]uint64{GivenUpRNR: 1, GivenUpNotRetained: 0}}) {
 		t.Errorf("%+v", got)
 	}

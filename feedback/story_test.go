@@ -193,27 +193,38 @@ func (s *story) add(v string, weight uint16) {
 	s.names, s.weights = append(s.names, name), append(s.weights, weight)
 }
 
-// members takes b (stays), b*2 (stays, and stands for two now), +e (joins), -a (leaves).
+// members takes b (stays), b*2 (stays, and stands for two now), +e (joins), +~e (joins later), ~e
+// (stays, and joins later), -a (leaves).
 func (s *story) members(words []string) {
 	names, weights := s.names, s.weights
 	var from []int
+	var parts []Part
 	s.names, s.weights = nil, nil
 	for _, w := range words {
-		if v, joins := strings.CutPrefix(w, "+"); joins {
-			s.add(v, 1)
+		if strings.HasPrefix(w, "-") {
+			continue
+		}
+		w, joins := strings.CutPrefix(w, "+")
+		w, waits := strings.CutPrefix(w, "~")
+		part := PartActive
+		if waits {
+			part = PartWaiting
+		}
+		name, _, _ := strings.Cut(w, "*")
+		if old := slices.Index(names, name); joins {
+			s.add(w, 1)
 			from = append(from, -1)
-		} else if !strings.HasPrefix(w, "-") {
-			name, _, _ := strings.Cut(w, "*")
-			old := slices.Index(names, name)
+		} else {
 			s.add(w, weights[old])
 			from = append(from, old)
 		}
+		parts = append(parts, part)
 	}
 	weights, s.weights = s.weights, weights
 	names, s.names = s.names, names
 	s.tell() // of the old paths
 	s.names, s.weights = names, weights
-	s.g.Rearrange(from, weights)
+	s.g.Rearrange(from, weights, parts)
 }
 
 // source makes another member the source, and reports whether it may be.
@@ -541,8 +552,8 @@ func (s *story) show() string {
 		case PartActive:
 		case PartUnknown:
 			place = "?"
-		case PartJoining:
-			place = "joining"
+		case PartJoining, PartWaiting:
+			place = p.part.String()
 		default:
 			place += " " + p.part.String()
 		}

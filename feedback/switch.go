@@ -182,7 +182,7 @@ func (g *Group) left(s SourceSwitch) (have, more int) {
 			if g.away.takesData() && !g.end.sent {
 				have += g.weight(i)
 			}
-		case p.part == PartJoining || g.source.lackedBy(*p):
+		case p.part.IsToCome() || g.source.lackedBy(*p):
 			more += g.weight(i)
 		case p.part == PartActive:
 			have += g.weight(i)

@@ -106,8 +106,9 @@ type Group struct {
 	Restored bool
 	// Turn is the turn with which a restored group begins; nil: the Source's first one.
 	Turn *Turn
-	// Parts are the members that do not take part when the merging begins, and how: they are
-	// joining, behind or gone. Later the merging knows that by itself.
+	// Parts are the members that do not take part when their paths are new, and how: they are
+	// joining, waiting, behind or gone. Later the merging knows that by itself, except when those
+	// join that are waiting: they do with a version that no longer says that they wait.
 	Parts []Part
 	// Joins are the members of a restored group that have joined in its Turn, and where. Of the
 	// packets before, the source may still wait for some (feedback.Config.Joined).

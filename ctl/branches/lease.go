@@ -218,6 +218,10 @@ func (t *Branches) noteRenewal(g *groups.Group, next *groups.Link) {
 		}
 	}
 	if !otherEnd {
+		if err := t.Groups.LetJoin(g); err != nil {
+			at.Asked = time.Time{}
+			t.Log.Error("could not let those join that have confirmed behind a neighbour; rocastd tries again", append(fields, zap.Error(err))...)
+		}
 		t.weighLess(g, at)
 		return
 	}

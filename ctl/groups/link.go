@@ -81,6 +81,12 @@ func LinkTo(links []*Link, box string) *Link {
 	return nil
 }
 
+// hasConfirmed reports whether the program of a member behind the link has said at a box there that
+// its QP is ready.
+func (l *Link) hasConfirmed(id groupfile.ID) bool {
+	return l.IsTold() && !slices.ContainsFunc(l.Absent, func(a api.Absent) bool { return a.Member == id.IP.String() })
+}
+
 func absentText(a api.Absent) string { return AbsentName(a) + ": " + a.Reason }
 
 // AbsentName names a member or a box that a group waits for.

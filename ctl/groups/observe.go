@@ -42,7 +42,7 @@ func (s *Set) Enter(g *Group, state *dataplane.GroupState) {
 			s.out(g, id, api.MemberBehind, chronicle.Behind, p.Acked.Next())
 		case p.Part == feedback.PartGone:
 			s.out(g, id, api.MemberEvicted, chronicle.Evicted, p.Acked.Next())
-		case p.Part != feedback.PartJoining && g.Past.Joined(id, state.Since[at]):
+		case !p.Part.IsToCome() && g.Past.Joined(id, state.Since[at]):
 			s.RenewRecord(g) // has the number of messages before the join; without it, Joined has noted the PSN
 			since := g.Past.Since(id)
 			s.PacketEvent(api.MemberJoined, g, id, since, "it takes part since the source's packet %d", since)

@@ -61,6 +61,11 @@ func (s *Set) build(g *Group, p *plan.Plan) (*mft.Group, error) {
 	next, err := p.Group(g.File, g.Table, &g.Past, g.Restored, g.Published)
 	if err == nil {
 		next.KeepsTurns = g.Kept
+		for i := range next.Parts {
+			if p := &next.Parts[i]; p.Part == feedback.PartJoining && g.waitsToJoin(groupfile.ID(p.QP)) {
+				p.Part = feedback.PartWaiting
+			}
+		}
 	}
 	if err == nil && !g.File.AsksForRepair() && s.Switch.Retains(next.Policy, next.PathMTU) != nil {
 		next.Policy = next.Policy.WithoutRepair()
@@ -93,11 +98,11 @@ func aboutFile(f *groupfile.File, err error) error {
 	return err
 }
 
-// Replan publishes a group's new plan if the plan changes how frames are sent. The merging state
-// is kept.
+// Replan publishes a group's new plan if the plan changes how frames are sent, or if a receiver may
+// join that could not before. The merging state is kept.
 func (s *Set) Replan(g *Group, p plan.Plan) error {
 	s.Changed(g)
-	if g.Plan.SameLegs(&p) {
+	if g.Plan.SameLegs(&p) && !g.someoneMayJoin() {
 		g.Plan = p
 		return nil
 	}
@@ -110,6 +115,14 @@ func (s *Set) Replan(g *Group, p plan.Plan) error {
 	}
 	g.Published, g.Plan = next, p
 	return nil
+}
+
+// LetJoin publishes a group again if a receiver may join that could not before.
+func (s *Set) LetJoin(g *Group) error {
+	if !g.someoneMayJoin() {
+		return nil
+	}
+	return s.Replan(g, g.Plan)
 }
 
 // own adds the group's IP to the interfaces where its plan needs it, and removes it from all

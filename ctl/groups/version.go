@@ -175,7 +175,7 @@ func (v *Version) WaitsFor(l *plan.Leg) (waits bool, reason string) {
 		return false, ""
 	case l.Waits():
 		return true, l.Reason
-	case l.Member.Confirm && !v.Past.IsConfirmed(l.Member.ID()):
+	case v.isUnconfirmed(l.Member):
 		return true, "its program has not confirmed that its QP is ready (rocast member ready)"
 	}
 	return false, ""
@@ -184,11 +184,42 @@ func (v *Version) WaitsFor(l *plan.Leg) (waits bool, reason string) {
 // Unconfirmed returns the receivers whose programs have not said that their QPs are ready.
 func (v *Version) Unconfirmed() (ids []groupfile.ID) {
 	for i := range v.Wanted.Receivers {
-		if m := &v.Wanted.Receivers[i]; m.Confirm && !v.Past.IsConfirmed(m.ID()) {
+		if m := &v.Wanted.Receivers[i]; v.isUnconfirmed(m) {
 			ids = append(ids, m.ID())
 		}
 	}
 	return ids
+}
+
+// isUnconfirmed reports whether a member's program has not said that its QP is ready.
+func (v *Version) isUnconfirmed(m *groupfile.Member) bool {
+	return m.Confirm && !v.Past.IsConfirmed(m.ID())
+}
+
+// waitsToJoin reports whether a receiver that joins is to get no data yet, because its program has
+// not said that its QP is ready. A QP that is not ready drops the data, and the group would wait
+// for it, or evict it. Behind a new link all members join with the link's first packet, so the link
+// waits for all of them.
+func (v *Version) waitsToJoin(id groupfile.ID) bool {
+	if i := v.Wanted.Receiver(id); i >= 0 {
+		return v.isUnconfirmed(&v.Wanted.Receivers[i])
+	}
+	for _, l := range v.Links {
+		if m := l.Member(v.Wanted); m.ID() == id {
+			return slices.ContainsFunc(l.Members, func(behind groupfile.ID) bool {
+				i := v.Wanted.Receiver(behind)
+				return i >= 0 && v.isUnconfirmed(&v.Wanted.Receivers[i]) && !l.hasConfirmed(behind)
+			})
+		}
+	}
+	return false
+}
+
+// someoneMayJoin reports whether a receiver may join now that was to get no data yet.
+func (v *Version) someoneMayJoin() bool {
+	return v.Published != nil && slices.ContainsFunc(v.Published.Parts, func(p mft.Part) bool {
+		return p.Part == feedback.PartWaiting && !v.waitsToJoin(groupfile.ID(p.QP))
+	})
 }
 
 // allMembers returns all members that this box is asked for, and the ends of its links.

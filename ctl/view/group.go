@@ -190,7 +190,7 @@ func addProgress(g *groups.Version, r *api.Reach, m *groupfile.Member, state dat
 	if path := pathOf(m, state); path >= 0 {
 		p := state.Paths[path]
 		r.Part = p.Part.String()
-		hasSpoken := p.Part != feedback.PartUnknown && p.Part != feedback.PartJoining && p.Acked != g.File.Source.FirstPSN.Prev()
+		hasSpoken := p.Part != feedback.PartUnknown && !p.Part.IsToCome() && p.Acked != g.File.Source.FirstPSN.Prev()
 		if hasSpoken {
 			r.Acked = new(uint32(p.Acked))
 		}

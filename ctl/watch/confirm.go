@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -43,6 +44,11 @@ func (w *Watch) Confirm(name string, ready *api.Confirmation) error {
 		g.Past = before
 		return fmt.Errorf("the confirmation of QP %d of %v cannot be stored, so it does not count (%w); repair the cause and confirm again", m.QPN, m.IP, err)
 	}
+	if err := w.Groups.LetJoin(g); err != nil {
+		g.Past = before
+		return fmt.Errorf("QP %d of %v cannot join, so its confirmation does not count (%w); repair the cause and confirm again",
+			m.QPN, m.IP, errors.Join(err, w.Groups.SaveChronicle(g)))
+	}
 	w.confirmed(g, m, fmt.Sprintf("its QP %d is in state %s", m.QPN, strings.ToUpper(ready.State)))
 	return nil
 }
@@ -68,6 +74,12 @@ func (w *Watch) ConfirmedAbove(g *groups.Group, ids []api.MemberID) {
 	if err := w.Groups.SaveChronicle(g); err != nil {
 		g.Past = before
 		w.Log.Error("could not store that members have confirmed; the box above says so again", zap.String("group", g.Name), zap.Error(err))
+		return
+	}
+	if err := w.Groups.LetJoin(g); err != nil {
+		g.Past = before
+		w.Log.Error("members that have confirmed cannot join; the box above says so again", zap.String("group", g.Name),
+			zap.Error(errors.Join(err, w.Groups.SaveChronicle(g))))
 		return
 	}
 	for _, m := range news {

@@ -226,7 +226,7 @@ func (w *World) letJoin(s *state) {
 		from[i] = i
 	}
 	from[w.Receivers-1] = -1
-	s.group.Rearrange(from, nil)
+	s.group.Rearrange(from, nil, nil)
 }
 
 // copyFrom makes s a copy of from. Queue entries beyond the length of a queue keep their old
