@@ -3,6 +3,7 @@ package ctl
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,6 +126,44 @@ func TestWhatTheBoxSawOfAGroupOfAConnection(t *testing.T) {
 	if last := events[len(events)-1]; last.Kind != api.ConnectionRefused || last.Member != "10.77.0.9" {
 		t.Errorf("%+v", last)
 	}
+}
+
+// A receiver of a connection that disconnects leaves the group: the data path waits for it no more,
+// and sends it nothing. The others go on, and the event says why it is gone.
+func TestAReceiverLeavesTheGroupOfItsConnection(t *testing.T) {
+	w := newWorld(t)
+	file, err := groupfile.Parse([]byte(strings.Replace(g1, "mtu:", "ack: quorum 1\nmtu:", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := groupsOf(w.Controller)
+	if err := groups.Create(t.Context(), file); err != nil {
+		t.Fatal(err)
+	}
+	at := w.Events(t.Context(), api.Place{}, "").Place
+	if err := groups.Leave(t.Context(), "g1", addr("10.77.0.3")); err != nil {
+		t.Fatal(err)
+	}
+	var has []string
+	for _, p := range w.sw.Table().Group(0).Paths {
+		has = append(has, p.Dst.String())
+	}
+	var told []string
+	for _, e := range w.groups.Events.After(at, "").Events {
+		told = append(told, fmt.Sprintf("%s %s: %s", e.Kind, e.Member, e.Cause))
+	}
+	if slices.Contains(has, "10.77.0.3") || !slices.Contains(has, "10.77.0.2") || !slices.Contains(told, "member-left 10.77.0.3: it has disconnected") {
+		t.Errorf("the data path has %v, and the events are %q", has, told)
+	}
+	for _, name := range []string{"g1", "gone"} {
+		if err := groups.Leave(t.Context(), name, addr("10.77.0.9")); err == nil {
+			t.Errorf("one that group %s does not have leaves it", name)
+		}
+	}
+	if err := groups.Remove(t.Context(), "g1"); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
 }
 
 // The port to 10.77.0.3 has an MTU of 1500, which carries a path MTU of 1024 with all headers.

@@ -36,6 +36,10 @@ func (s serving) SetUp(ctx context.Context, file *groupfile.File) (unreached []s
 
 func (s serving) Remove(name string) error { return s.c.remove(name, nil) }
 
+func (s serving) Leave(ctx context.Context, name string, receiver netip.Addr) error {
+	return s.c.leave(ctx, name, receiver)
+}
+
 func (s serving) Counters(name string) (api.Counters, bool) {
 	v := s.c.groups.Seen(name)
 	if v == nil { // it could not be published: the group of a run then ends

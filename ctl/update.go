@@ -3,6 +3,9 @@ package ctl
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
@@ -62,6 +65,34 @@ func (c *Controller) update(ctx context.Context, name string, text []byte, from 
 		return api.Group{}, groups.APIError(err)
 	}
 	return c.view(g.Seen()), nil
+}
+
+// leave takes a receiver out of the group of a connection.
+func (c *Controller) leave(ctx context.Context, name string, receiver netip.Addr) error {
+	unlock, _, err := c.groups.Names.Lock(ctx, name, "")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c.groups.Lock()
+	g := c.groups.Named(name)
+	var next groupfile.File
+	if g == nil {
+		err = groups.NoGroup(name)
+	} else {
+		next = *g.Wanted
+		next.Receivers = slices.DeleteFunc(slices.Clone(next.Receivers), func(m groupfile.Member) bool { return m.IP == receiver })
+		if len(next.Receivers) == len(g.Wanted.Receivers) {
+			err = fmt.Errorf("group %s has no receiver %v", name, receiver)
+		} else {
+			err = c.mayBecome(g, name, &next)
+		}
+	}
+	c.groups.Unlock()
+	if err != nil {
+		return err
+	}
+	return c.Branches.Change(ctx, g, &next, next.Text(), nil, nil)
 }
 
 // mayBecome refuses changes that an update cannot make.

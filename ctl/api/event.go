@@ -15,7 +15,7 @@ const (
 	GroupRestored EventKind = "restored" // the group is no longer degraded
 
 	MemberJoined      EventKind = "member-joined"      // takes part from now on
-	MemberLeft        EventKind = "member-left"        // an update left it out
+	MemberLeft        EventKind = "member-left"        // an update left it out, or it has disconnected
 	MemberConfirmed   EventKind = "member-confirmed"   // its program has said that its QP is ready
 	MemberStalled     EventKind = "member-stalled"     // acknowledges nothing while packets wait for it
 	MemberReturned    EventKind = "member-returned"    // had stalled, and acknowledges again
@@ -77,7 +77,7 @@ func EventMeanings() []EventMeaning {
 		{GroupRestored, "A group is no longer degraded."},
 		{AddressTaken, "Another host uses a group's IP; the cause names its MAC."},
 		{MemberJoined, "A receiver takes part from the source's packet psn on."},
-		{MemberLeft, "An update has left a receiver out."},
+		{MemberLeft, "An update has left a receiver out, or it has disconnected by RDMA-CM."},
 		{MemberConfirmed, "A receiver's program has said that its QP is ready."},
 		{MemberStalled, "A receiver acknowledges nothing, and others are further."},
 		{MemberReturned, "A receiver that had stalled acknowledges again."},

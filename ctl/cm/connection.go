@@ -54,6 +54,7 @@ type side struct {
 	cause    string      // the same for the operator
 	private  [148]byte   // of its REJ, if its program refuses
 	refuses  bool        // its program does
+	isMember bool        // the receiver is in the group, or will be
 
 	retry  *wire.MAD     // sent again until it is answered; nil: nothing is
 	tries  int           // left
@@ -99,7 +100,7 @@ type connection struct {
 	began     time.Time
 	reason    string     // why it ended
 	untold    bool       // that it has ended, until it is known what the box saw of its group
-	note      string     // what its group lacks; "": nothing
+	note      string     // what the operator is to know of it; "": nothing
 	refusal   *[148]byte // private data of the REJ for the source; nil: the reason, as text
 	ended     time.Time
 	isRefused bool
@@ -110,6 +111,14 @@ type sourceKey struct {
 	addr   netip.Addr
 	commID uint32
 	guid   uint64
+}
+
+// adds adds to what the operator is to know of the connection.
+func (c *connection) adds(note string) {
+	if c.note != "" {
+		note = c.note + "; " + note
+	}
+	c.note = note
 }
 
 // causes says why receivers are gone.

@@ -45,6 +45,9 @@ func (m *Machine) make(c *connection) {
 // order asks for the group of a connection.
 func (m *Machine) order(c *connection) {
 	file := c.groupFor(&m.config)
+	for _, r := range c.joined() {
+		r.isMember = true
+	}
 	c.making, c.group = true, file.Name
 	m.do(Make{c.id, file})
 }
@@ -65,6 +68,11 @@ func (m *Machine) made(e Made) {
 	case c.state == Making:
 		c.state, c.mra = Offered, 0
 		m.insist(c.source, c.rep)
+		for _, r := range c.receivers {
+			if r.at == gone {
+				m.takeOut(r)
+			}
+		}
 	case c.state == Established:
 		m.run.transfers = true
 		m.answerSource()

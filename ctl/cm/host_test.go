@@ -48,6 +48,9 @@ type world struct {
 	groups map[string]bool
 	file   *groupfile.File // of the newest group
 	made   int
+	left   []string // receivers that were taken out of a group
+	slow   bool     // groups are not made before begun is called
+	begun  func()
 	// packets of the source are counted, and rate more each time.
 	packets, rate uint64
 }
@@ -97,7 +100,14 @@ func (w *world) step(e Event) {
 			}
 			w.groups[a.File.Name], w.file = true, a.File
 			w.made++
-			w.queue = append(w.queue, func() { w.step(Made{Connection: a.Connection}) })
+			if w.begun = func() { w.step(Made{Connection: a.Connection}) }; !w.slow {
+				w.queue = append(w.queue, w.begun)
+			}
+		case Leave:
+			if !w.groups[a.Group] {
+				w.t.Errorf("%v leaves %s, which does not exist", a.Receiver, a.Group)
+			}
+			w.left = append(w.left, hostName(a.Receiver))
 		case Remove:
 			if !w.groups[a.Group] {
 				w.t.Errorf("%s is removed and does not exist", a.Group)
@@ -351,6 +361,58 @@ func TestPacketsThatTakeLongToCount(t *testing.T) {
 		t.Errorf("counted %d times, told of %+v", counts, w.m.notes)
 	}
 	w.m.Step(now, Counted{99, 7}) // it is forgotten
+}
+
+// A receiver that disconnects leaves the group, which goes on while enough are left. One that gives
+// up while the group is being made leaves it then, and one that never joined leaves none.
+func TestAReceiverThatDisconnectsLeavesTheGroup(t *testing.T) {
+	refuses := func(h *host) {
+		h.say(&wire.REJ{Pair: h.pair, Reason: wire.ConsumerDefined})
+		h.retry, h.state = nil, "gone"
+	}
+	c := &connection{note: "one"}
+	if c.adds("two"); c.note != "one; two" {
+		t.Errorf("%q", c.note)
+	}
+	for _, c := range []struct {
+		name   string
+		on     string // what the second receiver of three does, when it comes to this state
+		does   func(*host)
+		during func(*world) // while the group is being made
+		want   string
+		note   string
+	}{
+		{"disconnects", "connected", (*host).disconnect, nil, "[c]", "it goes on although receiver 10.77.0.3 disconnected"},
+		{"refuses before the group is made", "accepting", refuses, nil, "[]", ""},
+		{"gives up while the group is being made", "", nil, func(w *world) { refuses(w.hosts[2]); w.run(0) }, "[c]",
+			"it goes on although receiver 10.77.0.3 refuses (consumer defined)"},
+	} {
+		config := testConfig("b", "c", "d")
+		config.Policy.Ack = 2
+		w := newWorld(t, config)
+		w.hosts[2].on[c.on] = c.does
+		w.slow = c.during != nil
+		w.hosts[0].connect()
+		if w.run(2 * time.Second); c.during != nil {
+			c.during(w)
+			if len(w.left) != 0 {
+				t.Errorf("%s: it leaves a group that is not there", c.name)
+			}
+			w.begun()
+		}
+		w.run(2 * time.Second)
+		if got := fmt.Sprint(w.left); got != c.want || len(w.groups) != 1 || w.hosts[0].state != "connected" {
+			t.Errorf("%s: %s have left, want %s; groups %v, %s", c.name, got, c.want, w.groups, w.states())
+		}
+		if got := w.m.seen(w.m.conns[1]).Reason; got != c.note {
+			t.Errorf("%s: %q, want %q", c.name, got, c.note)
+		}
+		w.hosts[3].disconnect() // one is too few
+		w.run(2 * time.Second)
+		if got := fmt.Sprint(w.left); got != c.want || len(w.groups) != 0 {
+			t.Errorf("%s: %s have left, groups %v", c.name, got, w.groups)
+		}
+	}
 }
 
 // Connections that come and go leave nothing, and bounds hold.

@@ -11,7 +11,7 @@ import (
 )
 
 // Action is something that the caller of [Machine.Step] has to do: a Send, a Transmit, a Make, a
-// Count or a Remove.
+// Count, a Leave or a Remove.
 type Action any
 
 // Send asks for a message to be sent from the group IP.
@@ -31,6 +31,13 @@ type Make struct {
 type Remove struct {
 	Connection uint64
 	Group      string
+}
+
+// Leave asks for a receiver that has disconnected to be taken out of a group that goes on.
+type Leave struct {
+	Connection uint64
+	Group      string
+	Receiver   netip.Addr
 }
 
 // Removed is what the box saw of a group before a Remove: which member was in trouble, why, and
@@ -381,7 +388,19 @@ func (m *Machine) leaves(s *side, why wire.Reason, how string) {
 	}
 	if c.count(answered, open) < m.config.needed(len(c.receivers)) {
 		m.endAs(c, s)
+		return
 	}
+	m.takeOut(s)
+}
+
+// takeOut takes a receiver that is gone out of the group, which goes on without it.
+func (m *Machine) takeOut(s *side) {
+	c := s.conn
+	if !s.isMember || c.making {
+		return
+	}
+	c.adds("it goes on although " + s.cause)
+	m.do(Leave{c.id, c.group, s.addr})
 }
 
 // knows reports whether a host may be a side of a connection.

@@ -138,7 +138,7 @@ func (c *connection) policy(wanted *Config) feedback.Policy {
 	if p.Repair == feedback.RepairOff || c.rep.RNRRetry > 0 {
 		return p
 	}
-	c.note = "its group has no repair, because a receiver's program accepts with rnr_retry_count 0"
+	c.adds("its group has no repair, because a receiver's program accepts with rnr_retry_count 0")
 	return p.WithoutRepair()
 }
 

@@ -25,6 +25,8 @@ type Groups interface {
 	Create(ctx context.Context, g *groupfile.File) error
 	// Remove removes a group that Create has added.
 	Remove(ctx context.Context, name string) error
+	// Leave takes a receiver out of a group that Create has added. The others go on.
+	Leave(ctx context.Context, name string, receiver netip.Addr) error
 	// Saw says what the data path of a group saw: which member was in trouble, why, and when; "":
 	// none was.
 	Saw(name string) string

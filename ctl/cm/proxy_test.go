@@ -39,6 +39,7 @@ type boxSide struct {
 	unfit  netip.Addr    // host that no packet reaches
 	events []api.Event
 	saw    string // of each group
+	left   []netip.Addr
 
 	released  atomic.Int32
 	held      atomic.Int32 // ways to hosts
@@ -66,6 +67,13 @@ func (b *boxSide) Remove(_ context.Context, name string) error {
 	if b.refuse == nil {
 		b.groups = slices.DeleteFunc(b.groups, func(g string) bool { return g == name })
 	}
+	return b.refuse
+}
+
+func (b *boxSide) Leave(_ context.Context, _ string, receiver netip.Addr) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.left = append(b.left, receiver)
 	return b.refuse
 }
 

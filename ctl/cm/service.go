@@ -82,6 +82,8 @@ func (s *service) step(event Event) {
 			s.tasks.Go(func() { s.step(Made{a.Connection, s.options.Groups.Create(context.Background(), a.File)}) })
 		case Count:
 			s.tasks.Go(func() { s.step(Counted{a.Connection, s.options.Groups.Sent(a.Groups)}) })
+		case Leave:
+			s.tasks.Go(func() { s.leave(a) })
 		case Remove:
 			s.tasks.Go(func() { s.remove(a) })
 		}
@@ -105,6 +107,19 @@ func (s *service) remove(a Remove) {
 	s.step(Removed{a.Connection, s.options.Groups.Saw(a.Group)})
 	if err := s.options.Groups.Remove(context.Background(), a.Group); err != nil {
 		s.log.Error("could not remove the group of an RDMA-CM connection", zap.String("group", a.Group), zap.Error(err))
+	}
+}
+
+// leave takes a receiver out of a group. Nothing is wrong if that ends meanwhile.
+func (s *service) leave(a Leave) {
+	err := s.options.Groups.Leave(context.Background(), a.Group, a.Receiver)
+	s.mu.Lock()
+	c := s.machine.conns[a.Connection]
+	isOn := c != nil && c.state < Ending
+	s.mu.Unlock()
+	if err != nil && isOn {
+		s.log.Warn("a receiver that has disconnected is still in the group of its RDMA-CM connection", zap.String("group", a.Group),
+			zap.Stringer("receiver", a.Receiver), zap.Error(err))
 	}
 }
 

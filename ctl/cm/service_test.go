@@ -17,6 +17,37 @@ import (
 	wire "github.com/rocast/rocast/roce/cm"
 )
 
+// The box takes a receiver that disconnects out of the group, and says so if it cannot, unless the
+// connection has ended meanwhile.
+func TestTheServiceTakesAReceiverOut(t *testing.T) {
+	l := newLab(t)
+	s := l.service()
+	s.mu.Lock()
+	s.machine.config.Policy.Ack = 1
+	s.mu.Unlock()
+	rep, receivers := l.connect()
+	l.box.refuses(errors.New("busy"))
+	l.send(l.r[1], &wire.DREQ{Pair: wire.Pair{Local: 21, Remote: receivers[1].LocalCommID}, RemoteQPN: receivers[1].QPN})
+	const warns = "a receiver that has disconnected is still in the group of its RDMA-CM connection"
+	testlab.Eventually(t, testlab.Patience, "told", func() bool { return l.logs.FilterMessage(warns).Len() == 1 }, nil)
+	l.box.mu.Lock()
+	if len(l.box.left) != 1 || l.box.left[0] != hostIPs["c"] {
+		t.Errorf("%v have left", l.box.left)
+	}
+	l.box.mu.Unlock()
+	if c := l.connections()[0]; c.State != Established || c.Receivers != 1 || c.Reason != "it goes on although receiver 10.77.0.3 disconnected" {
+		t.Errorf("%+v", c)
+	}
+	l.box.refuses(nil)
+	l.send(l.a, &wire.DREQ{Pair: swap(rep.Pair), RemoteQPN: rep.QPN})
+	testlab.Eventually(t, testlab.Patience, "ended", func() bool { return l.box.has() == 0 }, nil)
+	l.box.refuses(errors.New("it is not there any more"))
+	s.leave(Leave{1, "cm-gone", hostIPs["b"]})
+	if n := l.logs.FilterMessage(warns).Len(); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+}
+
 func (l *lab) service() *service { return l.proxy.services.All()[0] }
 
 // heapBytes is the size of what is reachable. What pools keep is gone after two collections.

@@ -33,9 +33,13 @@ func memberEvent(kind api.EventKind, g *Group, id groupfile.ID, cause string) ap
 func (s *Set) updateEvents(g *Group, next *groupfile.File) {
 	s.Tell(api.Event{Kind: api.GroupUpdated, Group: g.Name, Cause: fmt.Sprintf("it has %d members, and had %d",
 		len(next.Members()), len(g.Wanted.Members()))})
+	cause := "the group was updated without it"
+	if !g.Kept { // nobody updates the group of a connection
+		cause = "it has disconnected"
+	}
 	for i := range g.Wanted.Receivers {
 		if id := g.Wanted.Receivers[i].ID(); next.Receiver(id) < 0 {
-			s.MemberEvent(api.MemberLeft, g, id, "the group was updated without it")
+			s.MemberEvent(api.MemberLeft, g, id, "%s", cause)
 		}
 	}
 }

@@ -29,6 +29,9 @@ type Control interface {
 	SetUp(ctx context.Context, file *groupfile.File) (unreached []string, err error)
 	// Remove removes a group that SetUp has made, here and at the boxes behind this one.
 	Remove(name string) error
+	// Leave takes a receiver out of a group that SetUp has made, here and at the boxes behind this
+	// one.
+	Leave(ctx context.Context, name string, receiver netip.Addr) error
 	// Counters returns what the data path has counted of a group; false: it does not have the
 	// group.
 	Counters(name string) (counts api.Counters, ok bool)

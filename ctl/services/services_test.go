@@ -84,6 +84,8 @@ func (c *control) Remove(name string) error {
 	return nil
 }
 
+func (c *control) Leave(context.Context, string, netip.Addr) error { return nil }
+
 func (c *control) Counters(name string) (api.Counters, bool) {
 	counts, ok := c.counters[name]
 	return counts, ok
