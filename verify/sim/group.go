@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -99,8 +100,16 @@ func (w *world) makeGroup(was *mft.Group) *mft.Group {
 	for i := range w.hosts {
 		if m := w.hosts[i].membership; m != outsider && m != left {
 			g.Paths = append(g.Paths, w.makePath(i, g.Memory, was))
-			if h := &w.hosts[i]; h.open {
-				g.Joins = append(g.Joins, mft.Join{QP: g.Paths[len(g.Paths)-1].QP(), PSN: h.joinedWith})
+			h, qp := &w.hosts[i], g.Paths[len(g.Paths)-1].QP()
+			if h.open {
+				g.Joins = append(g.Joins, mft.Join{QP: qp, PSN: h.joinedWith})
+			}
+			switch {
+			case !h.storedOut:
+			case h.behind:
+				g.Parts = append(g.Parts, mft.Part{QP: qp, Part: feedback.PartBehind})
+			default:
+				g.Parts = append(g.Parts, mft.Part{QP: qp, Part: feedback.PartGone})
 			}
 		}
 	}

@@ -364,11 +364,12 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 	case feedback.NoteEvicted:
 		silent := p.Evict && p.SilentAfter > 0 && w.now-h.progressAt >= p.SilentAfter
 		ok = p.OnFatal == feedback.FatalEvict && dead || silent
-		h.membership, h.outAt = evicted, w.now
+		h.endPart()
+		h.outAt = w.now
 	case feedback.NoteBehind:
 		h.behind, h.outAt = true, w.now // checkBehind looks at it when the source has been told what is due
 		if p.Ack == feedback.AckAll {
-			h.membership = evicted
+			h.endPart()
 		}
 	case feedback.NoteSource:
 		before := &w.hosts[w.active]
@@ -429,7 +430,7 @@ func (w *world) checkCut(h *host) {
 func (w *world) checkBehind(n *dataplane.Note) {
 	h, p := w.hostAt(n), &w.s.Policy
 	switch {
-	case p.Ack == feedback.AckAll && p.Evict && w.tally[SwitchCrash].Times > 0 && w.claimedFor() >= w.showsWithin():
+	case p.Ack == feedback.AckAll && (p.Evict || p.Switch == feedback.SwitchForce) && w.tally[SwitchCrash].Times > 0 && w.claimedFor() >= w.showsWithin():
 		// It has told nothing since the crash, and the next source can do without it.
 	case p.Ack == feedback.AckAll:
 		w.fail(Membership, "%v is called behind without a quorum", h)

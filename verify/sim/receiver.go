@@ -54,6 +54,14 @@ const (
 // counts reports whether the source has to wait for the receiver.
 func (r *receiver) counts() bool { return r.membership == member }
 
+// endPart notes that the core has left the receiver out. It may have left the group already: the
+// core sees a new version of the group with its next frame.
+func (r *receiver) endPart() {
+	if r.membership != left {
+		r.membership = evicted
+	}
+}
+
 // keyOf returns the address and key of a region: every receiver has the memory at an address of its
 // own, under keys of its own. Where RETHs pass unchanged, all receivers have the same.
 func (w *world) keyOf(number, region int) rnic.Remote {
