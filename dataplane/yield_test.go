@@ -276,3 +276,43 @@ func TestATurnOfABoxThatWasLeftBehindIsStoredLater(t *testing.T) {
 		t.Errorf("the box above gets %d packets of c; counters %v", len(out), moved(b.net.Switch))
 	}
 }
+
+// A box below waits for its turn, and crashes: now it lacks something, which it says with its next
+// request. Its turn begins when it had its time to settle that, and it hears that it is behind.
+func TestABoxThatWaitsAndThenLacksSomething(t *testing.T) {
+	b := newBranch(t, mft.BoxBelow, feedback.Policy{Ack: 1, OnFatal: feedback.FatalEvict, Repair: feedback.RepairLocal})
+	c := b.group.Paths[b.group.FindPath(ipC, groupQPN)]
+	b.group.Source = mft.Source{Leg: c.Leg, RemoteQPN: groupQPN, FirstPSN: c.SendPSN}
+	b.net = porttest.NewRetaining(5, porttest.RepairChunks, nil, func() feedback.Tick { return b.now })
+	if _, err := b.net.Switch.Add(b.group); err != nil {
+		t.Fatal(err)
+	}
+	b.cSends()
+	say(t, b.net, ack(ipD, heard(t, b.net, ipD, roce.OpWriteOnly), roce.SyndromeUnlimited))
+	link := ack(ipUpper, decode(t, b.net.Ports[linkDown].Take()[0]).PSN, roce.SyndromeUnlimited)
+	link.dst, link.bth.DestQPN = ipLower, qpnLower
+	sayAt(t, b.net, linkDown, link)
+	requests := func(ahead int32) {
+		r := b.says(roce.PSN(psnUpper).Add(ahead * feedback.Window))
+		r.bth.Opcode, r.reth, r.payload = roce.OpWriteMiddle, nil, nil
+		sayAt(t, b.net, linkDown, r)
+	}
+	requests(2)
+	requests(3)
+	if b.waits() {
+		t.Fatal("its turn begins at once, and it lacks something")
+	}
+	for range 25 {
+		b.later(1)
+		requests(3)
+	}
+	if !b.waits() {
+		t.Fatalf("its turn does not begin; counters %v", moved(b.net.Switch))
+	}
+	b.net.Ports[linkDown].Take()
+	b.net.Switch.BeginTurn(b.group.ID, true)
+	out := b.net.Ports[linkDown].Take()
+	if len(out) != 1 || decode(t, out[0]).PSN != roce.PSN(psnUpper).Add(3*feedback.Window) {
+		t.Errorf("the box below does not hear that it is behind, but %d other packets", len(out))
+	}
+}

@@ -96,8 +96,8 @@ func (w *world) storeOut(after time.Duration) {
 }
 
 // recall makes the receivers those of the group that control sets up after a crash. What was not
-// stored is forgotten, so that an evicted receiver is waited for again. A member that is out and may
-// send keeps its path.
+// stored is forgotten, so that an evicted receiver is waited for again. A member that is out and
+// may send keeps its path.
 func (w *world) recall() {
 	for i := range w.hosts {
 		w.hosts[i].behind = w.hosts[i].behind && w.hosts[i].storedOut
