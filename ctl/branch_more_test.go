@@ -640,9 +640,7 @@ func TestABranchDoesNotGetTheQPOfAnotherGroup(t *testing.T) {
 	b1.route(2, "b2")
 	f.create(groupFile("10.1.0.2", "10.2.0.1"))
 	own := strings.NewReplacer("name: g1", "name: own", "10.1.0.100", "10.2.0.100", "{ip: 10.1.0.1, qpn: 17", "{ip: 10.2.0.9, qpn: 17").Replace(groupFile("10.2.0.2"))
-	if _, err := b2.Create(t.Context(), []byte(own)); err != nil {
-		t.Fatal(err)
-	}
+	b2.create(t, own)
 	_, err := b1.Update(t.Context(), "g1", []byte(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2")))
 	if err == nil || !strings.Contains(err.Error(), "QP 122 of 10.2.0.2 is already in group own") {
 		t.Errorf("updated: %v", err)

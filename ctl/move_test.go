@@ -555,9 +555,7 @@ func TestAFailedGroupGetsAnotherEndOfALink(t *testing.T) {
 	f.create(strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"), "mtu: 1024\n", "mtu: 1024\nrepair: local\n", 1))
 	other := strings.NewReplacer("name: g1", "name: a", "10.1.0.100", "10.2.0.100", "{ip: 10.1.0.1, qpn: 17", "{ip: 10.2.0.3, qpn: 17",
 		"mtu: 1024\n", "mtu: 1024\nrepair: off\n").Replace(groupFile("10.2.0.2"))
-	if _, err := b2.Create(t.Context(), []byte(other)); err != nil {
-		t.Fatal(err)
-	}
+	b2.create(t, other)
 	b2.small = true // no memory to retain packets: g1 fails
 	b2.restart(true, false)
 	if g := b2.groups.Named("g1"); g.Published != nil || g.ID != b2.groups.Named("a").ID {

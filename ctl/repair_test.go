@@ -187,9 +187,7 @@ func TestRepairWhereBoxesShareGroups(t *testing.T) {
 		b2.route(1, "b1")
 		b1.share(cluster)
 		b2.share(cluster)
-		if _, err := b2.Create(t.Context(), []byte(groupFile("10.1.0.2", "10.2.0.1"))); err != nil {
-			t.Fatal(err)
-		}
+		b2.create(t, groupFile("10.1.0.2", "10.2.0.1"))
 		f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1")
 		b1.repairs(t, small+" has no memory, b1", small != "b1")
 		b2.repairs(t, small+" has no memory, b2", small != "b2")

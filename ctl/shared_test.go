@@ -32,6 +32,17 @@ func (b *box) share(cluster *etcd.Cluster) (stop func(politely bool)) {
 	return b.shareFor(cluster, 2*time.Second)
 }
 
+// rivals returns two boxes that reach all hosts by the same ways. The first one shares its groups
+// with others, until stop, and carries the group of a text; the second one does not share any yet.
+func rivals(t *testing.T, text string) (cluster *etcd.Cluster, b1, b2 *box, stop func(politely bool)) {
+	t.Helper()
+	cluster = etcd.Start(t, 1)
+	b1, b2 = twins(t)
+	stop = b1.share(cluster)
+	b1.create(t, text)
+	return cluster, b1, b2, stop
+}
+
 func (b *box) shareFor(cluster *etcd.Cluster, lease time.Duration) (stop func(politely bool)) {
 	t := b.f.t
 	d, err := desired.Open(desired.Config{Endpoints: cluster.Endpoints(), Prefix: "/lab", Box: b.name, Lease: lease, CheckName: groupfile.CheckName}, zap.NewNop())
@@ -168,9 +179,7 @@ func TestWhatTheRootRefusesIsTakenBack(t *testing.T) {
 	if list := b2.Groups().Groups; len(list) != 0 {
 		t.Errorf("left: %+v", list)
 	}
-	if _, err := b2.Create(ctx, []byte(groupFile("10.1.0.2"))); err != nil {
-		t.Fatal(err)
-	}
+	b2.create(t, groupFile("10.1.0.2"))
 	if g, err := b2.Group("g1"); err != nil || g.Root != "b1" || g.State != api.Ready || g.MemberCount != 2 {
 		t.Errorf("b2 shows %+v, %v", g, err)
 	}
@@ -194,9 +203,7 @@ func TestGroupsRunOnWithoutEtcd(t *testing.T) {
 	f := newFabric(t, 1)
 	b := f.box("b1")
 	stop := b.share(cluster)
-	if _, err := b.Create(ctx, []byte(groupFile("10.1.0.2"))); err != nil {
-		t.Fatal(err)
-	}
+	b.create(t, groupFile("10.1.0.2"))
 	if s := b.Status(); !s.Healthy || !s.Ready {
 		t.Errorf("%+v", s)
 	}
@@ -242,9 +249,7 @@ func aBoxGoesAway(t *testing.T) (cluster *etcd.Cluster, b1, b2 *box) {
 	b2.route(1, "b1")
 	stop := b1.share(cluster)
 	b2.share(cluster)
-	if _, err := b2.Create(t.Context(), []byte(groupFile("10.1.0.2"))); err != nil {
-		t.Fatal(err)
-	}
+	b2.create(t, groupFile("10.1.0.2"))
 	stop(true)
 	return cluster, b1, b2
 }
@@ -311,14 +316,7 @@ func TestABoxThatWasAwayCatchesUpWithSeveralChanges(t *testing.T) {
 // when it comes back.
 func TestAnotherBoxTakesOver(t *testing.T) {
 	t.Parallel()
-	cluster, ctx := etcd.Start(t, 1), t.Context()
-	f := newFabric(t, 2)
-	b1, b2 := f.box("b1"), f.box("b2")
-	b2.hops.CopyFrom(b1.hops)
-	stop := b1.share(cluster)
-	if _, err := b1.Create(ctx, []byte(groupFile("10.1.0.2", "10.1.0.3"))); err != nil {
-		t.Fatal(err)
-	}
+	cluster, b1, b2, stop := rivals(t, groupFile("10.1.0.2", "10.1.0.3"))
 	b2.share(cluster)
 	b2.eventually("it knows of the group", func() bool { e, _ := b2.Desired.Entry("g1"); return e.Root == "b1" })
 	b1.newsOf("g1", feedback.NoteEvicted, "10.1.0.3", 1, 1007)
@@ -345,14 +343,8 @@ func TestAnotherBoxTakesOver(t *testing.T) {
 // pair expects other PSNs.
 func TestABoxTakesOverWithAReceiverThatMayHaveJoined(t *testing.T) {
 	t.Parallel()
-	cluster, ctx := etcd.Start(t, 1), t.Context()
-	f := newFabric(t, 2)
-	b1, b2 := f.box("b1"), f.box("b2")
-	b2.hops.CopyFrom(b1.hops)
-	stop := b1.share(cluster)
-	if _, err := b1.Create(ctx, []byte(groupFile("10.1.0.2"))); err != nil {
-		t.Fatal(err)
-	}
+	cluster, b1, b2, stop := rivals(t, groupFile("10.1.0.2"))
+	ctx := t.Context()
 	b1.eventually("its members are in etcd", func() bool { e, _ := b1.Desired.Entry("g1"); return e.Members != nil })
 	e, _ := b1.Desired.Entry("g1")
 	editor, err := desired.Open(desired.Config{Endpoints: cluster.Endpoints(), Prefix: "/lab", Box: "b9", Lease: time.Minute}, zap.NewNop())
@@ -393,9 +385,7 @@ func TestABoxBelowReplacesTheRoot(t *testing.T) {
 	b2.hops.Set(map[string]nexthop.Hop{"10.1.0.1": b1.hops.Hop(addr("10.1.0.1"))})
 	stop := b1.share(cluster)
 	b3.share(cluster)
-	if _, err := b3.Create(ctx, []byte(groupFile("10.2.0.1", "10.3.0.1"))); err != nil {
-		t.Fatal(err)
-	}
+	b3.create(t, groupFile("10.2.0.1", "10.3.0.1"))
 	f.check("b1: b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1")
 	b2.share(cluster)
 	b2.eventually("it knows of the root", func() bool { e, _ := b2.Desired.Entry("g1"); return e.Root == "b1" })
@@ -430,15 +420,13 @@ func TestABoxBelowReplacesTheRoot(t *testing.T) {
 // The source of a group moves to another box, which becomes the root.
 func TestTheSourceMovesToAnotherBox(t *testing.T) {
 	t.Parallel()
-	cluster, ctx := etcd.Start(t, 1), t.Context()
+	cluster := etcd.Start(t, 1)
 	f := newFabric(t, 2, "b1 b2")
 	b1, b2 := f.box("b1"), f.box("b2")
 	b2.route(1, "b1")
 	b1.share(cluster)
 	b2.share(cluster)
-	if _, err := b1.Create(ctx, []byte(groupFile("10.1.0.2", "10.1.0.3"))); err != nil {
-		t.Fatal(err)
-	}
+	b1.create(t, groupFile("10.1.0.2", "10.1.0.3"))
 	b1.sw.Part(b1.published("g1").ID, "10.1.0.3", feedback.PartGone) // and nobody has looked since
 	direct := b1.hops.Hop(addr("10.1.0.1"))
 	b1.route(1, "b2")
@@ -498,9 +486,7 @@ func TestNamesInEtcdAreChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.eventually("it has heard of them", func() bool { return len(b.Desired.Names()) == 1 })
-	if _, err := b.Create(t.Context(), []byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	b.create(t, text)
 	b.eventually("it carries the one that can be", b.has("g1"))
 	if names := b.groups.SeenNames(); !slices.Equal(names, []string{"g1"}) || !slices.Equal(b.Desired.Names(), []string{"g1", "g2"}) {
 		t.Errorf("%q, %q", names, b.Desired.Names())

@@ -20,6 +20,9 @@ func bothFile(text string) string {
 	return strings.Replace(text, "ip: 10.1.0.2,", "ip: 10.1.0.2, sendPSN: 2000, role: both,", 1)
 }
 
+// switchable is g1 with a receiver that may send.
+var switchable = bothFile(groupFile("10.1.0.2", "10.1.0.3"))
+
 // switches lets 10.1.0.2 become the source of g1, and returns what etcd has of the members when the
 // turn begins.
 func (b *box) switches() (members string) {
@@ -68,14 +71,7 @@ const onlyB1 = "its source has switched, and only b1 knows the offsets between t
 // the group over from then on. The box that carried the group has its turns when it is back.
 func TestNoOtherBoxTakesOverAGroupWhoseSourceHasSwitched(t *testing.T) {
 	t.Parallel()
-	cluster := etcd.Start(t, 1)
-	f := newFabric(t, 2)
-	b1, b2 := f.box("b1"), f.box("b2")
-	b2.hops.CopyFrom(b1.hops)
-	stop := b1.share(cluster)
-	if _, err := b1.Create(t.Context(), []byte(bothFile(groupFile("10.1.0.2", "10.1.0.3")))); err != nil {
-		t.Fatal(err)
-	}
+	cluster, b1, b2, stop := rivals(t, switchable)
 	b2.share(cluster)
 	b2.eventually("it knows of the group", func() bool { return b2.root("g1") == "b1" })
 	if members := b1.switches(); !strings.Contains(members, `"sourceSwitched": true`) || strings.Contains(members, `"turn"`) {
@@ -101,14 +97,7 @@ func TestNoOtherBoxTakesOverAGroupWhoseSourceHasSwitched(t *testing.T) {
 // from it. It goes on, and claims the group again.
 func TestALivingRootKeepsItsTurns(t *testing.T) {
 	t.Parallel()
-	cluster := etcd.Start(t, 1)
-	f := newFabric(t, 2)
-	b1, b2 := f.box("b1"), f.box("b2")
-	b2.hops.CopyFrom(b1.hops)
-	stop := b1.share(cluster)
-	if _, err := b1.Create(t.Context(), []byte(bothFile(groupFile("10.1.0.2", "10.1.0.3")))); err != nil {
-		t.Fatal(err)
-	}
+	cluster, b1, b2, stop := rivals(t, switchable)
 	b2.share(cluster)
 	b1.switches()
 	id := b1.published("g1").ID
@@ -147,9 +136,7 @@ func TestABoxHearsOfASwitchAfterItHasTheAddress(t *testing.T) {
 		b.share(cluster)
 		b.hearAddresses()
 	}
-	if _, err := b1.Create(t.Context(), []byte(bothFile(followingFile("10.1.0.2", "10.1.0.3")))); err != nil {
-		t.Fatal(err)
-	}
+	b1.create(t, bothFile(followingFile("10.1.0.2", "10.1.0.3")))
 	b2.eventually("it knows of the group", func() bool { return b2.root("g1") == "b1" })
 	before, _ := b2.Desired.Entry("g1")
 	known.Store(&before)
@@ -179,9 +166,7 @@ func TestASwitchedGroupStaysAtItsRoot(t *testing.T) {
 	f := newFabric(t, 2, "b1 b2")
 	b1 := f.box("b1")
 	b1.share(cluster)
-	if _, err := b1.Create(t.Context(), []byte(bothFile(groupFile("10.1.0.2", "10.1.0.3")))); err != nil {
-		t.Fatal(err)
-	}
+	b1.create(t, switchable)
 	b1.switches()
 	b1.route(1, "b2")
 	b1.shared.Reconcile(t.Context(), "g1", true)
@@ -203,9 +188,7 @@ func TestNoLaterTurnWaitsForEtcd(t *testing.T) {
 	cluster := etcd.Start(t, 1)
 	b1 := newFabric(t, 1).box("b1")
 	stop := b1.share(cluster)
-	if _, err := b1.Create(t.Context(), []byte(bothFile(groupFile("10.1.0.2", "10.1.0.3")))); err != nil {
-		t.Fatal(err)
-	}
+	b1.create(t, switchable)
 	b1.switches()
 	stop(true)
 	b1.restart(false, false)
@@ -239,9 +222,7 @@ func TestNoTurnBeginsWithoutTheClaim(t *testing.T) {
 	var yielded atomic.Bool
 	b1.through = func(d shared.Desired) shared.Desired { return claimless{d, &yielded} }
 	b1.share(cluster)
-	if _, err := b1.Create(t.Context(), []byte(bothFile(groupFile("10.1.0.2", "10.1.0.3")))); err != nil {
-		t.Fatal(err)
-	}
+	b1.create(t, switchable)
 	b1.sw.OnTurn = func(granted bool) { t.Errorf("a turn is granted: %v", granted) }
 	yielded.Store(true)
 	unlock, _, err := b1.groups.Names.Lock(t.Context(), "g1", "") // so that the box keeps the group
@@ -268,9 +249,7 @@ func TestTheAddressOfASwitchedGroupGoesAndComesBack(t *testing.T) {
 	b2.share(cluster)
 	b1.hearAddresses()
 	b2.hearAddresses()
-	if _, err := b1.Create(t.Context(), []byte(bothFile(followingFile("10.1.0.2", "10.1.0.3")))); err != nil {
-		t.Fatal(err)
-	}
+	b1.create(t, bothFile(followingFile("10.1.0.2", "10.1.0.3")))
 	b1.switches()
 	id := b1.published("g1").ID
 	b1.addresses.Give(virtualIP, false)
@@ -321,9 +300,7 @@ func TestAGroupIsCreatedAgainAtAnotherBox(t *testing.T) {
 	b2.share(cluster)
 	text := groupFile("10.1.0.2", "10.1.0.3")
 	for range 20 {
-		if _, err := b2.Create(t.Context(), []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		b2.create(t, text)
 		was := b1.published("g1")
 		if was == nil || was.Restored {
 			t.Fatalf("b1 carries %+v: want the new group", was)
@@ -363,9 +340,7 @@ func TestAGroupIsCreatedAgainWhileItsRootIsDown(t *testing.T) {
 	stop := b1.share(cluster)
 	b2.share(cluster)
 	text := groupFile("10.1.0.2", "10.1.0.3")
-	if _, err := b1.Create(t.Context(), []byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	b1.create(t, text)
 	b1.newsOf("g1", feedback.NoteEvicted, "10.1.0.3", 1, 1007)
 	b2.eventually("it knows who was evicted", func() bool { e, _ := b2.Desired.Entry("g1"); return strings.Contains(string(e.Members), "evicted") })
 	stop(false)
@@ -392,14 +367,7 @@ func TestAGroupIsCreatedAgainWhileItsRootIsDown(t *testing.T) {
 // what that box knew, and not with what it has stored itself.
 func TestARootThatComesBackDoesNotGoOnWithWhatIsOld(t *testing.T) {
 	t.Parallel()
-	cluster := etcd.Start(t, 1)
-	f := newFabric(t, 2)
-	b1, b2 := f.box("b1"), f.box("b2")
-	b2.hops.CopyFrom(b1.hops)
-	stop := b1.share(cluster)
-	if _, err := b1.Create(t.Context(), []byte(groupFile("10.1.0.2", "10.1.0.3"))); err != nil {
-		t.Fatal(err)
-	}
+	cluster, b1, b2, stop := rivals(t, groupFile("10.1.0.2", "10.1.0.3"))
 	stop(false)
 	stop2 := b2.share(cluster)
 	b2.eventually("it carries the group", func() bool { return b2.root("g1") == "b2" && b2.groups.Named("g1") != nil })

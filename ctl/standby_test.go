@@ -56,10 +56,17 @@ const longLease = 10 * time.Second
 // pair is two boxes that reach the same hosts. The first one has the address.
 func pair(t *testing.T) (b1, b2 *box) {
 	t.Helper()
+	b1, b2 = twins(t)
+	b1.addresses.Give(virtualIP, true)
+	return b1, b2
+}
+
+// twins returns two boxes that reach all hosts by the same ways.
+func twins(t *testing.T) (b1, b2 *box) {
+	t.Helper()
 	f := newFabric(t, 2)
 	b1, b2 = f.box("b1"), f.box("b2")
 	b2.hops.CopyFrom(b1.hops)
-	b1.addresses.Give(virtualIP, true)
 	return b1, b2
 }
 
@@ -83,9 +90,7 @@ func TestABoxTakesOverWithTheAddress(t *testing.T) {
 	b1, b2 := pair(t)
 	stop := b1.shareFor(cluster, longLease)
 	b1.hearAddresses()
-	if _, err := b1.Create(t.Context(), []byte(followingFile("10.1.0.2", "10.1.0.3"))); err != nil {
-		t.Fatal(err)
-	}
+	b1.create(t, followingFile("10.1.0.2", "10.1.0.3"))
 	stop2 := b2.shareFor(cluster, longLease)
 	b2.hearAddresses()
 	b2.eventually("it knows of the group", func() bool { return b2.root("g1") == "b1" })
@@ -136,9 +141,7 @@ func TestTheAddressGoesAndComesBack(t *testing.T) {
 		b.share(cluster)
 		b.hearAddresses()
 	}
-	if _, err := b2.Create(t.Context(), []byte(followingFile("10.1.0.2"))); err != nil {
-		t.Fatal(err)
-	}
+	b2.create(t, followingFile("10.1.0.2"))
 	if g := b1.published("g1"); g == nil || g.Restored {
 		t.Fatalf("%+v", g)
 	}
@@ -160,9 +163,7 @@ func TestTheAddressIsAwayShortly(t *testing.T) {
 	b1, _ := pair(t)
 	b1.share(cluster)
 	b1.hearAddresses()
-	if _, err := b1.Create(t.Context(), []byte(followingFile("10.1.0.2", "10.1.0.3"))); err != nil {
-		t.Fatal(err)
-	}
+	b1.create(t, followingFile("10.1.0.2", "10.1.0.3"))
 	b1.sw.Part(b1.published("g1").ID, "10.1.0.3", feedback.PartGone) // and etcd has not heard
 	unlock, _, err := b1.groups.Names.Lock(t.Context(), "g1", "")
 	if err != nil {
@@ -204,9 +205,7 @@ func TestNoTakeOverWaitsForEtcd(t *testing.T) {
 	for i := 1; i <= last; i++ {
 		file := strings.NewReplacer("name: g1", fmt.Sprint("name: g", i), "qpn: 1\n", fmt.Sprintf("qpn: %d\n", 10+i),
 			"qpn: 17", fmt.Sprint("qpn: ", 1000+i), "qpn: 112", fmt.Sprint("qpn: ", 2000+i)).Replace(followingFile("10.1.0.2"))
-		if _, err := b1.Create(t.Context(), []byte(file)); err != nil {
-			t.Fatal(err)
-		}
+		b1.create(t, file)
 	}
 	b2.share(cluster)
 	b2.hearAddresses()
@@ -245,9 +244,7 @@ func TestABoxTakesOverWithoutEtcd(t *testing.T) {
 	var tries atomic.Int64
 	b2.through = func(d shared.Desired) shared.Desired { return countedEtcd{d, &tries} }
 	stop := b1.share(cluster)
-	if _, err := b1.Create(t.Context(), []byte(followingFile("10.1.0.2"))); err != nil {
-		t.Fatal(err)
-	}
+	b1.create(t, followingFile("10.1.0.2"))
 	b2.share(cluster)
 	b2.hearAddresses()
 	b2.eventually("it knows of the group", func() bool { return b2.root("g1") == "b1" })

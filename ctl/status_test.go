@@ -16,9 +16,7 @@ import (
 
 func TestAHealthyBoxHasNoProblem(t *testing.T) {
 	w := newWorld(t)
-	if _, err := w.Create(t.Context(), []byte(g1)); err != nil {
-		t.Fatal(err)
-	}
+	w.create(t, g1)
 	w.Workers = 3
 	s := w.statusAt(w.started.Add(90 * time.Second))
 	if !s.Healthy || !s.Ready || s.Problems == nil || len(s.Problems) != 0 || s.Uptime != 90 || s.Workers != 3 || s.Started.Sub(w.started).Abs() > time.Second {
@@ -59,9 +57,7 @@ func TestAnUnhealthyBoxMayBeReady(t *testing.T) {
 
 func TestABoxThatLacksAPortOrWaitsForAMemberIsNotReady(t *testing.T) {
 	w := newWorld(t)
-	if _, err := w.Create(t.Context(), []byte(strings.ReplaceAll(g1, "{ip: 10.77.0.3,", "{confirm: true, ip: 10.77.0.3,"))); err != nil {
-		t.Fatal(err)
-	}
+	w.create(t, strings.ReplaceAll(g1, "{ip: 10.77.0.3,", "{confirm: true, ip: 10.77.0.3,"))
 	const unconfirmed = "10.77.0.3: its program has not confirmed that its QP is ready (rocast member ready)"
 	want := []api.Problem{{Of: "group", Name: "g1", State: "waiting", Reason: unconfirmed, Blocks: true}}
 	if s := w.Status(); cmp.Diff(want, s.Problems) != "" || s.Ready {
