@@ -18,7 +18,7 @@ import (
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/internal/testlab/lossy"
-	"github.com/rocast/rocast/roce"
+	"github.com/rocast/rocast/internal/testlab/softgroup"
 )
 
 var update = flag.Bool("update", false, "write the outputs into docs/troubleshoot.md")
@@ -133,13 +133,6 @@ type faulty struct {
 	*lab
 	program string // rocast
 	loss    *lossy.Link
-	source  source
-}
-
-// source is how the source is set up.
-type source struct {
-	psn roce.PSN
-	va  uint64
 }
 
 // TestFaults makes each fault of docs/troubleshoot.md, and looks at it as the page does. With
@@ -190,34 +183,22 @@ func newFaulty(t *testing.T, program string, f *fault) *faulty {
 		testlab.Must(t, err)
 		t.Cleanup(func() { testlab.Must(t, l.loss.Close()) })
 	}
-	peerQPN, mtu := roce.QPN(1), 1024
-	l.source = source{psn: sourcePSN, va: 0x10000}
-	switch f.wrong {
-	case "mtu":
-		mtu = 512
-	case "psn":
-		l.source.psn -= 1<<23 - 9
-	case "va":
-		l.source.va += memoryBytes
-	}
-	file := fmt.Sprintf("name: g1\nip: %v\nqpn: 1\nmtu: %d\nmemory: {va: 0x10000, rkey: 0x77}\n%smembers:\n", l.GroupIP(), mtu, f.file)
-	for i, h := range l.Hosts {
-		if i == 0 {
-			file += fmt.Sprintf("  - {ip: %v, qpn: 17, psn: %d, role: source}\n", h.IP, sourcePSN)
-			continue
-		}
-		rkey := 0x100 + i
-		if i == 2 && f.wrong == "rkey" {
-			rkey++
-		}
-		file += fmt.Sprintf("  - {ip: %v, qpn: %d, psn: %d, regions: [{va: 0x7f0000000000, length: %d, rkey: %d}]}\n", h.IP, 17+i, 1000*(i-1)+5, memoryBytes, rkey)
-	}
-	if f.wrong == "qpn" {
-		peerQPN = 2
-	}
-	_, err := l.daemon.Client().CreateGroup(t.Context(), []byte(file))
+	g := l.group()
+	g.Keys, g.Timeout, g.RetryCount = f.file, 18, 7 // 1 s: the fault is to be seen, and not the end of the QP
+	_, err := l.daemon.Client().CreateGroup(t.Context(), []byte(f.groupFile(g)))
 	testlab.Must(t, err)
-	l.writeOn(peerQPN)
+	g.Connect(t, g.Members[1:]...)
+	source, va := g.Members[0], uint64(softgroup.VA)
+	switch f.wrong {
+	case "qpn":
+		g.QPN = 2
+	case "psn":
+		source.First -= 1<<23 - 9
+	case "va":
+		va += memoryBytes
+	}
+	g.Connect(t, source)
+	l.writeOn(source.QP, va)
 	if f.wrong == "" {
 		l.waitFor("packets get through", func() bool { return l.traffic().Packets > 20_000 })
 	}
@@ -230,41 +211,32 @@ func newFaulty(t *testing.T, program string, f *fault) *faulty {
 	return l
 }
 
-const (
-	sourcePSN   = 0xFFFF00
-	memoryBytes = 1 << 20
-)
+// groupFile is the group file, with what is wrong in it.
+func (f *fault) groupFile(g *softgroup.Group) string {
+	switch f.wrong {
+	case "mtu":
+		return strings.Replace(g.File(), "mtu: 1024", "mtu: 512", 1)
+	case "rkey":
+		m := g.Members[2]
+		m.RKey++
+		defer func() { m.RKey-- }()
+	}
+	return g.File()
+}
 
 // writeOn lets the source write until the test ends, or its QP does.
-func (l *faulty) writeOn(peer roce.QPN) {
-	t := l.t
-	t.Helper()
-	qp := func(host int, qpn roce.QPN, psn roce.PSN, peer endpoint.Peer) *endpoint.QP {
-		t.Helper()
-		c := bed.QP(qpn, psn, 1024)
-		c.RetryCount = 7
-		c.Timeout = 18 // 1 s: the fault is to be seen, and not the end of the QP
-		q, err := l.Hosts[host].RNIC.NewQP(c)
-		testlab.Must(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		testlab.Must(t, q.Connect(ctx, peer))
-		return q
-	}
-	for i, h := range l.Hosts[1:] {
-		testlab.Must(t, h.RNIC.Register(rnic.Region{VA: 0x7f0000000000, RKey: uint32(0x101 + i), Access: rnic.RemoteWrite, Bytes: make([]byte, memoryBytes)}))
-		qp(i+1, roce.QPN(18+i), 0, endpoint.Peer{IP: l.GroupIP(), QPN: 1, PSN: roce.PSN(1000*i + 5)})
-	}
-	source := qp(0, 17, l.source.psn, endpoint.Peer{IP: l.GroupIP(), QPN: peer})
-	ctx, stop := context.WithCancel(t.Context())
+func (l *faulty) writeOn(source *endpoint.QP, va uint64) {
+	ctx, stop := context.WithCancel(l.t.Context())
 	ended := make(chan struct{})
 	data := make([]byte, 64<<10)
 	go func() {
 		defer close(ended)
 		// It ends with the test, or with the QP that the fault has ended.
-		_ = bed.Post(ctx, source, 1<<30, func(n int) error { return source.PostWrite(uint64(n), data, rnic.Remote{VA: l.source.va, RKey: 0x77}) }, nil)
+		_ = bed.Post(ctx, source, 1<<30, func(n int) error {
+			return source.PostWrite(uint64(n), data, rnic.Remote{VA: va, RKey: softgroup.RKey})
+		}, nil)
 	}()
-	t.Cleanup(func() { stop(); <-ended })
+	l.t.Cleanup(func() { stop(); <-ended })
 }
 
 // rocast runs a command line as the page has it.

@@ -22,6 +22,8 @@ import (
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/internal/testlab/boxes"
+	"github.com/rocast/rocast/internal/testlab/softgroup"
+	"github.com/rocast/rocast/roce"
 )
 
 const (
@@ -58,18 +60,23 @@ type lab struct {
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	l := newBareLab(t)
-	file := fmt.Sprintf("name: g1\nip: %v\nqpn: 1\nmtu: 1024\nmembers:\n", l.GroupIP())
-	for i, h := range l.Hosts {
-		role := "receiver"
-		if i == 0 {
-			role = "source"
-		}
-		file += fmt.Sprintf("  - {ip: %v, qpn: %d, psn: 7, role: %s}\n", h.IP, 17+i, role)
-	}
-	_, err := l.daemon.Client().CreateGroup(t.Context(), []byte(file))
-	testlab.Must(t, err)
-	l.waitFor("all members are reached", func() bool { return l.receiver(cut).State == api.Ready && l.state() == api.Ready })
+	l.daemon.Create(t, "g1", l.group().File())
 	return l
+}
+
+const (
+	sourcePSN   = 0xFFFF00
+	memoryBytes = 1 << 20
+)
+
+// group is group g1 of all hosts, of which the first one is the source.
+func (l *lab) group() *softgroup.Group {
+	g := &softgroup.Group{Name: "g1", IP: l.GroupIP(), QPN: 1, Bytes: memoryBytes}
+	g.Add(l.Hosts[0], softgroup.Sends, 17, sourcePSN, 0)
+	for i, h := range l.Hosts[1:] {
+		g.Add(h, softgroup.Receives, roce.QPN(18+i), 0, roce.PSN(1000*i+5))
+	}
+	return g
 }
 
 // newBareLab is a lab without a group.
