@@ -22,27 +22,15 @@ type Switch struct {
 	infos []dataplane.PortInfo // by mft.PortID; one without a name was removed
 	notes chan dataplane.Note
 
-	mu          sync.Mutex
-	warnings    []dataplane.Warning
-	refuse      error
-	replaced    []string
-	carried     map[mft.GroupID]roce.PSN
-	merged      map[mft.GroupID]roce.PSN
-	counted     []dataplane.Counter
-	parts       map[mft.GroupID]map[netip.Addr]feedback.Part
-	repairs     map[netip.Addr]feedback.PathSnapshot
-	recently    map[netip.Addr]uint64
-	traffic     map[mft.GroupID]dataplane.Traffic
-	answered    map[netip.Addr]dataplane.Receiver
-	lastRefused map[mft.GroupID]dataplane.Refused
-	astray      []dataplane.Astray
-	verdicts    []dataplane.Counter
-	turns       map[mft.GroupID]mft.Turn
-	running     map[mft.GroupID]mft.Turn // what RunningTurn returns
-	sources     map[mft.GroupID]mft.QP
-	lastTurns   map[mft.GroupID]map[mft.QP]dataplane.LastTurn
-	noted       map[mft.GroupID]map[mft.QP]noted
-	ended       map[mft.GroupID]bool
+	mu       sync.Mutex
+	warnings []dataplane.Warning
+	refuse   error
+	replaced []string
+	counted  []dataplane.Counter
+	astray   []dataplane.Astray
+	verdicts []dataplane.Counter
+	groups   map[mft.GroupID]*report
+	hosts    map[netip.Addr]*hostReport
 
 	// OnTurn, if set, is called when a turn begins, or does not.
 	OnTurn func(granted bool)
@@ -54,18 +42,77 @@ type Switch struct {
 	OnCapture func()
 }
 
+// report is what tests let a group report. What is nil is reported as the data path has it.
+type report struct {
+	carried, merged *roce.PSN
+	traffic         *dataplane.Traffic
+	refused         *dataplane.Refused
+	ended           bool
+	waits, running  *mft.Turn
+	source          *mft.QP
+	lastTurns       map[mft.QP]dataplane.LastTurn
+	noted           map[mft.QP]noted
+	parts           map[netip.Addr]feedback.Part
+}
+
+// hostReport is what tests let the receivers of a host report.
+type hostReport struct {
+	repair   *feedback.PathSnapshot
+	recently uint64 // packets that were sent again
+	answered *dataplane.Receiver
+}
+
 // NewSwitch returns a Switch with ports of MTU 1500.
 func NewSwitch(ports ...string) *Switch { return NewRetaining(porttest.RepairChunks, ports...) }
 
 // NewRetaining is NewSwitch with that many buffers to retain for repair.
 func NewRetaining(chunks int, ports ...string) *Switch {
-	s := &Switch{net: porttest.NewRetaining(0, chunks, nil, nil), carried: map[mft.GroupID]roce.PSN{}, merged: map[mft.GroupID]roce.PSN{}, parts: map[mft.GroupID]map[netip.Addr]feedback.Part{}, repairs: map[netip.Addr]feedback.PathSnapshot{}, recently: map[netip.Addr]uint64{}, traffic: map[mft.GroupID]dataplane.Traffic{}, answered: map[netip.Addr]dataplane.Receiver{}, lastRefused: map[mft.GroupID]dataplane.Refused{}}
-	s.notes = make(chan dataplane.Note, 64)
+	s := &Switch{
+		net: porttest.NewRetaining(0, chunks, nil, nil), notes: make(chan dataplane.Note, 64),
+		groups: map[mft.GroupID]*report{}, hosts: map[netip.Addr]*hostReport{},
+	}
 	s.Switch = s.net.Switch
 	for _, name := range ports {
 		s.add(name, dataplane.Egress{})
 	}
 	return s
+}
+
+// of returns what a group reports. The caller has locked s.
+func (s *Switch) of(id mft.GroupID) *report {
+	r := s.groups[id]
+	if r == nil {
+		r = &report{lastTurns: map[mft.QP]dataplane.LastTurn{}, noted: map[mft.QP]noted{}, parts: map[netip.Addr]feedback.Part{}}
+		s.groups[id] = r
+	}
+	return r
+}
+
+// let changes what a group reports.
+func (s *Switch) let(id mft.GroupID, change func(*report)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s.of(id))
+}
+
+// letNamed changes what the group of a name reports, if the data path has it.
+func (s *Switch) letNamed(name string, change func(*report)) {
+	for g := range s.Table().All {
+		if g.Name == name {
+			s.let(g.ID, change)
+		}
+	}
+}
+
+// letHost changes what the receivers of a host report.
+func (s *Switch) letHost(ip string, change func(*hostReport)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	addr := netip.MustParseAddr(ip)
+	if s.hosts[addr] == nil {
+		s.hosts[addr] = &hostReport{}
+	}
+	change(s.hosts[addr])
 }
 
 func (s *Switch) add(name string, bounds dataplane.Egress) {
@@ -120,38 +167,20 @@ func (s *Switch) Replaced() []string {
 
 // Carry makes the group report that it has forwarded data up to psn.
 func (s *Switch) Carry(name string, psn roce.PSN) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for g := range s.Table().All {
-		if g.Name == name {
-			s.carried[g.ID] = psn
-		}
-	}
+	s.letNamed(name, func(r *report) { r.carried = &psn })
 }
 
 // Traffic makes the group report that it has carried so much.
 func (s *Switch) Traffic(name string, t dataplane.Traffic) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for g := range s.Table().All {
-		if g.Name == name {
-			s.traffic[g.ID] = t
-		}
-	}
+	s.letNamed(name, func(r *report) { r.traffic = &t })
 }
 
 // End makes the group report that its source was sent the NAK that ends its QP.
-func (s *Switch) End(id mft.GroupID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended = map[mft.GroupID]bool{id: true}
-}
+func (s *Switch) End(id mft.GroupID) { s.let(id, func(r *report) { r.ended = true }) }
 
 // Refused makes the group report that data of its members was refused.
 func (s *Switch) Refused(id mft.GroupID, r dataplane.Refused) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lastRefused[id] = r
+	s.let(id, func(is *report) { is.refused = &r })
 }
 
 // GoesAstray makes the switch report frames that were refused and that no group counts.
@@ -183,16 +212,12 @@ func (s *Switch) Verdicts() []dataplane.Counter {
 
 // Answer makes the receivers at ip report that they have answered so much.
 func (s *Switch) Answer(ip string, r dataplane.Receiver) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answered[netip.MustParseAddr(ip)] = r
+	s.letHost(ip, func(h *hostReport) { h.answered = &r })
 }
 
 // Merge makes the group report that it has acknowledged data up to psn to its source.
 func (s *Switch) Merge(id mft.GroupID, psn roce.PSN) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.merged[id] = psn
+	s.let(id, func(r *report) { r.merged = &psn })
 }
 
 // Count makes the groups report one more frame under the counter name.
@@ -226,17 +251,12 @@ func (s *Switch) Happens(n dataplane.Note) {
 	case feedback.NoteSource:
 		s.begins(n.Group, qp)
 	case feedback.NoteJoined, feedback.NoteEvicted, feedback.NoteBehind:
-		if s.noted == nil {
-			s.noted = map[mft.GroupID]map[mft.QP]noted{}
-		}
-		if s.noted[n.Group] == nil {
-			s.noted[n.Group] = map[mft.QP]noted{}
-		}
-		now := noted{note: n, since: s.noted[n.Group][qp].since}
+		r := s.of(n.Group)
+		now := noted{note: n, since: r.noted[qp].since}
 		if n.What == feedback.NoteJoined {
 			now.since = n.PSN
 		}
-		s.noted[n.Group][qp] = now
+		r.noted[qp] = now
 	}
 }
 
@@ -259,40 +279,44 @@ func (n *noted) end(p *feedback.PathSnapshot) {
 
 // switchSource shows the source that begins has made, and the one before as a receiver.
 func (s *Switch) switchSource(id mft.GroupID, g *mft.Group, state *dataplane.GroupState) {
-	source, set := s.sources[id]
-	if !set {
+	source := s.of(id).source
+	if source == nil {
 		return
 	}
 	for i := range state.Paths {
 		switch p := &g.Paths[i]; {
-		case p.QP() == source:
+		case p.QP() == *source:
 			state.Paths[i].Part = feedback.PartGone
 		case p.QP() == state.Source:
 			state.Paths[i].Part = feedback.PartActive
 		}
 	}
-	state.Source = source
+	state.Source = *source
 }
 
 // begins makes a member the source.
 func (s *Switch) begins(id mft.GroupID, source mft.QP) {
-	if s.sources == nil {
-		s.sources, s.lastTurns = map[mft.GroupID]mft.QP{}, map[mft.GroupID]map[mft.QP]dataplane.LastTurn{}
-	}
-	was, set := s.sources[id]
-	if !set {
+	r := s.of(id)
+	if r.source == nil {
 		state, _ := s.Switch.GroupState(id)
-		was, s.lastTurns[id] = state.Source, map[mft.QP]dataplane.LastTurn{}
+		r.source = &state.Source
 	}
-	turns := s.lastTurns[id]
-	turns[was] = dataplane.LastTurn{Refused: turns[was].Refused, Sent: s.traffic[id].Sent}
-	turns[source] = dataplane.LastTurn{Refused: s.lastRefused[id].Count, Sent: turns[source].Sent}
-	s.sources[id] = source
+	sent, refused := uint64(0), uint64(0)
+	if r.traffic != nil {
+		sent = r.traffic.Sent
+	}
+	if r.refused != nil {
+		refused = r.refused.Count
+	}
+	was := *r.source
+	r.lastTurns[was] = dataplane.LastTurn{Refused: r.lastTurns[was].Refused, Sent: sent}
+	r.lastTurns[source] = dataplane.LastTurn{Refused: refused, Sent: r.lastTurns[source].Sent}
+	r.source = &source
 }
 
 // lastTurn returns how far a member has got in its newest turn.
 func (s *Switch) lastTurn(id mft.GroupID, state *dataplane.GroupState, member mft.QP) dataplane.LastTurn {
-	t := s.lastTurns[id][member]
+	t := s.of(id).lastTurns[member]
 	if member == state.Source {
 		t.Sent = state.Traffic.Sent
 	}
@@ -304,30 +328,26 @@ func (s *Switch) Notes() <-chan dataplane.Note { return s.notes }
 
 // Wait lets a member of the group wait for a turn.
 func (s *Switch) Wait(id mft.GroupID, t mft.Turn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.turns == nil {
-		s.turns = map[mft.GroupID]mft.Turn{}
-	}
-	s.turns[id] = t
+	s.let(id, func(r *report) { r.waits = &t })
 }
 
 // NextTurn is part of ctl.Switch.
 func (s *Switch) NextTurn(id mft.GroupID) (mft.Turn, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t, waits := s.turns[id]
-	return t, waits
+	return s.turn(id, func(r *report) *mft.Turn { return r.waits })
 }
 
-// BeginTurn is part of ctl.Switch.
+// BeginTurn is part of ctl.Switch. If no member waits, the turn is that of the first source.
 func (s *Switch) BeginTurn(id mft.GroupID, granted bool) {
-	s.mu.Lock()
-	if granted {
-		s.begins(id, s.turns[id].Source)
-	}
-	delete(s.turns, id)
-	s.mu.Unlock()
+	s.let(id, func(r *report) {
+		turn := mft.Turn{}
+		if r.waits != nil {
+			turn = *r.waits
+		}
+		if granted {
+			s.begins(id, turn.Source)
+		}
+		r.waits = nil
+	})
 	if s.OnTurn != nil {
 		s.OnTurn(granted)
 	}
@@ -335,39 +355,32 @@ func (s *Switch) BeginTurn(id mft.GroupID, granted bool) {
 
 // Runs makes t the running turn of the group.
 func (s *Switch) Runs(id mft.GroupID, t mft.Turn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.running == nil {
-		s.running = map[mft.GroupID]mft.Turn{}
-	}
-	s.running[id] = t
+	s.let(id, func(r *report) { r.running = &t })
 }
 
 // RunningTurn is part of ctl.Switch.
 func (s *Switch) RunningTurn(id mft.GroupID) (mft.Turn, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t, ok := s.running[id]
+	return s.turn(id, func(r *report) *mft.Turn { return r.running })
+}
+
+func (s *Switch) turn(id mft.GroupID, which func(*report) *mft.Turn) (t mft.Turn, ok bool) {
+	s.let(id, func(r *report) {
+		if is := which(r); is != nil {
+			t, ok = *is, true
+		}
+	})
 	return t, ok
 }
 
 // Part makes a group's receiver at ip report the given part.
 func (s *Switch) Part(id mft.GroupID, ip string, part feedback.Part) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.parts[id] == nil {
-		s.parts[id] = map[netip.Addr]feedback.Part{}
-	}
-	s.parts[id][netip.MustParseAddr(ip)] = part
+	s.let(id, func(r *report) { r.parts[netip.MustParseAddr(ip)] = part })
 }
 
 // Repair makes the receivers at ip, of groups with repair on, report the given state, and how many
 // packets they were sent again in the last minute. One packet is retained for each.
 func (s *Switch) Repair(ip string, state feedback.PathSnapshot, recently uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	addr := netip.MustParseAddr(ip)
-	s.repairs[addr], s.recently[addr] = state, recently
+	s.letHost(ip, func(h *hostReport) { h.repair, h.recently = &state, recently })
 }
 
 func (s *Switch) refused() error {
@@ -392,9 +405,10 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 	}
 	s.mu.Lock()
 	s.replaced = append(s.replaced, g.Name)
-	for qp := range s.noted[id] {
+	noted := s.of(id).noted
+	for qp := range noted {
 		if !slices.ContainsFunc(g.Paths, func(p mft.Path) bool { return p.QP() == qp }) {
-			delete(s.noted[id], qp)
+			delete(noted, qp)
 		}
 	}
 	s.mu.Unlock()
@@ -405,20 +419,21 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 	state, ok := s.Switch.GroupState(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if psn, carried := s.carried[id]; carried {
-		state.Started, state.Sent, state.Pos = true, psn, psn
+	r := s.of(id)
+	if r.carried != nil {
+		state.Started, state.Sent, state.Pos = true, *r.carried, *r.carried
 	}
-	if s.ended[id] {
+	if r.ended {
 		state.Started, state.Ended = true, true
 	}
-	if psn, set := s.merged[id]; set {
-		state.Merged = psn
+	if r.merged != nil {
+		state.Merged = *r.merged
 	}
-	if t, set := s.traffic[id]; set {
-		state.Traffic = t
+	if r.traffic != nil {
+		state.Traffic = *r.traffic
 	}
-	if r, set := s.lastRefused[id]; set {
-		state.Refused = r
+	if r.refused != nil {
+		state.Refused = *r.refused
 	}
 	for _, n := range s.counted {
 		if i := slices.IndexFunc(state.Counters, func(c dataplane.Counter) bool { return c.Name == n.Name }); i >= 0 {
@@ -430,19 +445,20 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 		state.LastTurn = s.lastTurn(id, &state, mft.QP{})
 		for i := range state.Paths {
 			p := &g.Paths[i]
-			noted, isNoted := s.noted[id][p.QP()]
+			noted, isNoted := r.noted[p.QP()]
 			if isNoted {
 				noted.join(&state.Paths[i], &state.Since[i])
 			}
-			if part, set := s.parts[id][g.Paths[i].Dst]; set {
+			if part, set := r.parts[p.Dst]; set {
 				state.Paths[i].Part = part
 			}
-			if answered, set := s.answered[g.Paths[i].Dst]; set {
-				state.Receivers[i] = answered
+			h := s.hosts[p.Dst]
+			if h != nil && h.answered != nil {
+				state.Receivers[i] = *h.answered
 			}
 			state.Receivers[i].LastTurn = s.lastTurn(id, &state, p.QP())
-			if repair, set := s.repairs[g.Paths[i].Dst]; set {
-				state.Paths[i], state.Repaired[i] = repair, s.recently[g.Paths[i].Dst]
+			if h != nil && h.repair != nil {
+				state.Paths[i], state.Repaired[i] = *h.repair, h.recently
 				state.Retained += mft.BufferBytes
 			}
 			if isNoted {
