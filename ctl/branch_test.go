@@ -717,3 +717,12 @@ func TestABoxBehindSaysWhoseQPHasEnded(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// A group that cannot be created at a box behind, or cannot follow its routes, is degraded, too.
+func TestAFailedRegistrationIsTold(t *testing.T) {
+	f := newTree(t)
+	f.box("b4").sw.Refuse(errors.New("no room"))
+	f.refused(groupFile(everywhere...), "b4")
+	f.box("b1").expectEvents(t, "degraded g1: its registration failed: box b2 refuses its part")
+	f.box("b2").expectEvents(t, "degraded g1: its registration failed: box b4 refuses its part")
+}

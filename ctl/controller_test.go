@@ -31,6 +31,10 @@ func anotherGroup(name string, qpn int) string { return ctltest.AnotherGroup(nam
 
 // world is a Controller whose kernel and switch are the test doubles of ctltest. Its state
 // directory outlives the Controller: see restart.
+//
+// A test of one room stands in that room. Tests of ctl/branches stand here, because each box of a
+// tree is a Controller: users create and update its groups, and it is stopped and started again. So
+// do tests of ctl/watch in which a group is updated, a box restarts, or another box is asked.
 type world struct {
 	*Controller
 	dir       string
@@ -59,9 +63,7 @@ func openWorldWith(t *testing.T, dir string, addresses *ctltest.Addresses) *worl
 func openWorldOn(t *testing.T, dir string, sw *ctltest.Switch, addresses *ctltest.Addresses) *world {
 	t.Helper()
 	w := &world{dir: dir, sw: sw, hops: ctltest.NewHops(), addresses: addresses}
-	w.hops.Set(map[string]nexthop.Hop{
-		"10.77.0.1": ctltest.Hop(1, "eth1", 1500, 1), "10.77.0.2": ctltest.Hop(2, "eth2", 1500, 2), "10.77.0.3": ctltest.Hop(3, "eth3", 1500, 3),
-	})
+	w.hops.SetG1()
 	state, err := store.Open(dir)
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -21,21 +20,7 @@ import (
 
 // happened returns the events since it was called last, without their times.
 func (w *world) happened() (lines []string) {
-	got := w.groups.Events.After(w.at, "")
-	w.at = got.Place
-	for _, e := range got.Events {
-		words := []string{string(e.Kind)}
-		for _, name := range []string{e.Group, e.Member, e.Port, e.Neighbour} {
-			if name != "" {
-				words = append(words, name)
-			}
-		}
-		line := strings.Join(words, " ") + ": " + e.Cause
-		if e.PSN != nil {
-			line += fmt.Sprintf(" (PSN %d)", *e.PSN)
-		}
-		lines = append(lines, line)
-	}
+	lines, w.at = ctltest.Told(w.groups.Events, w.at)
 	return lines
 }
 

@@ -18,6 +18,29 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
+// runner plays seconds of group g1: its source has sent up to sent, and its receivers have
+// acknowledged up to two and three.
+type runner struct {
+	*world
+	now time.Time
+}
+
+func newRunner(t *testing.T, keys string) *runner {
+	t.Helper()
+	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
+	r.create(t, strings.Replace(g1, "mtu:", "repair: local\n"+keys+"mtu:", 1))
+	r.happened()
+	return r
+}
+
+func (r *runner) second(t *testing.T, sent, merged, two, three roce.PSN) api.Group {
+	t.Helper()
+	r.now = r.now.Add(time.Second)
+	r.sw.Progress("g1", sent, merged, map[string]roce.PSN{"10.77.0.2": two, "10.77.0.3": three})
+	r.watch.Look("g1", r.now)
+	return r.group(t)
+}
+
 // A group that has lost a receiver is not ready: an operator reads which one, and why.
 func TestAGroupNamesAReceiverInTrouble(t *testing.T) {
 	for _, c := range []struct {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
@@ -21,16 +22,7 @@ import (
 const renewAfter = 1 << 20
 
 // turnOfB is the turn of 10.77.0.2 in a group of bothG1.
-var turnOfB = mft.Turn{
-	Source: mft.QP{IP: addr("10.77.0.2"), RemoteQPN: 1},
-	Members: []mft.Standing{
-		{QP: mft.QP{IP: addr("10.77.0.1"), RemoteQPN: 1}, Expects: 5, Sender: mft.Sender{
-			NextPSN: 1003, Messages: 3, HadTurn: true, Round: feedback.Round{Pos: 1002, Back: 1001, Awaited: true},
-		}},
-		{QP: mft.QP{IP: addr("10.77.0.2"), RemoteQPN: 1}, Expects: 9, Messages: 3, Sender: mft.Sender{NextPSN: 2000, Messages: 7}},
-		{QP: mft.QP{IP: addr("10.77.0.3"), RemoteQPN: 1}, Expects: 10, Messages: 3, Sender: mft.Sender{Ended: true}},
-	},
-}
+var turnOfB = ctltest.TurnOfB()
 
 // takes lets a member of g1 take a turn, and returns whether it was granted and what was stored by
 // then.

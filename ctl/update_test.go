@@ -31,15 +31,7 @@ const (
 	receiver4b = "  - {ip: 10.77.0.4, qpn: 21, psn: 3, remoteQPN: 2, regions: [{va: 0x7f3000000000, length: 4096, rkey: 0xfeedbeab}]}\n"
 
 	// bothG1 is a group with members of role both.
-	bothG1 = `name: g1
-ip: 10.77.0.100
-qpn: 1
-mtu: 1024
-members:
-  - {ip: 10.77.0.1, qpn: 17, psn: 5, sendPSN: 1000, role: both}
-  - {ip: 10.77.0.2, qpn: 18, psn: 6, sendPSN: 2000, role: both}
-  - {ip: 10.77.0.3, qpn: 19, psn: 7}
-`
+	bothG1 = ctltest.BothG1
 )
 
 func (w *world) update(t *testing.T, text string) api.Group {

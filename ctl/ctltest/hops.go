@@ -37,6 +37,15 @@ func Hop(ifIndex int, name string, mtu int, host byte) nexthop.Hop {
 	return h
 }
 
+// SetG1 lets the hosts of G1 be at the ports eth1, eth2 and eth3.
+func (h *Hops) SetG1() {
+	hops := map[string]nexthop.Hop{}
+	for i := 1; i <= 3; i++ {
+		hops[fmt.Sprint("10.77.0.", i)] = Hop(i, fmt.Sprint("eth", i), 1500, byte(i))
+	}
+	h.Set(hops)
+}
+
 // Set changes the next hops of the given hosts, and reports the change to the running Run.
 func (h *Hops) Set(hops map[string]nexthop.Hop) {
 	h.mu.Lock()

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
 )
 
 // G1 is the file of a group with a source, which ctl's world has on eth1, and two receivers on eth2
@@ -20,6 +22,31 @@ members:
   - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 4096, rkey: 0xfeedbea8}]}
   - {ip: 10.77.0.3, qpn: 19, psn: 7, regions: [{va: 0x7f1000000000, length: 4096, rkey: 0xfeedbea9}]}
 `
+
+// BothG1 is the file of a group with the hosts of G1, of which two may send.
+const BothG1 = `name: g1
+ip: 10.77.0.100
+qpn: 1
+mtu: 1024
+members:
+  - {ip: 10.77.0.1, qpn: 17, psn: 5, sendPSN: 1000, role: both}
+  - {ip: 10.77.0.2, qpn: 18, psn: 6, sendPSN: 2000, role: both}
+  - {ip: 10.77.0.3, qpn: 19, psn: 7}
+`
+
+// TurnOfB is the turn of 10.77.0.2 in a group of BothG1.
+func TurnOfB() mft.Turn {
+	return mft.Turn{
+		Source: mft.QP{IP: netip.MustParseAddr("10.77.0.2"), RemoteQPN: 1},
+		Members: []mft.Standing{
+			{QP: mft.QP{IP: netip.MustParseAddr("10.77.0.1"), RemoteQPN: 1}, Expects: 5, Sender: mft.Sender{
+				NextPSN: 1003, Messages: 3, HadTurn: true, Round: feedback.Round{Pos: 1002, Back: 1001, Awaited: true},
+			}},
+			{QP: mft.QP{IP: netip.MustParseAddr("10.77.0.2"), RemoteQPN: 1}, Expects: 9, Messages: 3, Sender: mft.Sender{NextPSN: 2000, Messages: 7}},
+			{QP: mft.QP{IP: netip.MustParseAddr("10.77.0.3"), RemoteQPN: 1}, Expects: 10, Messages: 3, Sender: mft.Sender{Ended: true}},
+		},
+	}
+}
 
 // AnotherGroup returns the text of a group beside G1 with the same hosts and other QPs.
 func AnotherGroup(name string, qpn int) string {

@@ -170,6 +170,16 @@ func (s *Switch) Carry(name string, psn roce.PSN) {
 	s.letNamed(name, func(r *report) { r.carried = &psn })
 }
 
+// Progress makes the group report that its source has sent data up to sent and has heard that it
+// is acknowledged up to merged, and that receivers have acknowledged data.
+func (s *Switch) Progress(name string, sent, merged roce.PSN, acked map[string]roce.PSN) {
+	s.Carry(name, sent)
+	s.letNamed(name, func(r *report) { r.merged = &merged })
+	for ip, psn := range acked {
+		s.Repair(ip, feedback.PathSnapshot{Part: feedback.PartActive, Acked: psn}, 0)
+	}
+}
+
 // Traffic makes the group report that it has carried so much.
 func (s *Switch) Traffic(name string, t dataplane.Traffic) {
 	s.letNamed(name, func(r *report) { r.traffic = &t })

@@ -14,7 +14,6 @@ import (
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/groupfile"
-	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/ctl/store"
 	"github.com/rocast/rocast/mft"
@@ -30,9 +29,7 @@ func newSet(t *testing.T, dir string) *Set {
 	}
 	t.Cleanup(func() { _ = state.Close() })
 	sw, hops := ctltest.NewSwitch("eth1", "eth2", "eth3"), ctltest.NewHops()
-	hops.Set(map[string]nexthop.Hop{
-		"10.77.0.1": ctltest.Hop(1, "eth1", 1500, 1), "10.77.0.2": ctltest.Hop(2, "eth2", 1500, 2), "10.77.0.3": ctltest.Hop(3, "eth3", 1500, 3),
-	})
+	hops.SetG1()
 	s := NewSet(Parts{Switch: sw, NextHops: hops, Addresses: ctltest.NewAddresses(), Store: state, Log: zap.NewNop()}, ports.New(sw.Ports()))
 	if err := s.Restore(); err != nil {
 		t.Fatal(err)

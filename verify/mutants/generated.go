@@ -42,7 +42,7 @@ var rooms = []room{
 	{dir: "ctl/config", suites: []suite{{dir: "ctl/config"}}, swept: true},
 	{dir: "ctl/follow", suites: []suite{{dir: "ctl/follow"}, control}},
 	{dir: "ctl/groupfile", suites: []suite{{dir: "ctl/groupfile"}}},
-	{dir: "ctl/groups", suites: []suite{control}},
+	{dir: "ctl/groups", suites: []suite{{dir: "ctl/groups"}, control}},
 	{dir: "ctl/hosts", suites: []suite{{dir: "ctl/hosts"}, control}},
 	{dir: "ctl/metrics", suites: []suite{{dir: "ctl/metrics"}}},
 	{dir: "ctl/neighbour", suites: []suite{{dir: "ctl/neighbour"}, {dir: "ctl/config"}}},
@@ -56,7 +56,7 @@ var rooms = []room{
 	{dir: "ctl/store", suites: []suite{{dir: "ctl/store"}}},
 	{dir: "ctl/tree", suites: []suite{{dir: "ctl/tree"}}, swept: true},
 	{dir: "ctl/view", suites: []suite{{dir: "ctl/view"}, control}},
-	{dir: "ctl/watch", suites: []suite{control}},
+	{dir: "ctl/watch", suites: []suite{{dir: "ctl/watch"}, control}},
 	{dir: "ctl/yamldoc", suites: []suite{{dir: "ctl/yamldoc"}}, swept: true},
 }
 

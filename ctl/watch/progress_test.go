@@ -1,10 +1,8 @@
-package ctl
+package watch
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -25,89 +23,51 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// runner plays seconds of group g1: its source has sent up to sent, and its receivers have
-// acknowledged up to two and three.
-type runner struct {
-	*world
-	now time.Time
-}
-
-func (r *runner) second(t *testing.T, sent, merged, two, three roce.PSN) api.Group {
-	t.Helper()
-	r.now = r.now.Add(time.Second)
-	r.sw.Carry("g1", sent)
-	r.sw.Merge(r.groups.Named("g1").ID, merged)
-	for ip, psn := range map[string]roce.PSN{"10.77.0.2": two, "10.77.0.3": three} {
-		r.sw.Repair(ip, feedback.PathSnapshot{Part: feedback.PartActive, Acked: psn}, 0)
-	}
-	r.watch.Look("g1", r.now)
-	return r.group(t)
-}
-
-func newRunner(t *testing.T, keys string) *runner {
-	t.Helper()
-	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
-	r.create(t, strings.Replace(g1, "mtu:", "repair: local\n"+keys+"mtu:", 1))
-	r.happened()
-	return r
-}
-
-// again publishes group g1 as another one of the data path.
-func (w *world) again(t *testing.T) {
-	t.Helper()
-	w.edit("g1", func(g *groups.Group) {
-		next := *g
-		if err := w.groups.Republish(g, &next, nil, nil); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
 func TestADegradedGroupIsTold(t *testing.T) {
 	r := newRunner(t, "degraded-below: 25%\ndegraded-after: 2s\n")
-	if g := r.second(t, 2000, 1990, 1990, 1990); g.Goodput != nil {
+	if g := r.second(2000, 1990, 1990, 1990); g.Goodput != nil {
 		t.Errorf("%+v", g.Goodput)
 	}
-	if g := r.second(t, 3000, 2990, 2990, 2991); *g.Goodput != (api.Goodput{Now: 1000, Before: 1000}) {
+	if g := r.second(3000, 2990, 2990, 2991); *g.Goodput != (api.Goodput{Now: 1000, Before: 1000}) {
 		t.Errorf("%+v", g.Goodput)
 	}
-	r.second(t, 3100, 3090, 3090, 3095)
+	r.second(3100, 3090, 3090, 3095)
 	r.expectEvents(t)
-	g := r.second(t, 3200, 3190, 3190, 3195)
+	g := r.second(3200, 3190, 3190, 3195)
 	const cause = "100 packets a second get on, and 1000 did before; the last is 10.77.0.2, which lacks the source's packet 3191"
 	if g.State != api.Degraded || g.Reason != cause || !g.ClearToSend {
 		t.Errorf("%+v", g.GroupSummary)
 	}
-	e := r.groups.Events.After(r.at, "g1").Events
+	e := r.Groups.Events.After(r.at, "g1").Events
 	if len(e) != 1 || e[0].Goodput == nil || *e[0].Goodput != (api.Goodput{Now: 100, Before: 1000}) || e[0].RemoteQPN != 1 {
 		t.Errorf("%+v", e)
 	}
 	r.expectEvents(t, "degraded g1 10.77.0.2: "+cause)
-	if g := r.second(t, 3200, 3200, 3200, 3200); g.State != api.Ready {
+	if g := r.second(3200, 3200, 3200, 3200); g.State != api.Ready {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 	r.expectEvents(t, "restored g1: its packets get on again")
 
-	r.second(t, 9200, 3200, 3200, 3200)
-	r.second(t, 9200, 3200, 3200, 3200)
-	r.edit("g1", func(g *groups.Group) { g.TreeProblem = "a box is missing" })
-	r.second(t, 9200, 3200, 3200, 3200)
+	r.second(9200, 3200, 3200, 3200)
+	r.second(9200, 3200, 3200, 3200)
+	r.edit(func(g *groups.Group) { g.TreeProblem = "a box is missing" })
+	r.second(9200, 3200, 3200, 3200)
 	r.happened()
-	r.second(t, 9200, 9200, 9200, 9200) // it is degraded for another reason still
+	r.second(9200, 9200, 9200, 9200) // it is degraded for another reason still
 	r.expectEvents(t)
 }
 
 func TestAReceiverThatStallsAndReturnsIsTold(t *testing.T) {
 	r := newRunner(t, "")
 	for range 4 {
-		r.second(t, 2000, 1500, 1500, 1700)
+		r.second(2000, 1500, 1500, 1700)
 	}
-	r.second(t, 2000, 1500, 1500, 1700)
-	r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSilent, PSN: 1501})
+	r.second(2000, 1500, 1500, 1700)
+	r.note(dataplane.Note{Group: r.Groups.Named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSilent, PSN: 1501})
 	r.expectEvents(t, "member-stalled g1 10.77.0.2: it has acknowledged nothing for 3s, and others are further",
 		"degraded g1 10.77.0.2: packets wait, and none gets on; the last is 10.77.0.2, which lacks the source's packet 1501")
-	r.second(t, 2000, 1600, 1600, 1700)
-	r.second(t, 2000, 2000, 2000, 2000)
+	r.second(2000, 1600, 1600, 1700)
+	r.second(2000, 2000, 2000, 2000)
 	r.expectEvents(t, "member-returned g1 10.77.0.2: it acknowledges again", "restored g1: its packets get on again")
 }
 
@@ -115,11 +75,11 @@ func TestAReceiverThatStallsAndReturnsIsTold(t *testing.T) {
 func TestAReceiverThatIsNotWaitedForStalls(t *testing.T) {
 	r := newRunner(t, "ack: quorum 1\n")
 	for i := range roce.PSN(5) {
-		r.second(t, 2000+1000*i, 2000+1000*i, 1500, 2000+1000*i)
+		r.second(2000+1000*i, 2000+1000*i, 1500, 2000+1000*i)
 	}
 	r.expectEvents(t, "member-stalled g1 10.77.0.2: it has acknowledged nothing for 3s, and others are further",
 		"degraded g1: 10.77.0.2: it has stalled: it acknowledges nothing, and others are further")
-	r.second(t, 9000, 9000, 1501, 9000)
+	r.second(9000, 9000, 1501, 9000)
 	r.expectEvents(t, "member-returned g1 10.77.0.2: it acknowledges again", "restored g1: no member is in trouble any more")
 }
 
@@ -128,12 +88,12 @@ func TestAReceiverThatIsNotWaitedForStalls(t *testing.T) {
 func TestAStandstillIsLoggedOnceWithItsEnd(t *testing.T) {
 	r := newRunner(t, "")
 	r.logs.TakeAll()
-	r.second(t, 2000, 1500, 1500, 2000)
+	r.second(2000, 1500, 1500, 2000)
 	if got := r.logs.TakeAll(); len(got) != 0 {
 		t.Errorf("%v", got)
 	}
 	for range 8 {
-		r.second(t, 2000, 1500, 1500, 2000)
+		r.second(2000, 1500, 1500, 2000)
 	}
 	want := map[string]any{"group": "g1", "member": "10.77.0.2", "remoteQPN": uint32(1), "qpn": uint32(18), "port": "eth2", "lacksPSN": uint32(1501), "for": time.Second}
 	if got := r.logs.TakeAll(); len(got) != 1 || got[0].Level != zap.WarnLevel || !strings.HasPrefix(got[0].Message, "a group stands still") {
@@ -141,8 +101,8 @@ func TestAStandstillIsLoggedOnceWithItsEnd(t *testing.T) {
 	} else if diff := cmp.Diff(want, got[0].ContextMap()); diff != "" {
 		t.Error(diff)
 	}
-	r.second(t, 2000, 1501, 1501, 2000)
-	r.second(t, 2000, 2000, 2000, 2000)
+	r.second(2000, 1501, 1501, 2000)
+	r.second(2000, 2000, 2000, 2000)
 	if got := r.logs.TakeAll(); len(got) != 1 || got[0].Message != "a group gets on again" || got[0].ContextMap()["after"] != 9*time.Second {
 		t.Errorf("%v", got)
 	}
@@ -152,10 +112,10 @@ func TestAStandstillIsLoggedOnceWithItsEnd(t *testing.T) {
 // has ended.
 func TestAStandstillHasItsReason(t *testing.T) {
 	r := newRunner(t, "")
-	r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501})
+	r.note(dataplane.Note{Group: r.Groups.Named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501})
 	r.logs.TakeAll()
 	for range 2 {
-		r.second(t, 2000, 1500, 1500, 1500)
+		r.second(2000, 1500, 1500, 1500)
 	}
 	lines := r.logs.FilterMessageSnippet("a group stands still").All()
 	if len(lines) != 1 || !strings.HasPrefix(fmt.Sprint(lines[0].ContextMap()["reason"]), "10.77.0.3: it has answered the source's packet 1501") {
@@ -165,16 +125,14 @@ func TestAStandstillHasItsReason(t *testing.T) {
 
 // The member that sends acknowledges nothing, and is not waited for.
 func TestTheSourceDoesNotStall(t *testing.T) {
-	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
-	r.create(t, strings.NewReplacer("mtu:", "repair: local\nmtu:", "ip: 10.77.0.2", "role: both, sendPSN: 9, ip: 10.77.0.2").Replace(g1))
-	r.happened()
-	r.second(t, 2000, 1990, 1990, 1990)
-	r.sw.Tell(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSource, PSN: 9})
-	before := r.group(t).Goodput
+	r := runGroup(t, strings.NewReplacer("mtu:", "repair: local\nmtu:", "ip: 10.77.0.2", "role: both, sendPSN: 9, ip: 10.77.0.2").Replace(ctltest.G1))
+	r.second(2000, 1990, 1990, 1990)
+	r.sw.Tell(dataplane.Note{Group: r.Groups.Named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSource, PSN: 9})
+	before := r.group().Goodput
 	for i := range roce.PSN(6) {
-		r.second(t, 100100+i, 100090+i, 5, 100090+i)
+		r.second(100100+i, 100090+i, 5, 100090+i)
 	}
-	if after := r.group(t).Goodput; before != nil || after == nil || after.Before > 2 {
+	if after := r.group().Goodput; before != nil || after == nil || after.Before > 2 {
 		t.Errorf("the distance between two PSN spaces counts as goodput: %+v, then %+v", before, after)
 	}
 	r.expectEvents(t, "source-switched g1 10.77.0.2: its packet 9 was the first of its turn (PSN 9)")
@@ -183,47 +141,38 @@ func TestTheSourceDoesNotStall(t *testing.T) {
 func TestAGroupThatIsNotWatched(t *testing.T) {
 	r := newRunner(t, "degraded-after: 0\n")
 	for range 9 {
-		r.second(t, 2000, 1500, 1500, 1700)
+		r.second(2000, 1500, 1500, 1700)
 	}
 	r.expectEvents(t)
-	r.watch.Look("g2", r.now) // it was removed meanwhile
+	r.Look("g2", r.now) // it was removed meanwhile
 }
 
 func TestAGroupThatHasNotBegunIsNotDegraded(t *testing.T) {
 	w := newWorld(t)
-	w.create(t, g1)
+	w.create(t, ctltest.G1)
 	w.happened()
 	for i := range 9 {
-		w.watch.Look("g1", time.Unix(int64(i), 0))
+		w.Look("g1", time.Unix(int64(i), 0))
 	}
 	w.expectEvents(t)
 }
 
-// A group that cannot be created at a box behind, or cannot follow its routes, is degraded, too.
-func TestAFailedRegistrationIsTold(t *testing.T) {
-	f := newTree(t)
-	f.box("b4").sw.Refuse(errors.New("no room"))
-	f.refused(groupFile(everywhere...), "b4")
-	f.box("b1").expectEvents(t, "degraded g1: its registration failed: box b2 refuses its part")
-	f.box("b2").expectEvents(t, "degraded g1: its registration failed: box b4 refuses its part")
-}
-
-// Run looks at every group in turn, also at more than it looks at in one period.
+// FollowProgress looks at every group in turn, also at more than it looks at in one period.
 func TestEveryGroupIsLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		const last = 300 // and 256 are looked at in one period
 		for i := range last {
-			w.create(t, anotherGroup(fmt.Sprint("g", i), i+2))
+			w.create(t, ctltest.AnotherGroup(fmt.Sprint("g", i), i+2))
 		}
-		for name, g := range w.groups.All() {
+		for name, g := range w.Groups.All() {
 			w.sw.Carry(name, 2000)
 			w.sw.Merge(g.ID, 1500)
 		}
 		w.happened()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- w.watch.FollowProgress(ctx) }()
+		go func() { done <- w.FollowProgress(ctx) }()
 		<-time.After(2 * time.Second)
 		w.expectEvents(t)
 		<-time.After(2 * time.Second)
@@ -244,22 +193,21 @@ func newTrio(t *testing.T, keys string) *runner {
 	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
 	r.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(3, "eth3", 1500, 4)})
 	fourth := "  - {ip: 10.77.0.4, qpn: 20, psn: 11, regions: [{va: 0x7d0000000000, length: 8192, rkey: 0x9abc}]}\n"
-	r.create(t, strings.Replace(g1, "mtu:", "repair: local\n"+keys+"mtu:", 1)+fourth)
+	r.create(t, strings.Replace(ctltest.G1, "mtu:", "repair: local\n"+keys+"mtu:", 1)+fourth)
 	r.happened()
 	return r
 }
 
 // paths plays a second of a group whose receivers are where the snapshots say.
-func (r *runner) paths(t *testing.T, sent, merged roce.PSN, paths map[string]feedback.PathSnapshot) api.Group {
-	t.Helper()
+func (r *runner) paths(sent, merged roce.PSN, paths map[string]feedback.PathSnapshot) api.Group {
 	r.now = r.now.Add(time.Second)
 	r.sw.Carry("g1", sent)
-	r.sw.Merge(r.groups.Named("g1").ID, merged)
+	r.sw.Merge(r.Groups.Named("g1").ID, merged)
 	for ip, p := range paths {
 		r.sw.Repair(ip, p, 0)
 	}
-	r.watch.Look("g1", r.now)
-	return r.group(t)
+	r.Look("g1", r.now)
+	return r.group()
 }
 
 // A receiver whose QP has ended is the cause of a group that stands still, for as long as it does.
@@ -267,23 +215,19 @@ func (r *runner) paths(t *testing.T, sent, merged roce.PSN, paths map[string]fee
 func TestTheCauseOfAStandstillStays(t *testing.T) {
 	r := newTrio(t, "")
 	cause := "10.77.0.3: it has answered the source's packet 1501 with NAK remote access, which ends its QP; " + refused.Answered(roce.NAKRemoteAccess)
-	r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
+	r.note(dataplane.Note{Group: r.Groups.Named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
 	r.sw.Traffic("g1", dataplane.Traffic{Sent: 1000})
 	var g api.Group
 	for range 9 {
-		g = r.paths(t, 2000, 1500, map[string]feedback.PathSnapshot{
+		g = r.paths(2000, 1500, map[string]feedback.PathSnapshot{
 			"10.77.0.2": {Part: feedback.PartActive, Acked: 1500},
 			"10.77.0.3": {Part: feedback.PartDead, Acked: 1500},
 			"10.77.0.4": {Part: feedback.PartActive, Acked: 2000},
 		})
 	}
 	stands := cause + "; packets wait, and none gets on"
-	traffic, err := r.GroupTraffic("g1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	status, top := r.Status(), traffic.Groups[0]
-	for view, reason := range map[string]string{"group show": g.Reason, "group ls": r.Groups().Groups[0].Reason, "status": status.Problems[0].Reason, "top": top.Reason} {
+	status, top := r.status(r.now), r.traffic()
+	for view, reason := range map[string]string{"group show": g.Reason, "group ls": r.summary().Reason, "status": status.Problems[0].Reason, "top": top.Reason} {
 		if !strings.HasPrefix(reason, cause) {
 			t.Errorf("%s: %s", view, reason)
 		}
@@ -311,10 +255,10 @@ func TestTheCauseOfAStandstillStays(t *testing.T) {
 // reason, and the others may stall.
 func TestAnEndedQPIsNotTheReasonOfAGroupThatGoesOn(t *testing.T) {
 	r := newTrio(t, "ack: quorum 2\n")
-	r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
+	r.note(dataplane.Note{Group: r.Groups.Named("g1").ID, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
 	var g api.Group
 	for i := range roce.PSN(6) {
-		g = r.paths(t, 2000, 1600, map[string]feedback.PathSnapshot{
+		g = r.paths(2000, 1600, map[string]feedback.PathSnapshot{
 			"10.77.0.2": {Part: feedback.PartActive, Acked: 1600},
 			"10.77.0.3": {Part: feedback.PartDead, Acked: 1500},
 			"10.77.0.4": {Part: feedback.PartActive, Acked: 1900 + i},
@@ -324,7 +268,7 @@ func TestAnEndedQPIsNotTheReasonOfAGroupThatGoesOn(t *testing.T) {
 	if g.Reason != want {
 		t.Errorf("%+v", g.GroupSummary)
 	}
-	if kind, _ := view.TroubleOf(&r.groups.Named("g1").Version, &r.groups.Named("g1").Plan.Receivers[0]); kind != api.TroubleStalled {
+	if kind, _ := view.TroubleOf(&r.Groups.Named("g1").Version, &r.Groups.Named("g1").Plan.Receivers[0]); kind != api.TroubleStalled {
 		t.Errorf("10.77.0.2 is %q", kind)
 	}
 }
@@ -333,10 +277,10 @@ func TestAnEndedQPIsNotTheReasonOfAGroupThatGoesOn(t *testing.T) {
 func TestReceiversAtTheSamePacketAreNotTheLast(t *testing.T) {
 	r := newRunner(t, "")
 	for range 5 {
-		r.second(t, 2000, 1500, 1500, 1500)
+		r.second(2000, 1500, 1500, 1500)
 	}
 	const want = "packets wait, and none gets on; no receiver has acknowledged the source's packet 1501"
-	if g := r.group(t); g.Reason != want {
+	if g := r.group(); g.Reason != want {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 	r.expectEvents(t, "degraded g1: "+want)
@@ -367,21 +311,19 @@ func TestAWayThatIsMissingIsTheCauseOfAStandstill(t *testing.T) {
 		{"10.77.0.1", "", source, "10.77.0.1: eth1 has no carrier", false},
 	} {
 		r := newRunner(t, "")
-		r.second(t, 1500, 1500, 1500, 1500)
-		r.hops.Set(map[string]nexthop.Hop{c.ip: c.hop})
-		r.network.HopsChanged([]netip.Addr{addr(c.ip)})
+		r.second(1500, 1500, 1500, 1500)
+		r.reach(t, map[string]nexthop.Hop{c.ip: c.hop})
 		r.happened()
 		var g api.Group
 		for range 6 {
-			g = r.second(t, 2000, 1500, 1500, 2000)
+			g = r.second(2000, 1500, 1500, 2000)
 		}
 		want := c.want + "; packets wait, and none gets on"
 		if g.State != api.Degraded || g.Reason != want {
 			t.Errorf("\ngot  %s %s\nwant %s", g.State, g.Reason, want)
 		}
-		traffic, err := r.GroupTraffic("g1")
-		if err != nil || traffic.Groups[0].Reason != want || traffic.Groups[0].Receivers[0].Trouble != c.trouble {
-			t.Errorf("%+v, %v", traffic.Groups[0], err)
+		if of := r.traffic(); of.Reason != want || of.Receivers[0].Trouble != c.trouble {
+			t.Errorf("%+v", of)
 		}
 		told := []string{"degraded g1 " + c.ip + ": " + want}
 		if c.stalls {
@@ -399,12 +341,11 @@ func TestACauseHoldsUpOnlyWhatWaitsForIt(t *testing.T) {
 	r := newRunner(t, "")
 	hop := ctltest.Hop(3, "eth3", 1500, 3)
 	hop.Silent, hop.Reason = true, "10.77.0.3 does not answer on eth3"
-	r.hops.Set(map[string]nexthop.Hop{"10.77.0.3": hop})
-	r.network.HopsChanged([]netip.Addr{addr("10.77.0.3")})
+	r.reach(t, map[string]nexthop.Hop{"10.77.0.3": hop})
 	for range 5 {
-		r.second(t, 2000, 1500, 1500, 1700)
+		r.second(2000, 1500, 1500, 1700)
 	}
-	if g := r.group(t); g.Reason != "packets wait, and none gets on; the last is 10.77.0.2, which lacks the source's packet 1501" {
+	if g := r.group(); g.Reason != "packets wait, and none gets on; the last is 10.77.0.2, which lacks the source's packet 1501" {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 }

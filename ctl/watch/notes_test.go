@@ -1,4 +1,4 @@
-package ctl
+package watch
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
@@ -13,9 +14,9 @@ import (
 
 func TestNewsAboutAReceiverNameGroupAndReason(t *testing.T) {
 	w := newWorld(t)
-	w.create(t, g1)
+	w.create(t, ctltest.G1)
 	w.note(dataplane.Note{
-		Group: w.groups.Named("g1").ID, Receiver: netip.MustParseAddr("10.77.0.3"), What: feedback.NoteFatal, PSN: 1007, Syndrome: roce.NAKRemoteAccess,
+		Group: w.Groups.Named("g1").ID, Receiver: netip.MustParseAddr("10.77.0.3"), What: feedback.NoteFatal, PSN: 1007, Syndrome: roce.NAKRemoteAccess,
 	})
 	entries := w.logs.FilterMessage("member event").All()
 	if len(entries) != 1 {
@@ -27,20 +28,20 @@ func TestNewsAboutAReceiverNameGroupAndReason(t *testing.T) {
 	}
 }
 
-// The controller releases its lock after each event.
-func TestControlGoesOnAfterAnEvent(t *testing.T) {
+// The groups are not locked between two notes.
+func TestWatchGoesOnAfterAnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.create(t, g1)
+		w.create(t, ctltest.G1)
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- w.watch.FollowNotes(ctx) }()
+		go func() { done <- w.FollowNotes(ctx) }()
 		for _, ip := range []string{"10.77.0.2", "10.77.0.3"} {
-			w.sw.Tell(dataplane.Note{Group: w.groups.Named("g1").ID, Receiver: netip.MustParseAddr(ip), What: feedback.NoteFatal, PSN: 1007})
+			w.sw.Tell(dataplane.Note{Group: w.Groups.Named("g1").ID, Receiver: netip.MustParseAddr(ip), What: feedback.NoteFatal, PSN: 1007})
 			synctest.Wait()
-			w.groups.Lock() // which waits for ever if the change has not ended
-			there := w.groups.Named("g1") != nil
-			w.groups.Unlock()
+			w.Groups.Lock() // which waits for ever if the change has not ended
+			there := w.Groups.Named("g1") != nil
+			w.Groups.Unlock()
 			if !there {
 				t.Fatal("the group has gone")
 			}

@@ -1,4 +1,4 @@
-package ctl
+package watch
 
 import (
 	"fmt"
@@ -9,12 +9,6 @@ import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
-)
-
-// What watch promises of a member that is silent.
-const (
-	doubtAfter = 500 * time.Millisecond
-	doubtPause = 8 * time.Second
 )
 
 // hush plays group g1, whose second receiver has everything, at moments after the first one.
@@ -36,7 +30,7 @@ func (h *hush) expect(t *testing.T, at time.Duration, want string) {
 	h.sw.Carry("g1", h.sent)
 	h.sw.Repair("10.77.0.2", h.two, 0)
 	h.sw.Repair("10.77.0.3", feedback.PathSnapshot{Part: feedback.PartActive, Acked: h.sent}, 0)
-	h.watch.Look("g1", h.start.Add(at))
+	h.Look("g1", h.start.Add(at))
 	if got := strings.Trim(fmt.Sprint(h.hops.Doubted()), "[]"); got != want {
 		t.Errorf("after %v: asked for %q, want %q", at, got, want)
 	}
@@ -65,7 +59,7 @@ func TestWhoAnswersIsNotAskedFor(t *testing.T) {
 		"it has ended":    func(h *hush) { h.two.Part = feedback.PartDead },
 		"it is behind":    func(h *hush) { h.two.Part = feedback.PartBehind },
 		"it is joining":   func(h *hush) { h.two.Part = feedback.PartJoining },
-		"another source":  func(h *hush) { h.happens(feedback.NoteSource, "10.77.0.3", 1, 9) },
+		"another source":  func(h *hush) { h.sw.Happens(h.noteOf(feedback.NoteSource, "10.77.0.3", 9)) },
 		"another group":   func(h *hush) { h.again(t) },
 	} {
 		h := newHush(t)
@@ -77,13 +71,13 @@ func TestWhoAnswersIsNotAskedFor(t *testing.T) {
 		}
 	}
 	r := newRunner(t, "")
-	r.world = r.restart(t, false)
+	r.world = r.restart(t)
 	r.sw.Repair(silentHost, feedback.PathSnapshot{Part: feedback.PartActive, Acked: 500}, 0)
 	for i, started := range []bool{false, false, true, true} { // where the source is after a restart is not known
 		if started {
 			r.sw.Carry("g1", 2000)
 		}
-		r.watch.Look("g1", r.now.Add(time.Duration(i)*time.Second))
+		r.Look("g1", r.now.Add(time.Duration(i)*time.Second))
 		if got := r.hops.Doubted(); len(got) != 0 != (i == 3) {
 			t.Errorf("second %d: %v", i, got)
 		}
@@ -102,7 +96,7 @@ func TestTheMACOfASourceThatHearsNothingIsAskedFor(t *testing.T) {
 	h.two.Acked = h.sent
 	all := func(at time.Duration, want string) {
 		t.Helper()
-		h.sw.Merge(h.groups.Named("g1").ID, h.sent)
+		h.sw.Merge(h.Groups.Named("g1").ID, h.sent)
 		h.expect(t, at, want)
 	}
 	all(0, "")
@@ -128,14 +122,14 @@ func TestTheMACOfASourceThatHearsNothingIsAskedFor(t *testing.T) {
 
 	h.sw.Count("resent")
 	h.two.Acked-- // it has to send again what a receiver lacks
-	h.sw.Merge(h.groups.Named("g1").ID, h.two.Acked)
+	h.sw.Merge(h.Groups.Named("g1").ID, h.two.Acked)
 	h.expect(t, 60*doubtAfter, "")
 	h.two.Acked++
 	all(60*doubtAfter+1, "")
 	h.sw.Count("resent")
 	all(60*doubtAfter+2, source)
 
-	h.happens(feedback.NoteSource, "10.77.0.3", 1, 9)
+	h.sw.Happens(h.noteOf(feedback.NoteSource, "10.77.0.3", 9))
 	h.two.Acked = h.sent
 	all(61*doubtAfter, "")
 	h.sw.Count("resent")

@@ -1,4 +1,4 @@
-package ctl
+package watch
 
 import (
 	"slices"
@@ -7,17 +7,18 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
-// look lets the controller look at the group a quarter of a second later.
+// look lets the Watch look at the group a quarter of a second later.
 func (r *runner) look() api.GroupSummary {
 	r.now = r.now.Add(250 * time.Millisecond)
-	r.watch.Look("g1", r.now)
-	return r.Groups().Groups[0]
+	r.Look("g1", r.now)
+	return r.summary()
 }
 
 // later is look after a second.
@@ -28,7 +29,7 @@ func (r *runner) later() api.GroupSummary {
 
 // refuse makes the data path refuse one more frame of data.
 func (r *runner) refuse(reason dataplane.Reason, from string, count, sent uint64) {
-	r.sw.Refused(r.groups.Named("g1").ID, dataplane.Refused{Count: count, Reason: reason, Sent: sent, From: addr(from), To: addr("10.77.0.100"), QPN: 1})
+	r.sw.Refused(r.Groups.Named("g1").ID, dataplane.Refused{Count: count, Reason: reason, Sent: sent, From: addr(from), To: addr("10.77.0.100"), QPN: 1})
 }
 
 // A source of which every packet is refused has a group that is not ready, although nothing ever
@@ -41,7 +42,7 @@ func TestASourceWhosePacketsAreRefused(t *testing.T) {
 		dataplane.WrongQPN:         "10.77.0.1: its frames are for QPN 9, and the peer of its QP is QPN 1; connect its QP to that one",
 	} {
 		r := newRunner(t, "")
-		g := r.groups.Named("g1")
+		g := r.Groups.Named("g1")
 		if s := r.look(); s.State != api.Ready {
 			t.Fatalf("before: %+v", s)
 		}
@@ -55,16 +56,15 @@ func TestASourceWhosePacketsAreRefused(t *testing.T) {
 				t.Errorf("%v: %+v", reason, s)
 			}
 		}
-		status := r.Status()
+		status := r.status(r.now)
 		if status.Healthy || !status.Ready || len(status.Problems) != 1 || status.Problems[0].Reason != want {
 			t.Errorf("%v: %+v", reason, status)
 		}
-		traffic, _ := r.GroupTraffic("g1")
-		of := traffic.Groups[0]
+		of := r.traffic()
 		if of.Reason != want || of.Source == nil || *of.Source != (api.SourceTraffic{IP: "10.77.0.1", RemoteQPN: 1, Trouble: api.TroubleFrames, Reason: strings.TrimPrefix(want, "10.77.0.1: ")}) {
 			t.Errorf("%v: %+v", reason, of)
 		}
-		if v := r.group(t); v.Members[0].Reason != strings.TrimPrefix(want, "10.77.0.1: ") {
+		if v := r.group(); v.Members[0].Reason != strings.TrimPrefix(want, "10.77.0.1: ") {
 			t.Errorf("%v: %+v", reason, v.Members[0])
 		}
 		r.sw.Traffic("g1", dataplane.Traffic{Sent: 1})
@@ -72,11 +72,11 @@ func TestASourceWhosePacketsAreRefused(t *testing.T) {
 			t.Errorf("%v, once its packets are forwarded: %+v", reason, s)
 		}
 		r.expectEvents(t, "degraded g1: "+want, "restored g1: no member is in trouble any more")
-		if e := r.groups.Events.After(api.Place{}, "g1").Events; e[len(e)-2].GoesOn {
+		if e := r.Groups.Events.After(api.Place{}, "g1").Events; e[len(e)-2].GoesOn {
 			t.Error("the event says that the group goes on")
 		}
-		if traffic, _ := r.GroupTraffic("g1"); traffic.Groups[0].Source != nil {
-			t.Errorf("%+v", traffic.Groups[0])
+		if of := r.traffic(); of.Source != nil {
+			t.Errorf("%+v", of)
 		}
 	}
 }
@@ -137,27 +137,25 @@ func TestDataOfAMemberThatIsNotTheSource(t *testing.T) {
 
 // Of several QPs of one host it is the one to whose peer the data goes.
 func TestDataOfOneOfTheQPsOfAHost(t *testing.T) {
-	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
-	r.create(t, g1+strings.Replace(receiver4b, "10.77.0.4", "10.77.0.3", 1))
+	const second = "  - {ip: 10.77.0.3, qpn: 21, psn: 3, remoteQPN: 2, regions: [{va: 0x7f3000000000, length: 4096, rkey: 0xfeedbeab}]}\n"
+	r := runGroup(t, ctltest.G1+second)
 	r.sw.Traffic("g1", dataplane.Traffic{Sent: 100})
-	r.sw.Refused(r.groups.Named("g1").ID, dataplane.Refused{Count: 1, Reason: dataplane.NotSource, Sent: 100, From: addr("10.77.0.3"), To: addr("10.77.0.100"), QPN: 2})
+	r.sw.Refused(r.Groups.Named("g1").ID, dataplane.Refused{Count: 1, Reason: dataplane.NotSource, Sent: 100, From: addr("10.77.0.3"), To: addr("10.77.0.100"), QPN: 2})
 	r.look()
 	r.later()
-	if m := r.group(t).Members; m[2].Reason != "" || !strings.HasPrefix(m[3].Reason, "it sends data") {
+	if m := r.group().Members; m[2].Reason != "" || !strings.HasPrefix(m[3].Reason, "it sends data") {
 		t.Errorf("%+v, %+v", m[2], m[3])
 	}
 }
 
 // A member that waits for its turn as the source is in trouble if that lasts, and not if it comes.
 func TestAMemberThatWaitsForItsTurn(t *testing.T) {
-	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
-	r.create(t, bothG1)
-	r.happened()
+	r := runGroup(t, ctltest.BothG1)
 	r.refuse(dataplane.SourceBlocked, "10.77.0.2", 1, 0)
 	if s := r.look(); s.State != api.Ready {
 		t.Errorf("%+v", s)
 	}
-	r.note(dataplane.Note{Group: r.groups.Named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSource, PSN: 2000})
+	r.note(dataplane.Note{Group: r.Groups.Named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSource, PSN: 2000})
 	r.sw.Traffic("g1", dataplane.Traffic{Sent: 1})
 	r.look()
 	r.refuse(dataplane.SourceBlocked, "10.77.0.1", 2, 1)
@@ -176,7 +174,7 @@ func TestAMemberThatWaitsForItsTurn(t *testing.T) {
 	const every, id = "every receiver has what the source before it sent; ", "10.77.0.3"
 	r.sw.Carry("g1", 1001)
 	said(every + "10.77.0.1: it has acknowledged everything up to PSN 999, and the source has sent 1001; and 1 more")
-	r.sw.Part(r.groups.Named("g1").ID, id, feedback.PartUnknown)
+	r.sw.Part(r.Groups.Named("g1").ID, id, feedback.PartUnknown)
 	said(every + "10.77.0.3: it has not answered since rocastd began; and 1 more")
 	r.sw.Repair(id, feedback.PathSnapshot{Part: feedback.PartUnknown, Told: true, Acked: 900}, 0)
 	r.sw.Repair("10.77.0.1", feedback.PathSnapshot{Acked: 1001}, 0)
@@ -193,13 +191,12 @@ func TestAMemberThatWaitsForItsTurn(t *testing.T) {
 // A turn may begin and end between two looks, and without anything of the member.
 func TestAWaitIsOverWithATurnThatNobodyHasSeen(t *testing.T) {
 	const a, b, c = "10.77.0.1", "10.77.0.2", "10.77.0.3"
-	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
-	r.create(t, strings.Replace(bothG1, "psn: 7}", "psn: 7, sendPSN: 3000, role: both}", 1))
-	id := r.groups.Named("g1").ID
+	r := runGroup(t, strings.Replace(ctltest.BothG1, "psn: 7}", "psn: 7, sendPSN: 3000, role: both}", 1))
+	id := r.Groups.Named("g1").ID
 	takes := func(who string, sent uint64) {
-		turn := turnOfB
+		turn := ctltest.TurnOfB()
 		turn.Source.IP = addr(who)
-		r.takes(t, turn)
+		r.takes(turn)
 		r.sw.Traffic("g1", dataplane.Traffic{Sent: sent})
 	}
 	ready := func(when string) {
@@ -251,18 +248,17 @@ func TestAWaitIsOverWithATurnThatNobodyHasSeen(t *testing.T) {
 
 // A source that only sends waits for its turn, and has it, as others do.
 func TestTheFirstSourceWaitsForItsTurn(t *testing.T) {
-	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
-	r.create(t, strings.Replace(bothG1, "psn: 5, sendPSN: 1000, role: both}", "psn: 1000, role: source}", 1))
-	r.takes(t, turnOfB)
+	r := runGroup(t, strings.Replace(ctltest.BothG1, "psn: 5, sendPSN: 1000, role: both}", "psn: 1000, role: source}", 1))
+	r.takes(ctltest.TurnOfB())
 	r.refuse(dataplane.SourceBlocked, "10.77.0.1", 1, 0)
 	r.look()
 	if s := r.later(); s.State != api.Degraded || !strings.HasPrefix(s.Reason, "10.77.0.1: it waits") {
 		t.Errorf("%+v", s)
 	}
-	first := turnOfB
+	first := ctltest.TurnOfB()
 	first.Source = mft.QP{}
-	r.takes(t, first)
-	r.takes(t, turnOfB)
+	r.takes(first)
+	r.takes(ctltest.TurnOfB())
 	if s := r.look(); s.State != api.Ready {
 		t.Errorf("%+v", s)
 	}
@@ -270,8 +266,7 @@ func TestTheFirstSourceWaitsForItsTurn(t *testing.T) {
 
 // A member that was never the source begins with its own sendPSN.
 func TestAMemberWhoseFirstTurnIsOutOfStep(t *testing.T) {
-	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
-	r.create(t, bothG1)
+	r := runGroup(t, ctltest.BothG1)
 	r.refuse(dataplane.SourceOutOfStep, "10.77.0.2", 1, 0)
 	r.look()
 	if s := r.later(); !strings.HasPrefix(s.Reason, "10.77.0.2: ") || !strings.Contains(s.Reason, "which was 2000 at the start (sendPSN)") {
@@ -293,7 +288,7 @@ func TestAReceiverWhoseAnswersAreRefused(t *testing.T) {
 	} {
 		r := newRunner(t, "degraded-after: 0\n")
 		r.sw.Carry("g1", 2000)
-		r.sw.Merge(r.groups.Named("g1").ID, 1500)
+		r.sw.Merge(r.Groups.Named("g1").ID, 1500)
 		r.sw.Traffic("g1", dataplane.Traffic{Sent: 1000})
 		for i := range roce.PSN(8) {
 			psn, acknowledged := c.acked(i)
@@ -301,11 +296,11 @@ func TestAReceiverWhoseAnswersAreRefused(t *testing.T) {
 			r.sw.Answer("10.77.0.3", dataplane.Receiver{Acknowledged: acknowledged, Refused: uint64(i), RefusedFor: dataplane.Reason(feedback.BeyondSent)})
 			r.look()
 		}
-		if s := r.Groups().Groups[0]; s.Reason != c.want || (s.State == api.Ready) != (c.want == "") {
+		if s := r.summary(); s.Reason != c.want || (s.State == api.Ready) != (c.want == "") {
 			t.Errorf("%s: %+v", name, s)
 		}
-		if traffic, _ := r.GroupTraffic("g1"); (traffic.Groups[0].Receivers[1].Trouble == api.TroubleFrames) != (c.want != "") || traffic.Groups[0].Source != nil {
-			t.Errorf("%s: %+v", name, traffic.Groups[0])
+		if of := r.traffic(); (of.Receivers[1].Trouble == api.TroubleFrames) != (c.want != "") || of.Source != nil {
+			t.Errorf("%s: %+v", name, of)
 		}
 	}
 }
@@ -316,9 +311,9 @@ func TestRefusedAnswersHoldAGroupUp(t *testing.T) {
 	r.sw.Traffic("g1", dataplane.Traffic{Sent: 1000})
 	for i := range uint64(5) {
 		r.sw.Answer("10.77.0.3", dataplane.Receiver{Refused: i, RefusedFor: dataplane.WrongVLAN, RefusedAt: 2})
-		r.second(t, 2000, 1500, 1500, 1500)
+		r.second(2000, 1500, 1500, 1500)
 	}
-	if s := r.Groups().Groups[0]; !strings.HasPrefix(s.Reason, "10.77.0.3: its frames come in another VLAN") || !strings.HasSuffix(s.Reason, "; packets wait, and none gets on") ||
+	if s := r.summary(); !strings.HasPrefix(s.Reason, "10.77.0.3: its frames come in another VLAN") || !strings.HasSuffix(s.Reason, "; packets wait, and none gets on") ||
 		!strings.Contains(s.Reason, "ethtool -K eth3 rxvlan off") {
 		t.Errorf("%+v", s)
 	}
@@ -334,9 +329,9 @@ func TestARefusedAnswerIsDescribed(t *testing.T) {
 		r.sw.Traffic("g1", dataplane.Traffic{Sent: 1000})
 		for last.Refused = range 5 {
 			r.sw.Answer("10.77.0.3", last)
-			r.second(t, 2000, 1500, 1500, 1500)
+			r.second(2000, 1500, 1500, 1500)
 		}
-		if s := r.Groups().Groups[0]; !strings.HasPrefix(s.Reason, want) {
+		if s := r.summary(); !strings.HasPrefix(s.Reason, want) {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -351,28 +346,28 @@ func TestASourceThatSendsToNoGroup(t *testing.T) {
 	const want = "10.77.0.1: its packets are for QPN 2, and the peer of its QP is QPN 1; connect its QP to that one"
 	r := newRunner(t, "")
 	r.sw.GoesAstray(astray(dataplane.UnknownQPN, 1, "10.77.0.1"))
-	r.watch.LookAtStrays(r.now)
+	r.LookAtStrays(r.now)
 	r.look()
 	if s := r.later(); s.Reason != want || s.State != api.Degraded || s.GoesOn {
 		t.Errorf("%+v", s)
 	}
-	if s := r.statusAt(r.now); len(s.Notes) != 0 || s.Healthy {
+	if s := r.status(r.now); len(s.Notes) != 0 || s.Healthy {
 		t.Errorf("%+v", s)
 	}
 	r.sw.Traffic("g1", dataplane.Traffic{Sent: 1})
 	r.look()
 	r.sw.GoesAstray(astray(dataplane.UnknownQPN, 2, "10.77.0.1")) // another QP of the same host
-	r.watch.LookAtStrays(r.now)
+	r.LookAtStrays(r.now)
 	r.look()
 	if s := r.later(); s.State != api.Ready {
 		t.Errorf("%+v", s)
 	}
-	if s := r.statusAt(r.now); len(s.Notes) != 1 || !s.Healthy {
+	if s := r.status(r.now); len(s.Notes) != 1 || !s.Healthy {
 		t.Errorf("%+v", s)
 	}
 	// Its packets are its own whatever was forwarded before, and in vain until more is.
 	r.sw.GoesAstray(astray(dataplane.OverMTU, 1, "10.77.0.1"))
-	r.watch.LookAtStrays(r.now)
+	r.LookAtStrays(r.now)
 	r.look()
 	if s := r.later(); s.State != api.Degraded || !strings.Contains(s.Reason, "path MTU") {
 		t.Errorf("%+v", s)
@@ -385,15 +380,14 @@ func TestASourceThatSendsToNoGroup(t *testing.T) {
 
 // A frame that no group counts is not known to be older than a turn.
 func TestASourceThatSendsToNoGroupInALaterTurn(t *testing.T) {
-	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
-	r.create(t, bothG1)
+	r := runGroup(t, ctltest.BothG1)
 	r.refuse(dataplane.SourceBlocked, "10.77.0.1", 5, 0)
-	r.takes(t, turnOfB)
-	first := turnOfB
+	r.takes(ctltest.TurnOfB())
+	first := ctltest.TurnOfB()
 	first.Source.IP = addr("10.77.0.1")
-	r.takes(t, first)
+	r.takes(first)
 	r.sw.GoesAstray(astray(dataplane.OverMTU, 1, "10.77.0.1"))
-	r.watch.LookAtStrays(r.now)
+	r.LookAtStrays(r.now)
 	r.look()
 	if s := r.later(); s.State != api.Degraded || !strings.Contains(s.Reason, "path MTU") {
 		t.Errorf("%+v", s)
@@ -409,7 +403,7 @@ func TestStrangersMakeNobodyIll(t *testing.T) {
 		r.now = begin.Add(time.Duration(i) * time.Second)
 		r.sw.GoesAstray(astray(dataplane.NotMember, i+1, "10.77.0.9"), astray(dataplane.UnknownQPN, i+1, "10.77.0.9"))
 		r.sw.Classified("classifier-drop_own_source", i+1)
-		r.watch.LookAtStrays(r.now)
+		r.LookAtStrays(r.now)
 		if s := r.look(); s.State != api.Ready {
 			t.Errorf("%+v", s)
 		}
@@ -419,10 +413,10 @@ func TestStrangersMakeNobodyIll(t *testing.T) {
 		"frames are refused (not-member) from 10.77.0.9 by eth1: it sends data to a group of which it is no member; add it to the group file, or stop its program",
 		"frames are refused (unknown-qpn) from 10.77.0.9 by eth1: no group has QPN 2 at 10.77.0.100; connect the QP to the ip and qpn that rocast group ls shows",
 	}
-	if s := r.statusAt(r.now); !s.Healthy || !slices.Equal(s.Notes, want) {
+	if s := r.status(r.now); !s.Healthy || !slices.Equal(s.Notes, want) {
 		t.Errorf("%+v", s)
 	}
-	if s := r.statusAt(r.now.Add(time.Minute)); len(s.Notes) != 0 {
+	if s := r.status(r.now.Add(time.Minute)); len(s.Notes) != 0 {
 		t.Errorf("a minute later: %q", s.Notes)
 	}
 	events := r.happened()
@@ -439,8 +433,8 @@ func TestABoxThatIsNotSetUpIsNotHealthy(t *testing.T) {
 	r := newRunner(t, "")
 	for i := range uint64(4) {
 		r.sw.Classified("classifier-pass_no_socket", i)
-		r.watch.LookAtStrays(r.now)
-		s := r.statusAt(r.now)
+		r.LookAtStrays(r.now)
+		s := r.status(r.now)
 		if ill := i == 3; s.Healthy == ill || !s.Ready || ill && (s.Problems[0].Of != api.OfBox || s.Problems[0].Name != "classifier-pass_no_socket") {
 			t.Errorf("%d: %+v", i, s)
 		}
