@@ -59,9 +59,10 @@ func repaired() groupSpec {
 	return s
 }
 
-// finiteRetries lets the source give up after three timeouts of 4.096 us * 2^13 = 34 ms.
+// finiteRetries lets the source give up after three timeouts of 4.096 us * 2^17 = 0.54 s. A guest
+// or a box that gets no CPU for a while does not end it.
 func (s groupSpec) finiteRetries() groupSpec {
-	s.connect.Timeout, s.connect.Retry = 13, 3
+	s.connect.Timeout, s.connect.Retry = 17, 3
 	return s
 }
 

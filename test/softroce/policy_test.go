@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/rocast/rocast/ctl/api"
 )
@@ -85,7 +86,8 @@ func storyQuorumUplink(t *testing.T, ctx context.Context, s *stage) string {
 // storyEvicted powers a receiver off in a group with eviction. The group continues without it.
 func storyEvicted(t *testing.T, ctx context.Context, s *stage) string {
 	spec := ordinary()
-	spec.policy = "silent-after: 500ms\nevict: true\n"
+	const silentAfter = 2 * time.Second // a guest that gets no CPU for a while is not taken for one that is off
+	spec.policy = fmt.Sprintf("silent-after: %v\nevict: true\n", silentAfter)
 	g := s.addGroup(t, ctx, spec)
 	transfer := g.transfer("write", smallMessageBytes, smallMessageCount)
 	must(t, g.from.StartTransfer(transfer))
@@ -93,12 +95,19 @@ func storyEvicted(t *testing.T, ctx context.Context, s *stage) string {
 	s.locked(func() { g.excluded[1] = true })
 	s.Guests[2].PowerOff()
 	g.await(t, ctx, transfer)
-	g.holds(t, ctx, g.bytes, g.to[0], g.to[2])
 	inState(t, ctx, "RTS", g.from, g.to[0], g.to[2])
 	if part := s.part(t, ctx, g, g.to[1]); part != "evicted" {
 		t.Errorf("the receiver that is off is %q, want evicted", part)
 	}
-	return fmt.Sprintf("%d WRITEs done without an error, the other receivers have them", smallMessageCount)
+	said := ""
+	for _, q := range []*QP{g.to[0], g.to[2]} {
+		if part := s.part(t, ctx, g, q); part != "active" {
+			said += s.late(t, silentAfter, "the receiver at %v is %q, want active", q.Addr, part)
+			continue
+		}
+		g.holds(t, ctx, g.bytes, q)
+	}
+	return fmt.Sprintf("%d WRITEs done without an error, the other receivers have them%s", smallMessageCount, said)
 }
 
 // storyMembers adds a receiver to a running group. Its QP is new. Then the story removes another

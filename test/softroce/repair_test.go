@@ -32,14 +32,22 @@ func (s *stage) unnoticed(t *testing.T, g *group) string {
 	}
 	slow := ""
 	if took := n.usual(); took > usualRepair {
-		slow = fmt.Sprintf("half of %d repairs took %v or longer, want %v at most", len(n.repairs), took, usualRepair)
-		if why := s.pulse.starved(usualRepair); why != "" {
-			slow = ", " + slow + ": " + why
-		} else {
-			t.Error(slow)
-		}
+		slow = s.late(t, usualRepair, "half of %d repairs took %v or longer, want %v at most", len(n.repairs), took, usualRepair)
 	}
 	return "the source noticed nothing" + n.excuse() + slow
+}
+
+// late fails the test because of something that takes the time may at most, unless the machine gave
+// this process no CPU for long. Then it returns what the story's line says of that.
+func (s *stage) late(t *testing.T, may time.Duration, format string, args ...any) (said string) {
+	t.Helper()
+	what := fmt.Sprintf(format, args...)
+	why := s.pulse.starved(may)
+	if why == "" {
+		t.Error(what)
+		return ""
+	}
+	return ", " + what + ": " + why
 }
 
 // notices is what the source of a group has noticed.
@@ -130,10 +138,7 @@ func storyRepairUplinkEnd(t *testing.T, ctx context.Context, s *stage) string {
 	}
 	verified := ""
 	if alone := unbidden(s.framesOf(t, g)); len(alone) > 0 {
-		if verified = s.pulse.starved(time.Second); verified == "" {
-			t.Errorf("the source needed its timeout: nothing called it back before it sent %d again", alone)
-		}
-		verified = ", the source needed its timeout: " + verified
+		verified = s.late(t, time.Second, "the source needed its timeout: nothing called it back before it sent %d again", alone)
 	}
 	return fmt.Sprintf("the last 1, 2, 3 packets lost: done after %d ms, hashes equal, QPs live%s", took, verified)
 }
