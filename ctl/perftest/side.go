@@ -39,10 +39,30 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interva
 // asks is how many questions of the kernel to a host that is there are lost.
 const asks = 5
 
+// unacknowledged is how long the kernel repeats what the other host does not acknowledge. It asks
+// no question meanwhile, and would repeat for a quarter of an hour.
+var unacknowledged = 10 * time.Second
+
+// unacknowledgedAsked is the same while another client waits.
+const unacknowledgedAsked = time.Second
+
 // ask lets the kernel ask the host at once whether the connection still stands there, if nothing
 // was heard of it in the last second: setting the time makes the kernel look at it. After as many
-// questions without an answer as asks says the connection ends.
+// questions without an answer as asks says the connection ends. With a limit for what is not
+// acknowledged the kernel would not go by that number, so it has one only if something is not.
 func (s *side) ask() {
+	s.control(func(fd int) {
+		limit := time.Duration(0)
+		if n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ); err == nil && n > 0 {
+			limit = unacknowledgedAsked
+		}
+		limitUnacknowledged(fd, limit)
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 1) // fails if it has ended
+	})
+}
+
+// control calls f with the socket of the connection, if it has one that is not closed.
+func (s *side) control(f func(fd int)) {
 	tcp, ok := s.conn.(*net.TCPConn)
 	if !ok {
 		return
@@ -51,13 +71,19 @@ func (s *side) ask() {
 	if err != nil {
 		return // it has ended
 	}
-	_ = raw.Control(func(fd uintptr) { // fails if it has ended
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 1)
-	})
+	_ = raw.Control(func(fd uintptr) { f(int(fd)) }) // fails if it has ended
 }
 
-// isSilent reports whether a side that is gone has not hung up, but answered no more.
-func (s *side) isSilent() bool { return errors.Is(s.lost, syscall.ETIMEDOUT) }
+// limitUnacknowledged bounds how long the kernel repeats; 0: as long as it does for everybody.
+func limitUnacknowledged(fd int, limit time.Duration) {
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(limit.Milliseconds())) // fails if it has ended
+}
+
+// isSilent reports whether a side that is gone has not hung up, but answered no more. The kernel
+// says that no route leads to a host if that has not told its MAC meanwhile.
+func (s *side) isSilent() bool {
+	return errors.Is(s.lost, syscall.ETIMEDOUT) || errors.Is(s.lost, syscall.EHOSTUNREACH)
+}
 
 func newSide(role string, conn net.Conn) *side {
 	at := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
@@ -95,6 +121,7 @@ func (s *side) pump(ctx context.Context) {
 // and fails after a short read. Go sets TCP_NODELAY.
 func (s *side) write(message []byte) error {
 	s.conn.SetWriteDeadline(time.Now().Add(writeWithin))
+	s.control(func(fd int) { limitUnacknowledged(fd, unacknowledged) })
 	if _, err := s.conn.Write(message); err != nil {
 		return hungUp{s}
 	}

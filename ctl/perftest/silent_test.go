@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -119,7 +120,10 @@ func TestAClientThatDiesKeepsNobodyOut(t *testing.T) {
 	if run := s.list().Sessions[1]; run.Reason != why {
 		t.Errorf("%+v", run)
 	}
-	testlab.Eventually(t, testlab.Patience, "the first one is asked", func() bool { return keepIdle(t, s.holder()) == 1 }, nil)
+	testlab.Eventually(t, testlab.Patience, "the first one is asked", func() bool { return option(t, s.holder(), unix.TCP_KEEPIDLE) == 1 }, nil)
+	if limit := option(t, s.holder(), unix.TCP_USER_TIMEOUT); limit != 0 {
+		t.Errorf("everything is acknowledged, and one question that is lost ends the run after %d ms", limit)
+	}
 	l.until("running waiting")
 
 	l.die("10.77.0.1")
@@ -140,17 +144,81 @@ func TestAClientThatDiesKeepsNobodyOut(t *testing.T) {
 	l.until("ended ended")
 }
 
-// keepIdle returns the seconds after which the kernel asks a side whether it is there.
-func keepIdle(t *testing.T, s *side) (seconds int) {
+// option returns an option of TCP of the connection to a side.
+func option(t *testing.T, s *side, name int) (value int) {
 	t.Helper()
 	raw, err := s.conn.(*net.TCPConn).SyscallConn()
 	if err == nil {
-		err = raw.Control(func(fd uintptr) { seconds, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE) })
+		err = raw.Control(func(fd uintptr) { value, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, name) })
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return seconds
+	return value
+}
+
+// A host that does not tell its MAC any more is as silent as one that does not acknowledge.
+func TestAHostThatIsSilent(t *testing.T) {
+	for errno, want := range map[syscall.Errno]bool{syscall.ETIMEDOUT: true, syscall.EHOSTUNREACH: true, syscall.ECONNRESET: false} {
+		s := side{lost: &net.OpError{Op: "read", Err: os.NewSyscallError("read", errno)}}
+		if s.isSilent() != want {
+			t.Errorf("%v: silent is %v", errno, !want)
+		}
+	}
+}
+
+// A client that dies while an answer is on its way to it keeps nobody out, and is found without
+// others too: the kernel asks nothing while it repeats what has no acknowledgement.
+func TestAClientThatDiesBeforeItsAnswerArrives(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		t.Run(fmt.Sprintf("another waits %v", waits), func(t *testing.T) {
+			usually := unacknowledged
+			t.Cleanup(func() { unacknowledged = usually }) // when all sides are gone
+			if unacknowledged = time.Second; waits {
+				unacknowledged = time.Hour
+			}
+			l := newAway(t, nil, "10.77.0.1", "10.77.0.5")
+			sc := newest().keys("aaa")
+			answer := make(chan bool)
+			l.play(func() error {
+				conn, err := l.serverConn(0)
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				e := sc.moved(l.config.Receivers[0], 1).exchanges
+				l.follow2(conn, e[:1])
+				if _, err := readOnce(conn, len(e[1].client)); err != nil {
+					return err
+				}
+				<-answer
+				_, err = conn.Write(e[1].server)
+				_, _ = readOnce(conn, 1) // until the box hangs up
+				return err
+			})
+			first := l.from("10.77.0.1", "")
+			e := sc.moved(netip.MustParseAddr("10.77.0.1"), 0).exchanges
+			l.follow(first, e[:1])
+			if _, err := first.Write(e[1].client); err != nil {
+				t.Fatal(err)
+			}
+			want := "ended"
+			if waits {
+				l.from("10.77.0.5", version)
+				l.until("handshaking waiting")
+				want = "ended refused" // the server has gone with the first one
+			}
+			s, _ := l.helper.services.Get(l.config.GroupIP)
+			l.die("10.77.0.1")
+			close(answer)
+			l.closeListeners()
+			l.until(want)
+			if run := s.list().Sessions[0]; run.Reason != "client 10.77.0.1 does not answer any more" {
+				t.Errorf("%+v", run)
+			}
+			l.ended(1)
+		})
+	}
 }
 
 // A client that dies while it waits does not use up the servers.
