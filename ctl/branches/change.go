@@ -120,7 +120,7 @@ func (t *Branches) Change(ctx context.Context, g *groups.Group, file *groupfile.
 		err = groups.GivenUp(ctx)
 	}
 	if err != nil {
-		t.takeBack(g, p)
+		t.undo(g, p)
 		return notStanding(g.Name, err)
 	}
 	p.join(joined)
@@ -133,7 +133,7 @@ func (t *Branches) Change(ctx context.Context, g *groups.Group, file *groupfile.
 		return nil
 	}
 	t.Groups.Unlock()
-	t.takeBack(g, p)
+	t.undo(g, p)
 	return err
 }
 
@@ -422,8 +422,8 @@ func withMembers(f, more *groupfile.File) *groupfile.File {
 	return &both
 }
 
-// takeBack undoes the first part of a change: the receivers that joined leave again.
-func (t *Branches) takeBack(g *groups.Group, p *preparation) {
+// undo reverses the first part of a change: the receivers that joined leave again.
+func (t *Branches) undo(g *groups.Group, p *preparation) {
 	var fresh []*groups.Link
 	t.Groups.Lock()
 	t.Groups.Changed(g)

@@ -69,7 +69,7 @@ func (t *Branches) move(ctx context.Context, g *groups.Group, file *groupfile.Fi
 	}
 	joined, err := t.askAll(ctx, p.errand, p.joining)
 	if err != nil {
-		t.takeBack(g, p)
+		t.undo(g, p)
 		return err
 	}
 	p.join(joined)
@@ -86,7 +86,7 @@ func (t *Branches) move(ctx context.Context, g *groups.Group, file *groupfile.Fi
 	}
 	t.Groups.Unlock()
 	if err != nil {
-		t.takeBack(g, p)
+		t.undo(g, p)
 		return err
 	}
 	t.Groups.Events.Add(api.Event{Kind: api.RouteChanged, Group: g.Name, Cause: "some of its members are reached by another way now"})

@@ -49,8 +49,8 @@ type Record struct {
 
 func (r *Record) isOpen() bool { return r.Standing == Joined && r.Before != Acknowledged }
 
-// Mend says why a receiver no longer takes part, and how it can join again.
-func (r *Record) Mend() string {
+// Advice says why a receiver no longer takes part, and how it can join again.
+func (r *Record) Advice() string {
 	return r.Why() + "; to let it join again, group update without it, then with it and the psn its QP expects"
 }
 

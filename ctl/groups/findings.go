@@ -19,7 +19,7 @@ type Findings struct {
 	Last     string                // who is furthest behind then
 	AtFloor  map[groupfile.ID]bool // the receivers for which the source's packets wait
 	Stalled  map[groupfile.ID]bool
-	Mending  map[groupfile.ID]Mending
+	Repairs  map[groupfile.ID]RepairTrouble
 	Refusals Refusals
 	Says     map[Sender]string // the trouble of members that do not get on because their frames are refused
 	History  goodput.History   // how many packets the source had sent when (dataplane.Traffic.Sent)
@@ -32,9 +32,9 @@ type Refusals struct {
 	Cause map[groupfile.ID]string // why, in a sentence
 }
 
-// Mending says since when a receiver gets its data by repair alone, or waits for the source. The
-// zero Mending is that of a receiver that gets new data directly.
-type Mending struct {
+// RepairTrouble says since when a receiver gets its data by repair alone, or waits for the source.
+// The zero value is that of a receiver that gets new data directly.
+type RepairTrouble struct {
 	Repairing, Unmended time.Time // zero: it is not the case
 	Kind, Cause         string    // why the group is degraded because of it, or ""
 }

@@ -83,9 +83,9 @@ type Hosts struct {
 	// connect connects to a host's program and hangs up.
 	connect func(context.Context, netip.AddrPort) error
 
-	mu    sync.Mutex // held during a step
-	desk  desk
-	feeds map[string]*feed
+	mu            sync.Mutex // held during a step
+	desk          desk
+	subscriptions map[string]*subscription
 }
 
 // New returns Hosts without a group.
@@ -94,7 +94,7 @@ func New(o Options) *Hosts {
 	_, _ = rand.Read(start[:]) // never fails
 	full := func(host netip.Addr) { o.Bounds.Met(bounds.HostGroups, host.String()) }
 	return &Hosts{
-		Options: o, connect: connectTo, feeds: map[string]*feed{},
+		Options: o, connect: connectTo, subscriptions: map[string]*subscription{},
 		desk: newDesk(o.Box, roce.QPN(binary.BigEndian.Uint32(start[:])%maxHostQPN), full),
 	}
 }
@@ -232,8 +232,8 @@ type running struct {
 	work, waits context.Context
 	turn        func() // ends the turn; nil: the task has none
 
-	changed <-chan struct{} // of the feed that the task follows
-	feed    *feed
+	changed      <-chan struct{} // of the subscription that the task follows
+	subscription *subscription
 }
 
 func (r *running) endTurn() {
@@ -316,8 +316,8 @@ func (r *running) awaitGroup() {
 
 // awaitChange waits until the group may have changed since the last look, and looks at it.
 func (r *running) awaitChange() (e event) {
-	if r.feed == nil {
-		r.feed = r.subscribe(r.name)
+	if r.subscription == nil {
+		r.subscription = r.subscribe(r.name)
 	} else {
 		select {
 		case <-r.changed:
@@ -325,53 +325,54 @@ func (r *running) awaitChange() (e event) {
 		}
 	}
 	r.mu.Lock()
-	r.changed = r.feed.changed
+	r.changed = r.subscription.changed
 	r.mu.Unlock()
 	e.group, e.err = grouped(r.Control.Group(r.name))
 	return e
 }
 
 func (r *running) endFollow() {
-	if r.feed != nil {
-		r.unsubscribe(r.name, r.feed)
-		r.feed = nil
+	if r.subscription != nil {
+		r.unsubscribe(r.name, r.subscription)
+		r.subscription = nil
 	}
 }
 
-// feed tells the questions about one group that wait when the group may have changed.
-type feed struct {
+// subscription tells the questions about one group that wait when the group may have changed.
+type subscription struct {
 	waiting int
 	changed chan struct{} // closed at the next change
 	stop    context.CancelFunc
 }
 
-// subscribe returns the feed of a group. One goroutine looks at the group, however many wait.
-func (h *Hosts) subscribe(name string) *feed {
+// subscribe returns the subscription to a group. One goroutine looks at the group, however many
+// questions wait.
+func (h *Hosts) subscribe(name string) *subscription {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	f := h.feeds[name]
+	f := h.subscriptions[name]
 	if f == nil {
 		ctx, stop := context.WithCancel(context.Background())
-		f = &feed{changed: make(chan struct{}), stop: stop}
-		h.feeds[name] = f
+		f = &subscription{changed: make(chan struct{}), stop: stop}
+		h.subscriptions[name] = f
 		go h.tend(ctx, name, f)
 	}
 	f.waiting++
 	return f
 }
 
-func (h *Hosts) unsubscribe(name string, f *feed) {
+func (h *Hosts) unsubscribe(name string, f *subscription) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f.waiting--; f.waiting == 0 {
 		f.stop()
-		delete(h.feeds, name)
+		delete(h.subscriptions, name)
 	}
 }
 
 // tend closes f.changed each time the answer about a group has another version, and once after its
 // first look, because the group may have changed between the question's look and that one.
-func (h *Hosts) tend(ctx context.Context, name string, f *feed) {
+func (h *Hosts) tend(ctx context.Context, name string, f *subscription) {
 	at, version := h.Control.Now(name), "not known yet"
 	for ctx.Err() == nil {
 		next := ""

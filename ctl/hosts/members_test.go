@@ -214,8 +214,8 @@ func TestQuestionsThatWaitForAChange(t *testing.T) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.feeds) != 0 {
-		t.Errorf("%d feeds are left", len(h.feeds))
+	if len(h.subscriptions) != 0 {
+		t.Errorf("%d subscriptions are left", len(h.subscriptions))
 	}
 }
 
@@ -492,11 +492,11 @@ func TestAMemberEndsTheGroup(t *testing.T) {
 }
 
 // A question hears that its group has ended, also if the group ends after the question has looked
-// and before the feed looks for the first time.
+// and before the subscription looks for the first time.
 func TestAGroupEndsBeforeItsFeedLooks(t *testing.T) {
 	w := newWorld()
 	h := w.hosts()
-	f := &feed{changed: make(chan struct{})}
+	f := &subscription{changed: make(chan struct{})}
 	changed := f.changed
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -613,7 +613,7 @@ func TestAQuestionFollowsNoGroupThatHasEnded(t *testing.T) {
 	follows := func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return len(h.feeds) == 1
+		return len(h.subscriptions) == 1
 	}
 	testlab.Eventually(t, testlab.Patience, "it follows its group", follows, nil)
 	testlab.Must(t, w.Remove("g1", nil))

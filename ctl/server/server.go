@@ -334,13 +334,13 @@ func (s *Server) fromFile(r *http.Request, do func(context.Context, []byte) (api
 }
 
 // withBody reads the body of a request and calls do with it in turn. See readBody for what and
-// mend.
-func withBody[T any](s *Server, r *http.Request, what, mend string, do func(context.Context, []byte) (T, error)) (answer T, err error) {
+// advice.
+func withBody[T any](s *Server, r *http.Request, what, advice string, do func(context.Context, []byte) (T, error)) (answer T, err error) {
 	// This does not watch the context: before the body is read only a stop ends it, and a stop also
 	// ends the requests that have the tokens.
 	s.bodies <- struct{}{}
 	defer func() { <-s.bodies }()
-	body, err := readBody(r, api.MaxGroupFileBytes, what, mend)
+	body, err := readBody(r, api.MaxGroupFileBytes, what, advice)
 	if err != nil {
 		return answer, err
 	}
@@ -355,12 +355,12 @@ func withBody[T any](s *Server, r *http.Request, what, mend string, do func(cont
 }
 
 // readBody reads the body of a request. For the error of a body that is too long, what names the
-// body and mend tells the user how to shorten it.
-func readBody(r *http.Request, most int64, what, mend string) ([]byte, error) {
+// body and advice tells the user how to shorten it.
+func readBody(r *http.Request, most int64, what, advice string) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, most))
 	switch {
 	case errors.As(err, new(*http.MaxBytesError)):
-		return nil, api.Errorf(api.TooLarge, "%s is longer than %d bytes, which %s", what, most, mend)
+		return nil, api.Errorf(api.TooLarge, "%s is longer than %d bytes, which %s", what, most, advice)
 	case err != nil:
 		return nil, api.Errorf(api.BadRequest, "%s did not arrive whole: %v", what, err)
 	}

@@ -17,8 +17,8 @@ const (
 	// until that box has set up what the request asks for.
 	claimWithin  = 4 * time.Second
 	reportWithin = 12 * time.Second
-	// takeBackWithin bounds the request that takes a change back.
-	takeBackWithin = 5 * time.Second
+	// undoWithin bounds the request that undoes a change.
+	undoWithin = 5 * time.Second
 )
 
 // Create adds a group to the desired ones, and waits until a box has set it up. If none does,
@@ -123,15 +123,15 @@ func (s *Shared) notShared(name string) error {
 }
 
 // awaitReport waits until a box has set up a version of a group. If no box does, or one refuses it,
-// takeBack undoes the change.
-func (s *Shared) awaitReport(ctx context.Context, file *groupfile.File, revision int64, takeBack func(context.Context) error) (api.Group, error) {
+// the change is reversed by undo.
+func (s *Shared) awaitReport(ctx context.Context, file *groupfile.File, revision int64, undo func(context.Context) error) (api.Group, error) {
 	g, err := s.reported(ctx, file, revision)
 	if err == nil {
 		return g, nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackWithin) // the request may have ended
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin) // the request may have ended
 	defer cancel()
-	return api.Group{}, groups.APIError(errors.Join(err, takeBack(ctx)))
+	return api.Group{}, groups.APIError(errors.Join(err, undo(ctx)))
 }
 
 // reported returns a version of a group as the box says that has set it up, or why no box has.

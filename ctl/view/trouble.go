@@ -116,7 +116,7 @@ func TroubleOf(g *groups.Version, l *plan.Leg) (kind, why string) {
 	if g.File.DegradedAfter > 0 && g.Found.Stalled[id] {
 		return api.TroubleStalled, "it has stalled: it acknowledges nothing, and others are further"
 	}
-	if m := g.Found.Mending[id]; m.Cause != "" {
+	if m := g.Found.Repairs[id]; m.Cause != "" {
 		return m.Kind, m.Cause
 	}
 	return "", ""

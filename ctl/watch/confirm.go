@@ -114,17 +114,17 @@ func receiverToConfirm(g *groups.Version, ready api.Confirmation) (*groupfile.Me
 
 // checkQP refuses a QP that does not fit the group file.
 func checkQP(f *groupfile.File, m *groupfile.Member, ready api.Confirmation) error {
-	const mend = "; create the QP again, or correct the group"
+	const advice = "; create the QP again, or correct the group"
 	switch state := strings.ToUpper(ready.State); {
 	case state != "RTR" && state != "RTS":
 		return api.Errorf(api.BadRequest, "QP %d of %v is in state %q, and receives only in RTR and RTS; move it there and confirm again",
 			m.QPN, m.IP, ready.State)
 	case ready.PSN != nil && roce.PSN(*ready.PSN) != m.FirstPSN:
-		return api.Errorf(api.BadRequest, "QP %d of %v expects PSN %d, and the group file says psn: %d"+mend, m.QPN, m.IP, *ready.PSN, m.FirstPSN)
+		return api.Errorf(api.BadRequest, "QP %d of %v expects PSN %d, and the group file says psn: %d"+advice, m.QPN, m.IP, *ready.PSN, m.FirstPSN)
 	case ready.RemoteQPN != 0 && roce.QPN(ready.RemoteQPN) != m.RemoteQPN:
-		return api.Errorf(api.BadRequest, "QP %d of %v has remote QPN %d, and the group has %d"+mend, m.QPN, m.IP, ready.RemoteQPN, m.RemoteQPN)
+		return api.Errorf(api.BadRequest, "QP %d of %v has remote QPN %d, and the group has %d"+advice, m.QPN, m.IP, ready.RemoteQPN, m.RemoteQPN)
 	case ready.MTU != 0 && ready.MTU != f.PathMTU:
-		return api.Errorf(api.BadRequest, "QP %d of %v has path MTU %d, and the group has %d"+mend, m.QPN, m.IP, ready.MTU, f.PathMTU)
+		return api.Errorf(api.BadRequest, "QP %d of %v has path MTU %d, and the group has %d"+advice, m.QPN, m.IP, ready.MTU, f.PathMTU)
 	}
 	return nil
 }

@@ -74,11 +74,11 @@ func (w *Watch) take(g *groups.Group, n dataplane.Note) {
 	case feedback.NoteSource:
 		w.Groups.PacketEvent(api.SourceSwitched, g, id, n.PSN, "its packet %d was the first of its turn", n.PSN)
 	case feedback.NoteFatal:
-		mend := refused.Answered(n.Syndrome)
+		advice := refused.Answered(n.Syndrome)
 		if box := g.BoxBehind(id); box != "" {
-			mend = fmt.Sprintf("rocast group show %s at box %s says whose QP it is", g.Name, box)
+			advice = fmt.Sprintf("rocast group show %s at box %s says whose QP it is", g.Name, box)
 		}
-		cause := fmt.Sprintf("it has answered the source's packet %d with %v, which ends its QP; %s", n.PSN, n.Syndrome, mend)
+		cause := fmt.Sprintf("it has answered the source's packet %d with %v, which ends its QP; %s", n.PSN, n.Syndrome, advice)
 		g.Found.Refusals.Add(g.ID, id, cause)
 		w.Groups.PacketEvent(api.MemberRefused, g, id, n.PSN, "%s", cause)
 	case feedback.NoteSilent:

@@ -17,8 +17,8 @@ import (
 // lookAtRepair records which receivers get their data by repair alone, or wait for the source
 // because repair has given up, for longer than after.
 func lookAtRepair(f *groups.Findings, now time.Time, paths []mft.Path, state []feedback.PathSnapshot, after time.Duration) {
-	was := f.Mending
-	f.Mending = nil
+	was := f.Repairs
+	f.Repairs = nil
 	for i := range paths {
 		s := &state[i]
 		if after == 0 || s.Part != feedback.PartActive || !s.Repairing && !s.Unmended {
@@ -33,10 +33,10 @@ func lookAtRepair(f *groups.Findings, now time.Time, paths []mft.Path, state []f
 		if lasts(&m.Unmended, s.Unmended, now) >= after {
 			m.Kind, m.Cause = api.TroubleUnmended, fmt.Sprintf("repair has fallen back on the source, which has to send packet %d again", s.Acked.Next())
 		}
-		if f.Mending == nil {
-			f.Mending = map[groupfile.ID]groups.Mending{}
+		if f.Repairs == nil {
+			f.Repairs = map[groupfile.ID]groups.RepairTrouble{}
 		}
-		f.Mending[id] = m
+		f.Repairs[id] = m
 	}
 }
 

@@ -97,7 +97,7 @@ var meanings = []meaning{
 	{
 		forms: []string{"settle", "settles", "settled"}, means: "nothing is under way any more",
 		rooms:  []string{"client", "dataplane"},
-		others: map[string]int{"ctl": 8, "feedback": 3},
+		others: map[string]int{"ctl": 7, "feedback": 3},
 	},
 	{
 		forms: []string{"leg", "legs"}, means: "how a copy leaves the box towards one host",
@@ -119,13 +119,13 @@ var meanings = []meaning{
 	},
 	{
 		forms: []string{"mend", "mends", "mended", "mending", "nudge", "feed", "feeds", "fed"},
-		means: "nothing: the box repairs, the source resends, and a probe is sent because of silence", others: map[string]int{"ctl": 5, "test": 1},
+		means: "nothing: the box repairs, the source resends, and a probe is sent because of silence",
 	},
 	{
 		forms: []string{"push"}, means: "onto a queue", only: []string{"feedback", "dataplane"}, names: []string{"dataplane.Push"},
 	},
 	{
-		forms: []string{"takeback"}, means: "nothing: write disarm, undo or release", others: map[string]int{"ctl": 2},
+		forms: []string{"takeback"}, means: "nothing: write disarm, undo or release",
 	},
 }
 

@@ -77,7 +77,7 @@ func (s *server) start(f frame) {
 	s.mu.Lock()
 	s.running[f.process] = p
 	s.mu.Unlock()
-	go p.feed(stdin)
+	go p.write(stdin)
 	go func() {
 		err := p.cmd.Wait()
 		close(p.gone)
@@ -118,9 +118,9 @@ func (p *running) queue(payload []byte) {
 	}
 }
 
-// feed writes the input to the process. It returns when the process exits or at end of file. If the
-// process has closed its stdin, the rest of the input is discarded.
-func (p *running) feed(stdin io.WriteCloser) {
+// write passes the input on to the process. It returns when the process exits or at end of file. If
+// the process has closed its stdin, the rest of the input is discarded.
+func (p *running) write(stdin io.WriteCloser) {
 	defer stdin.Close()
 	for {
 		select {
