@@ -192,7 +192,7 @@ func TestALinkThatGoesBackToItsQueuePairForgetsNothing(t *testing.T) {
 }
 
 // Boxes that do not reach each other for longer than a lease lose an idle branch. When they do
-// again, the box above renews what it asked for before, and the branch stands again.
+// again, the box above renews what it asked for before, and the branch is set up again.
 func TestABranchThatHasEndedIsRenewed(t *testing.T) {
 	f := newTree(t)
 	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.4.0.1"))
@@ -217,7 +217,7 @@ func TestABranchThatHasEndedIsRenewed(t *testing.T) {
 	}
 }
 
-// A renewal may come at the very end of a lease. If it is answered, the branch stands.
+// A renewal may come at the very end of a lease. If it is answered, the branch stays.
 func TestALeaseIsRenewedAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric(t, 2, "b1 b2")
@@ -328,7 +328,7 @@ func TestAnEndedBranchIsNoneOfAnotherGroup(t *testing.T) {
 // box does not take the one for the other, whether its branch has ended meanwhile or not.
 func TestAReceiverThatLeftUnheardJoinsAgain(t *testing.T) {
 	for name, happens := range map[string]func(b2 *box){
-		"the branch stands":              func(*box) {},
+		"the branch is there":            func(*box) {},
 		"its lease ends":                 (*box).ends,
 		"the box restarts":               func(b2 *box) { b2.restart(false, false) },
 		"the root restarts":              func(b2 *box) { b2.f.box("b1").restart(false, false) },

@@ -44,7 +44,7 @@ func (f *fabric) refused(text string, want ...string) {
 	f.t.Helper()
 	_, err := f.box("b1").Create(f.t.Context(), []byte(text))
 	if err == nil {
-		f.t.Fatal("the group stands")
+		f.t.Fatal("the group was created")
 	}
 	for _, w := range want {
 		if !strings.Contains(err.Error(), w) {
@@ -145,7 +145,7 @@ func TestAFailingSubtreeLeavesNothingBehind(t *testing.T) {
 			want = "box " + failing + " refuses: " + want
 		}
 		if failing > "b2" {
-			want = "box b2 refuses: group g1 does not stand: " + want
+			want = "box b2 refuses: group g1 could not be set up: " + want
 		}
 		f.refused(groupFile(everywhere...), want)
 		f.nothingLeft()
@@ -529,7 +529,7 @@ func TestAnUpdateThatFailsBehindChangesNothing(t *testing.T) {
 	f.check(was)
 	f.box("b4").sw.Refuse(errors.New("the classifier is full"))
 	_, err := f.box("b1").Update(t.Context(), "g1", []byte(groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.4.0.1")))
-	if want := "group g1 does not stand: box b2 refuses: group g1 does not stand: box b4 refuses: the classifier is full"; err == nil || err.Error() != want {
+	if want := "group g1 could not be set up: box b2 refuses: group g1 could not be set up: box b4 refuses: the classifier is full"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 	f.check(was)

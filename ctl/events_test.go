@@ -179,6 +179,6 @@ func TestNeighboursAreTold(t *testing.T) {
 	f.cuts(nil)
 	renew()
 	renew()
-	b1.expectEvents(t, "neighbour-up g1 b2: its part of the group stands again")
+	b1.expectEvents(t, "neighbour-up g1 b2: its part of the group is set up again")
 	b2.expectEvents(t)
 }

@@ -116,7 +116,7 @@ func TestARegionThatOneBoxRefuses(t *testing.T) {
 	f.create(groupFile(inTree...))
 	f.box("b4").sw.Refuse(errors.New("no room"))
 	_, err := f.box("b1").changeRegions(t, another(inTree...))
-	if want := "group g1 does not stand: box b2 refuses: group g1 does not stand: box b4 refuses: no room"; err == nil || err.Error() != want {
+	if want := "group g1 could not be set up: box b2 refuses: group g1 could not be set up: box b4 refuses: no room"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 	f.tendAll(time.Now())

@@ -78,7 +78,7 @@ type Told struct {
 	Name string `json:"name"`
 }
 
-// BranchAnswer says that a branch stands, together with those behind it.
+// BranchAnswer says that a branch is set up, together with those behind it.
 type BranchAnswer struct {
 	Version uint64   `json:"version"`
 	Link    LinkEnd  `json:"link"`              // the answering box's end

@@ -9,8 +9,8 @@ const (
 	GroupCreated EventKind = "group-created"
 	GroupUpdated EventKind = "group-updated"
 	GroupRemoved EventKind = "group-removed"
-	// GroupDegraded: packets wait, and the group hardly gets on, or the group does not stand at all
-	// boxes. A program with another way to its receivers takes that way now.
+	// GroupDegraded: packets wait, and the group hardly gets on, or it could not be set up at all
+	// its boxes. A program with another way to its receivers takes that way now.
 	GroupDegraded EventKind = "degraded"
 	GroupRestored EventKind = "restored" // the group is no longer degraded
 
@@ -102,7 +102,7 @@ func EventMeanings() []EventMeaning {
 		{ConfigReloaded, "The daemon has taken over what changed in its config."},
 		{ConfigRefused, "The daemon has not taken a changed config over, and runs as before."},
 		{NeighbourDown, "A box behind this one does not answer for a group, or refuses its part."},
-		{NeighbourUp, "The part of a box behind this one stands again."},
+		{NeighbourUp, "The part of a box behind this one is set up again."},
 	}
 }
 

@@ -56,7 +56,7 @@ type HostGroup struct {
 	Evicts bool   `json:"evicts,omitempty"`
 	// ClearToSend: every member is reached and has said that its QP is ready.
 	ClearToSend bool `json:"clearToSend"`
-	// Degraded: packets hardly get on, or the group does not stand. A source goes another way.
+	// Degraded: packets hardly get on, or the group could not be set up. A source goes another way.
 	Degraded bool   `json:"degraded"`
 	Reason   string `json:"reason,omitempty"`
 }

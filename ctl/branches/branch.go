@@ -190,7 +190,7 @@ func (t *Branches) newBranch(ctx context.Context, upper, name string, b *api.Bra
 	if err := t.Stand(ctx, g, file.Text()); err != nil {
 		return nil, err
 	}
-	t.Log.Info("branch stands", zap.String("group", name), zap.String("upper", upper), zap.String("root", b.Root),
+	t.Log.Info("branch set up", zap.String("group", name), zap.String("upper", upper), zap.String("root", b.Root),
 		zap.Int("members", len(file.Receivers)), zap.Bool("fresh", !b.Begun))
 	return g, nil
 }

@@ -35,7 +35,7 @@ func (t *Branches) Stand(ctx context.Context, g *groups.Group, text []byte) erro
 		if err != nil {
 			t.registrationFailed(g.Name, err)
 			t.Withdraw(g.Name, g.Links)
-			return notStanding(g.Name, err)
+			return notSetUp(g.Name, err)
 		}
 		g.SetLinks(links)
 	}
@@ -121,7 +121,7 @@ func (t *Branches) Change(ctx context.Context, g *groups.Group, file *groupfile.
 	}
 	if err != nil {
 		t.undo(g, p)
-		return notStanding(g.Name, err)
+		return notSetUp(g.Name, err)
 	}
 	p.join(joined)
 	t.Groups.Lock()

@@ -194,11 +194,11 @@ func (t *Branches) noteRenewal(g *groups.Group, next *groups.Link) {
 	fields := []zap.Field{zap.String("group", g.Name), zap.String("neighbour", next.Box)}
 	switch {
 	case next.Problem != "" && at.Problem != next.Problem:
-		t.Log.Warn("a branch does not stand; data flows if the neighbour still carries it", append(fields, zap.String("reason", next.Problem))...)
+		t.Log.Warn("a branch is not set up; data flows if the neighbour still carries it", append(fields, zap.String("reason", next.Problem))...)
 		t.Groups.Tell(api.Event{Kind: api.NeighbourDown, Group: g.Name, Neighbour: next.Box, Cause: next.Problem})
 	case next.Problem == "" && at.Problem != "":
-		t.Log.Info("a branch stands again", fields...)
-		t.Groups.Tell(api.Event{Kind: api.NeighbourUp, Group: g.Name, Neighbour: next.Box, Cause: "its part of the group stands again"})
+		t.Log.Info("a branch is set up again", fields...)
+		t.Groups.Tell(api.Event{Kind: api.NeighbourUp, Group: g.Name, Neighbour: next.Box, Cause: "its part of the group is set up again"})
 	}
 	if b := g.Branch; b != nil && (at.Problem != next.Problem || !slices.Equal(at.Absent, next.Absent)) {
 		name := g.Name

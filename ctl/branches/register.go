@@ -131,10 +131,10 @@ func (t *Branches) Withdraw(name string, links []*groups.Link) {
 	asking.Wait()
 }
 
-// notStanding returns the error of a group that could not be set up at all boxes, for the user who
+// notSetUp returns the error of a group that could not be set up at all boxes, for the user who
 // sent the group file. Its kind is BadFile if a box refuses the file, and Exists if a box has
 // another group of that name.
-func notStanding(name string, err error) error {
+func notSetUp(name string, err error) error {
 	kind := api.Internal
 	switch {
 	case hasKind(err, api.BadFile):
@@ -142,7 +142,7 @@ func notStanding(name string, err error) error {
 	case hasKind(err, api.Exists):
 		kind = api.Exists
 	}
-	return api.Errorf(kind, "group %s does not stand: %v", name, err)
+	return api.Errorf(kind, "group %s could not be set up: %v", name, err)
 }
 
 // tellable returns the form of an error about other boxes for logs, events and the state of a

@@ -42,7 +42,7 @@ func TestTellable(t *testing.T) {
 	if got, want := tellable(all).Error(), "box b1 refuses: b1 says why\nbox b2 does not answer\nbox b3 refuses its part\nbox b4 refuses its part"; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if e := (*api.Error)(nil); !errors.As(notStanding("g1", all), &e) || e.Kind != api.BadFile {
+	if e := (*api.Error)(nil); !errors.As(notSetUp("g1", all), &e) || e.Kind != api.BadFile {
 		t.Errorf("kind %s", e.Kind)
 	}
 }

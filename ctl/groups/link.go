@@ -28,7 +28,7 @@ type Link struct {
 	Begun   bool        `json:"begun"` // see api.Branch
 
 	Absent  []api.Absent `json:"-"` // the members behind the link that the group waits for
-	Problem string       `json:"-"` // why the neighbour could not be asked, or refuses; "" if the branch stands
+	Problem string       `json:"-"` // why the neighbour could not be asked, or refuses; "" if the branch is set up
 	Asked   time.Time    `json:"-"` // the last request
 }
 

@@ -175,7 +175,7 @@ func TestABoxThatIsDownIsNamedAndNothingStays(t *testing.T) {
 	f := newFabric(t)
 	f.boxes[2].stop()
 	_, err := f.boxes[0].Create(t.Context(), []byte(overThree))
-	want := fmt.Sprintf("group g1 does not stand: box b2 refuses: group g1 does not stand: box b3 does not answer at https://%v (connect: connection refused); "+
+	want := fmt.Sprintf("group g1 could not be set up: box b2 refuses: group g1 could not be set up: box b3 does not answer at https://%v (connect: connection refused); "+
 		"is rocastd running there, with api: in its config?", f.boxes[2].at.Addr())
 	if err == nil || err.Error() != want || f.groups() != "" {
 		t.Errorf("\ngot  %v\nwant %s\nleft %s", err, want, f.groups())

@@ -19,7 +19,7 @@ type message struct {
 	Request  *request    `json:"request,omitempty"`  // 1: the sender asks for a transfer
 	Prepare  int64       `json:"prepare,omitempty"`  // 2: a receiver needs memory for so many bytes,
 	QP       *queuePair  `json:"qp,omitempty"`       //    and answers with its queue pair
-	Connect  *queuePair  `json:"connect,omitempty"`  // 3: the group stands; this is the peer of a receiver's queue pair,
+	Connect  *queuePair  `json:"connect,omitempty"`  // 3: the group is set up; this is the peer of a receiver's queue pair,
 	State    string      `json:"state,omitempty"`    //    which answers with its state
 	Clear    *queuePair  `json:"clear,omitempty"`    // 4: the same for the sender: it is clear to send
 	Sent     string      `json:"sent,omitempty"`     // 6: everything is sent and acknowledged; this is its SHA-256
