@@ -57,7 +57,9 @@ type Parts struct {
 	// Members is called when the state of the members of a group is stored, unless an upper box
 	// asks for the group; nil: nobody hears of it.
 	Members func(group string)
-	// Shown is called at the end of each change, when readers see it; nil: nobody hears of it.
+	// Shown is for tests of the rooms that change groups: it is called at the end of each change,
+	// where the groups are still locked and readers see the change. Such a test then compares what
+	// readers see with what there is. The daemon leaves it nil.
 	Shown func()
 }
 
