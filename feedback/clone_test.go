@@ -108,66 +108,114 @@ func TestStateTellsGroupsApart(t *testing.T) {
 	}
 	note("the group", stateOf(aGroup(everything), stateNow))
 	for name, change := range map[string]func(*Group){
-		"source known":     func(g *Group) { g.source.known = false },
-		"source inside":    func(g *Group) { g.source.inside = true },
-		"unanswered":       func(g *Group) { g.source.unanswered++ },
-		"source first":     func(g *Group) { g.source.first++ },
-		"source first far": func(g *Group) { g.source.first = g.source.sent.Add(1 - Window) },
-		"source sent":      func(g *Group) { g.source.sent++ },
-		"source pos":       func(g *Group) { g.source.pos++ },
-		"source counted":   func(g *Group) { g.source.counted++ },
-		"source messages":  func(g *Group) { g.source.messages++ },
-		"source resent":    func(g *Group) { g.source.resentAt = g.paths[0].since },
-		"merged known":     func(g *Group) { g.merged.known = false },
-		"merged psn":       func(g *Group) { g.merged.psn++ },
-		"merged highest":   func(g *Group) { g.merged.highest++ },
-		"merged msn":       func(g *Group) { g.merged.msn++ },
-		"floor known":      func(g *Group) { g.floor.known = false },
-		"floor psn":        func(g *Group) { g.floor.psn++ },
-		"floor msn":        func(g *Group) { g.floor.msn++ },
-		"floor migrates":   func(g *Group) { g.floor.migReq = true },
-		"floor above":      func(g *Group) { g.floor.above++ },
-		"floor need":       func(g *Group) { g.floor.need++ },
-		"back psn":         func(g *Group) { g.back.psn++ },
-		"back awaited":     func(g *Group) { g.back.awaited = false },
-		"back newest":      func(g *Group) { g.back.newest = true },
-		"back only newest": func(g *Group) { g.back.awaited, g.back.newest = false, true },
-		"back newest at":   func(g *Group) { g.back = goBack{psn: 112, newest: true} },
-		"pending sequence": func(g *Group) { g.pending.sequence++ },
-		"pending rnr":      func(g *Group) { g.pending.rnr++ },
-		"refusal psn":      func(g *Group) { g.refusal.psn++ },
-		"refusal syndrome": func(g *Group) { g.refusal.syndrome = roce.NAKRemoteAccess },
-		"end psn":          func(g *Group) { g.end.psn++ },
-		"end syndrome":     func(g *Group) { g.end.syndrome = roce.NAKRemoteOperational },
-		"end sent":         func(g *Group) { g.end.sent = true },
-		"recopied":         func(g *Group) { g.doubts.recopied.some = false },
-		"recopied from":    func(g *Group) { g.doubts.recopied.from++ },
-		"recopied to":      func(g *Group) { g.doubts.recopied.to++ },
-		"missed":           func(g *Group) { g.doubts.missed.some = false },
-		"missed from":      func(g *Group) { g.doubts.missed.from++ },
-		"missed to":        func(g *Group) { g.doubts.missed.to++ },
-		"counted at":       func(g *Group) { g.doubts.countedAt++ },
-		"counted long ago": func(g *Group) { g.doubts.countedAt = stateNow - doubtPeriod },
-		"away":             func(g *Group) { g.away = PartUnknown },
-		"path since":       func(g *Group) { g.paths[0].since++ },
-		"path for long":    func(g *Group) { g.paths[0].since = stateNow - Tick(everything.SilentAfter) },
-		"path acked":       func(g *Group) { g.paths[0].acked++ },
-		"path msn":         func(g *Group) { g.paths[0].msn++ },
-		"path from":        func(g *Group) { g.paths[0].from++ },
-		"path pending":     func(g *Group) { g.paths[0].pending = roce.SyndromeRNR(3) },
-		"path credit":      func(g *Group) { g.paths[0].credit++ },
-		"path part":        func(g *Group) { g.paths[0].part = PartGone },
-		"path migrates":    func(g *Group) { g.paths[0].migReq = true },
-		"path silent":      func(g *Group) { g.paths[0].silent = true },
-		"path fresh":       func(g *Group) { g.paths[0].fresh = false },
-		"path asks":        func(g *Group) { g.paths[0].ask = askProven },
-		"path follows":     func(g *Group) { g.paths[0].follows = true },
-		"path leaves more": func(g *Group) { g.paths[0].unheard++ },
-		"path weight":      func(g *Group) { g.quorum.weigh([]uint16{2, 1, 1}) },
+		"source known":       func(g *Group) { g.source.known = false },
+		"source inside":      func(g *Group) { g.source.inside = true },
+		"unanswered":         func(g *Group) { g.source.unanswered++ },
+		"source first":       func(g *Group) { g.source.first++ },
+		"source first far":   func(g *Group) { g.source.first = g.source.sent.Add(1 - Window) },
+		"source sent":        func(g *Group) { g.source.sent++ },
+		"source pos":         func(g *Group) { g.source.pos++ },
+		"source counted":     func(g *Group) { g.source.counted++ },
+		"source messages":    func(g *Group) { g.source.messages++ },
+		"source resent":      func(g *Group) { g.source.resentAt = g.paths[0].since },
+		"merged known":       func(g *Group) { g.merged.known = false },
+		"merged psn":         func(g *Group) { g.merged.psn++ },
+		"merged highest":     func(g *Group) { g.merged.highest++ },
+		"merged msn":         func(g *Group) { g.merged.msn++ },
+		"floor known":        func(g *Group) { g.floor.known = false },
+		"floor psn":          func(g *Group) { g.floor.psn++ },
+		"floor msn":          func(g *Group) { g.floor.msn++ },
+		"floor migrates":     func(g *Group) { g.floor.migReq = true },
+		"floor above":        func(g *Group) { g.floor.above++ },
+		"floor need":         func(g *Group) { g.floor.need++ },
+		"back psn":           func(g *Group) { g.back.psn++ },
+		"back awaited":       func(g *Group) { g.back.awaited = false },
+		"back newest":        func(g *Group) { g.back.newest = true },
+		"back only newest":   func(g *Group) { g.back.awaited, g.back.newest = false, true },
+		"back newest at":     func(g *Group) { g.back = goBack{psn: 112, newest: true} },
+		"pending sequence":   func(g *Group) { g.pending.sequence++ },
+		"pending rnr":        func(g *Group) { g.pending.rnr++ },
+		"refusal psn":        func(g *Group) { g.refusal.psn++ },
+		"refusal syndrome":   func(g *Group) { g.refusal.syndrome = roce.NAKRemoteAccess },
+		"end psn":            func(g *Group) { g.end.psn++ },
+		"end syndrome":       func(g *Group) { g.end.syndrome = roce.NAKRemoteOperational },
+		"end sent":           func(g *Group) { g.end.sent = true },
+		"recopied":           func(g *Group) { g.doubts.recopied.some = false },
+		"recopied from":      func(g *Group) { g.doubts.recopied.from++ },
+		"recopied to":        func(g *Group) { g.doubts.recopied.to++ },
+		"missed":             func(g *Group) { g.doubts.missed.some = false },
+		"missed from":        func(g *Group) { g.doubts.missed.from++ },
+		"missed to":          func(g *Group) { g.doubts.missed.to++ },
+		"counted at":         func(g *Group) { g.doubts.countedAt++ },
+		"counted long ago":   func(g *Group) { g.doubts.countedAt = stateNow - doubtPeriod },
+		"away":               func(g *Group) { g.away = PartUnknown },
+		"path since":         func(g *Group) { g.paths[0].since++ },
+		"path for long":      func(g *Group) { g.paths[0].since = stateNow - Tick(everything.SilentAfter) },
+		"path acked":         func(g *Group) { g.paths[0].acked++ },
+		"path msn":           func(g *Group) { g.paths[0].msn++ },
+		"path from":          func(g *Group) { g.paths[0].from++ },
+		"path pending":       func(g *Group) { g.paths[0].pending = roce.SyndromeRNR(3) },
+		"path credit":        func(g *Group) { g.paths[0].credit++ },
+		"path part":          func(g *Group) { g.paths[0].part = PartGone },
+		"path migrates":      func(g *Group) { g.paths[0].migReq = true },
+		"path silent":        func(g *Group) { g.paths[0].silent = true },
+		"path fresh":         func(g *Group) { g.paths[0].fresh = false },
+		"path asks":          func(g *Group) { g.paths[0].ask = askProven },
+		"path follows":       func(g *Group) { g.paths[0].follows = true },
+		"path leaves more":   func(g *Group) { g.paths[0].unheard++ },
+		"path weight":        func(g *Group) { g.quorum.weigh([]uint16{2, 1, 1}) },
+		"path of the source": func(g *Group) { g.absent = 0 },
+		"beside":             func(g *Group) { g.beside++ },
+		"asked":              func(g *Group) { g.back.asked = true }, // and the source has not come there
 	} {
 		g := aGroup(everything)
 		change(g)
 		note(name, stateOf(g, stateNow))
+	}
+}
+
+// waits makes g one whose next source waits: receivers and the old source are asked.
+func waits(g *Group) {
+	g.claim = claim{true, g.source.sent, stateNow - 3e6}
+	g.source.unsure, g.source.told = true, true // so that questions help
+	g.asking = asking{turn: 100, begun: true, calls: 1, from: stateNow - 2e6, at: stateNow - 1e6}
+	g.again = again{true, g.merged.highest.Next(), 2}
+}
+
+// answers makes g one whose source answers a question.
+func answers(g *Group) {
+	g.back = goBack{psn: g.source.pos, awaited: true, asked: true, askedAt: stateNow - 4e6}
+}
+
+func TestStateTellsWhatWasAsked(t *testing.T) {
+	for name, c := range map[string]struct{ prepare, change func(g *Group) }{
+		"no claim":             {waits, func(g *Group) { g.claim.stands = false }},
+		"a claim of before":    {waits, func(g *Group) { g.claim.sent-- }},
+		"when it was claimed":  {waits, func(g *Group) { g.claim.since++ }},
+		"no question":          {waits, func(g *Group) { g.asking.begun = false }},
+		"how often":            {waits, func(g *Group) { g.asking.calls++ }},
+		"since when":           {waits, func(g *Group) { g.asking.from++ }},
+		"the newest question":  {waits, func(g *Group) { g.asking.at++ }},
+		"a packet seen again":  {waits, func(g *Group) { g.again.psn++ }},
+		"a message seen again": {waits, func(g *Group) { g.again.msn++ }},
+		"nothing seen again":   {waits, func(g *Group) { g.again.known = false }},
+		"an answer":            {answers, func(g *Group) { g.back.psn = g.source.pos.Next() }},
+		"when it was asked":    {answers, func(g *Group) { g.back.askedAt++ }},
+		"the last nanosecond of an answer": {func(g *Group) { answers(g); g.back.askedAt = stateNow - AskPeriod },
+			func(g *Group) { g.back.askedAt++ }},
+		"the last nanosecond of who may be silent": {func(g *Group) { waits(g); g.asking.from = stateNow - onItsWay - g.policy.settleWithin() },
+			func(g *Group) { g.asking.from++ }},
+		"the last nanosecond of a claim": {func(g *Group) { g.claim = claim{true, g.source.sent, stateNow - g.policy.settleWithin() - claimLife} },
+			func(g *Group) { g.claim.since-- }},
+		"what a path has told": {func(g *Group) { g.source.known = false }, func(g *Group) { g.paths[0].told = true }},
+	} {
+		g, other := aGroup(everything), aGroup(everything)
+		c.prepare(g)
+		c.prepare(other)
+		c.change(other)
+		if bytes.Equal(stateOf(g, stateNow), stateOf(other, stateNow)) {
+			t.Errorf("%s does not show", name)
+		}
 	}
 }
 
@@ -302,6 +350,27 @@ func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
 		{"a repair that is long enough", mended, func(g *Group) { g.legs[0].since = stateNow - repairLong }, func(g *Group) { g.legs[0].since-- }},
 		{"a gap that does not stand", mended, func(g *Group) { g.gap.seen = false }, func(g *Group) { g.gap.since = 5 }},
 		{"a gap that is long enough", mended, func(g *Group) { g.gap.since = stateNow - gapAgain }, func(g *Group) { g.gap.since-- }},
+		{"when nobody asked", everything, nil, func(g *Group) { g.back.askedAt, g.asking.from, g.asking.at, g.asking.calls = 1, 1, 1, 1 }},
+		{"when a question was asked that nobody answers", everything, func(g *Group) { g.back.asked = true }, func(g *Group) { g.back.askedAt++ }},
+		{"whether a source was asked that has come back", everything, func(g *Group) { g.back = goBack{psn: 111, newest: true} },
+			func(g *Group) { g.back.asked = true }},
+		{"a question whose answer is certain", everything, func(g *Group) { answers(g); g.back.askedAt = stateNow - AskPeriod },
+			func(g *Group) { g.back.askedAt-- }},
+		{"questions that help no more", everything, func(g *Group) { waits(g); g.source.told, g.source.unsure = false, false },
+			func(g *Group) { g.asking.from, g.asking.at, g.asking.calls = 1, 1, 2 }},
+		{"who has been silent for long enough", everything,
+			func(g *Group) { waits(g); g.asking.from = stateNow - onItsWay - g.policy.settleWithin() },
+			func(g *Group) { g.asking.from-- }},
+		{"a question that was given up", everything, func(g *Group) { waits(g); g.asking.at = stateNow - claimLife - 1 },
+			func(g *Group) { g.asking.at-- }},
+		{"a claim that does not stand", everything, nil, func(g *Group) { g.claim.sent, g.claim.since = 1, 1 }},
+		{"a claim that was given up", everything, nil,
+			func(g *Group) {
+				g.claim = claim{true, g.source.sent, stateNow - claimLife - g.policy.settleWithin() - 1}
+			}},
+		{"what was told before the source was heard", everything, nil, func(g *Group) { g.paths[0].told = true }},
+		{"messages that the source was sent an ACK for", everything, func(g *Group) { g.again = again{true, g.merged.highest, 2} },
+			func(g *Group) { g.again = again{true, g.merged.highest.Prev(), 1} }},
 		{"where a path that counts began", everything, func(g *Group) { g.paths[0].fresh = false }, func(g *Group) { g.paths[0].from++ }},
 	} {
 		g := aGroup(c.policy)
@@ -351,6 +420,19 @@ func TestStateIsRelative(t *testing.T) {
 			t.Errorf("%+v %+v %+v", l, g.guess, g.legs[2])
 		}
 		return g.AppendState(b, first, now)
+	}
+	for name, prepare := range map[string]func(*Group){"a claim": waits, "an answer": answers} {
+		g, later := aGroup(everything), aGroup(everything)
+		prepare(g)
+		prepare(later)
+		const by = Tick(5)
+		for _, at := range []*Tick{&later.claim.since, &later.asking.from, &later.asking.at, &later.back.askedAt,
+			&later.source.resentAt, &later.doubts.countedAt, &later.paths[0].since} {
+			*at += by
+		}
+		if got, want := stateOf(later, stateNow+by), stateOf(g, stateNow); !bytes.Equal(got, want) {
+			t.Errorf("%s depends on the time:\n%x\n%x", name, got, want)
+		}
 	}
 	want = repaired(100, 1e9)
 	if got := repaired(0xFFFFFF, 5e9); !bytes.Equal(got, want) {

@@ -81,8 +81,8 @@ func (rp *repair) gapStands() bool {
 }
 
 // gapDue reports whether every path has what lies below the gap, so that the source is to be called
-// back. It is not when its QP has ended.
-func (rr *replier) gapDue() bool { return rr.gapStands() && rr.Settled() && !rr.end.sent }
+// back.
+func (rr *replier) gapDue() bool { return rr.gapStands() && rr.Settled() }
 
 // spentCalls reports whether the source was sent as many RNR NAKs as it may before a new packet
 // comes.

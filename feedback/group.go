@@ -55,8 +55,6 @@ func New(c Config) *Group {
 	}
 	if g.policy.repairs() {
 		g.legs = make([]leg, c.Paths)
-	} else {
-		g.policy.RepairWindow = 0 // nothing is retained
 	}
 	for i, part := range c.Parts {
 		g.paths[i].part = part

@@ -613,3 +613,19 @@ func TestDueWhileTheSourceAnswers(t *testing.T) {
 		t.Errorf("waiting %v, due %v behind the question", g.Waiting(), due-asked)
 	}
 }
+
+// A repair that takes long is reported then, and not when the time of its path is over.
+func TestALongRepairIsReportedInTime(t *testing.T) {
+	for now, reported := range map[Tick]int{repairLong - 1: 0, repairLong: 1} {
+		g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
+		for psn := range roce.PSN(100) { // more than a repair begins with
+			g.Step(0, Event{Kind: Data, PSN: psn, First: true, Last: true}, nil)
+		}
+		g.Step(0, Event{Kind: Response, PSN: 0, Syndrome: roce.NAKSequence}, nil)
+		g.legs[0].due, g.retained.due = repairLong+millisecond, repairLong+millisecond
+		acts := g.legTimers(now, nil)
+		if len(acts) != reported || reported > 0 && acts[0].Note != NoteRepairing {
+			t.Errorf("after %v: %+v", time.Duration(now), acts)
+		}
+	}
+}

@@ -1,7 +1,10 @@
 package feedback
 
 import (
+	"reflect"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/rocast/rocast/roce"
 )
@@ -45,6 +48,17 @@ func TestWhetherATurnByForceIsConcluded(t *testing.T) {
 	}
 }
 
+// A source that has sent nothing ends its turn with everything acknowledged, whoever is left.
+func TestATurnWithoutPacketsIsConcluded(t *testing.T) {
+	for name, part := range map[string]Part{"is gone": PartGone, "has ended": PartDead} {
+		g := New(Config{Policy: Policy{Switch: SwitchForce}, Paths: 1, Parts: []Part{part}})
+		g.begin(50, 7)
+		if messages, concluded := g.Concluded(); !concluded || messages != 7 {
+			t.Errorf("where the receiver %s: concluded %v, with %d messages", name, concluded, messages)
+		}
+	}
+}
+
 // Behind a restart nobody has seen the messages before. Who has all packets knows how many there
 // are.
 func TestTheMessagesOfATurnByForce(t *testing.T) {
@@ -67,5 +81,160 @@ func TestTheBoxAboveKeepsASourceThatDoesNotYield(t *testing.T) {
 		if got := (SourceSwitch{PSN: 50, OldPath: -1, NewPath: 0}).SparesOld(g, settleWithin); got != spared {
 			t.Errorf("path %d is needed, and the source is spared: %v", needed, got)
 		}
+	}
+}
+
+// The source that does not yield is no receiver of the next one, or that one would have too few.
+func TestASourceThatIsSparedIsNoReceiver(t *testing.T) {
+	for ack, spared := range map[AckPolicy]bool{1: true, 2: false} {
+		g := New(Config{Policy: Policy{Ack: ack}, Paths: 3})
+		g.Away(0, 0)
+		g.Step(0, Event{Kind: Data, PSN: 0, First: true, Last: true}, nil)
+		for i := 1; i < 3; i++ {
+			g.Step(0, Event{Kind: Response, Path: i, PSN: 0, MSN: 1, Syndrome: roce.SyndromeUnlimited}, nil)
+		}
+		if got := (SourceSwitch{PSN: 50, OldPath: 0, NewPath: 1}).SparesOld(g, settleWithin); got != spared {
+			t.Errorf("%d receivers are needed, and the source is spared: %v", ack, got)
+		}
+	}
+}
+
+// Receivers beside the next source have what it hears an ACK of, if their box lacks nothing.
+func TestWhoIsBesideTheNextSourceCountsIfItsBoxIsWhole(t *testing.T) {
+	for lacks, spares := range map[bool]bool{false: true, true: false} {
+		g := New(Config{Policy: Policy{Ack: 2}, Paths: 2, Weights: []uint16{2, 1}})
+		if got := g.spares(SourceSwitch{OldPath: -1, NewPath: 0, Beside: 1, Lacks: lacks}); got != spares {
+			t.Errorf("the box lacks something: %v, and one receiver more is enough: %v", lacks, got)
+		}
+	}
+}
+
+// A source that will have no receiver hears that its QP has ended. A box that lacks something may
+// have them all, so a policy that leaves nobody behind waits for it.
+func TestWhoHasTooFewReceiversDoesNotWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy Policy
+		lacks  bool
+		few    bool
+	}{
+		"all":                            {Policy{}, false, true},
+		"all and the box lacks":          {Policy{}, true, false},
+		"evict":                          {Policy{Evict: true}, false, true},
+		"evict and the box lacks":        {Policy{Evict: true}, true, true},
+		"a quorum":                       {Policy{Ack: 1}, false, true},
+		"a quorum and the box lacks":     {Policy{Ack: 1}, true, true},
+		"more than a quorum":             {Policy{Ack: 2}, false, true},
+		"more, evict, and the box lacks": {Policy{Ack: 2, Evict: true}, true, true},
+	} {
+		g := New(Config{Policy: c.policy, Paths: 1})
+		if got := g.tooFew(SourceSwitch{OldPath: -1, NewPath: 0, Lacks: c.lacks}); got != c.few {
+			t.Errorf("%s: too few: %v", name, got)
+		}
+	}
+}
+
+// Who waits to be the source is overdue when questions do not help in time, or a receiver that
+// lacks something has not shown in time what it has.
+func TestWhenTheNextSourceIsOverdue(t *testing.T) {
+	const now, within = 3600 * second, onItsWay + settleWithin
+	for name, c := range map[string]struct {
+		change  func(g *Group)
+		overdue bool
+	}{
+		"nobody waits":            {func(*Group) {}, false},
+		"nobody has asked":        {func(g *Group) { g.restart(asking{}) }, false},
+		"was asked just now":      {func(g *Group) { g.restart(asking{begun: true, from: now - within + 1}) }, false},
+		"was asked":               {func(g *Group) { g.restart(asking{begun: true, from: now - within}) }, true},
+		"was asked and has told":  {func(g *Group) { g.asking = asking{begun: true} }, false},
+		"has claimed it just now": {func(g *Group) { g.claim = claim{true, g.source.sent, now - settleWithin + 1} }, false},
+		"has claimed it":          {func(g *Group) { g.claim = claim{true, g.source.sent, now - settleWithin} }, true},
+	} {
+		g := New(Config{Paths: 1})
+		c.change(g)
+		if got := g.Overdue(now); got != c.overdue {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// A turn that could not be stored does not end. The source goes on without who was left behind, and
+// hears at once what all others have.
+func TestWhoWasLeftBehindHoldsNobodyUpWhenTheSourceGoesOn(t *testing.T) {
+	g := New(Config{Policy: Policy{Switch: SwitchForce}, Paths: 2})
+	g.Step(0, Event{Kind: Data, PSN: 0, First: true, Last: true}, nil)
+	g.Step(0, Event{Kind: Response, Path: 1, PSN: 0, MSN: 1, Syndrome: roce.SyndromeUnlimited}, nil)
+	left := g.LeaveBehind(SourceSwitch{PSN: 50, OldPath: -1, NewPath: -1}, nil)
+	if len(left) != 1 || left[0].Path != 0 || g.Part(0) != PartBehind {
+		t.Fatalf("%+v is left behind", left)
+	}
+	acts := g.GoOn(nil)
+	if len(acts) != 1 || acts[0].Kind != Reply || acts[0].PSN != 0 || !acts[0].Syndrome.IsACK() {
+		t.Errorf("the source is sent %+v", acts)
+	}
+}
+
+// While the source answers a question, nobody's time to answer begins.
+func TestNoQuestionBeginsWhileTheSourceAnswers(t *testing.T) {
+	g := New(Config{Paths: 1})
+	g.back = goBack{psn: g.source.pos, awaited: true, asked: true, askedAt: second}
+	for now, begun := range map[Tick]bool{second: false, second + AskPeriod - 1: false} {
+		if acts := g.Ask(now, SourceSwitch{OldPath: -1, NewPath: -1}, nil); len(acts) > 0 || g.asking.begun != begun {
+			t.Errorf("%v later: %+v, begun %v", now-second, acts, g.asking.begun)
+		}
+	}
+	if g.Ask(second+AskPeriod, SourceSwitch{OldPath: -1, NewPath: -1}, nil); g.back.awaited {
+		t.Error("the answer is not taken")
+	}
+}
+
+// Nothing that is in the PSNs of a source, or that it was asked or told, outlives its turn. What
+// does is what begin lists.
+func TestWhatASourceSwitchLeaves(t *testing.T) {
+	fill := func(g *Group) {
+		g.claim = claim{true, 120, 1}
+		g.asking = asking{turn: 100, begun: true, calls: 2, from: 1, at: 2}
+		g.gap = gapCalls{calls: 3, rests: true, seen: true, since: 4}
+		g.lull = lull{acked: true, asked: true, seen: true, since: 4, times: 2, spoke: true}
+		g.pace = pace{seenAt: 5, pause: 6}
+		g.again = again{true, 108, 2}
+		g.guess = guess{true, 7}
+		g.doubts = doubts{recopied: span{true, 101, 103}, missed: span{true, 121, 122}, countedAt: 5, lowest: 90, began: 91, rounds: 3}
+		g.back = goBack{psn: 111, awaited: true, asked: true, askedAt: 4, newest: true, oneACK: true, by: roce.NAKSequence}
+		g.retained = retained{oldest: 106, lowest: 105, at: 1, repairing: 1, running: 1, due: 9}
+		g.pending = pendingNAKs{1, 1}
+		g.source.unsure, g.source.told, g.source.inside, g.source.asks, g.source.unanswered = true, true, true, true, 3
+		g.legs[0] = leg{due: 1, sampleAt: 2, since: 3, cursor: 112, asked: 111, high: 115, resent: 110, sample: 113,
+			state: legRepairing, window: 4, attempts: 2, running: true, sampling: true, sentAgain: true, barred: true, reported: true}
+		g.paths[0] = path{since: 1, acked: 108, msn: 3, pending: roce.NAKSequence, credit: creditNone, ask: askDoubt, unheard: 2, told: true, silent: true, follows: true}
+	}
+	for name, policy := range map[string]Policy{"a quorum": {Ack: 2, Repair: RepairLocal}, "all": {Repair: RepairLocal}} {
+		g, fresh := New(Config{Policy: policy, Paths: 3, FirstPSN: 90}), New(Config{Policy: policy, Paths: 3, FirstPSN: 90})
+		fill(g)
+		for _, g := range []*Group{g, fresh} {
+			g.begin(500, 7)
+			g.recount()
+		}
+		if diff := cmp.Diff(fresh, g, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
+			t.Errorf("%s: of the source before there stays\n%s", name, diff)
+		}
+	}
+}
+
+// A restart knows how each path takes part: who is out gets nothing and is not waited for.
+func TestAGroupBeginsWithThePartsOfItsPaths(t *testing.T) {
+	g := New(Config{Paths: 3, Parts: []Part{PartActive, PartGone, PartJoining}})
+	for i, want := range []Part{PartActive, PartGone, PartJoining} {
+		if got := g.Part(i); got != want {
+			t.Errorf("path %d is %v, not %v", i, got, want)
+		}
+	}
+}
+
+// Who joins is neither the box above nor the source, where there is none.
+func TestWhoJoinsIsNoOtherMember(t *testing.T) {
+	g := New(Config{Policy: Policy{Ack: 1}, Paths: 1})
+	g.Rearrange([]int{0, -1}, []uint16{1, 1}, nil)
+	if g.needed != none || g.absent != none {
+		t.Errorf("path %d is needed, path %d is away", g.needed, g.absent)
 	}
 }

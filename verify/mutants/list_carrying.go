@@ -1,6 +1,7 @@
 package main
 
-// carrying is what carries packets and retains them: trains, engines, repair, the ports' queues.
+// carrying is what carries packets and retains them: trains, engines, repair, the ports' queues. It
+// ends with the requests of RDMA-CM.
 var carrying = []rule{
 	{"train", "the place stays before a train", "train.go", "	g.source.pos, g.source.asks = ev.PSN, ev.AckReq", "	g.source.asks = ev.AckReq"},
 	{"train", "messages in a train are not counted", "train.go", "messages.Add(ev.MSN.Sub(0))", "messages"},
@@ -169,6 +170,7 @@ var carrying = []rule{
 		"		if !g.direct(now, i, ev) {\n			continue // it gets the packet when its repair comes to it\n		}\n		if psn.After(newest) && p.acked == newest {\n			p.since = now\n		}\n"},
 	{"14", "packets that were acknowledged before count for a path's rate", "repair.go", "now-l.fromAt)", "now-l.sampleAt)"},
 	{"14", "the queue that a repair makes is taken for a longer path", "legtimer.go", "if l.state == legDirect {\n\t\tl.quickest +=", "if true {\n\t\tl.quickest +="},
+	{"repair", "packets of the old source stay retained", "dataplane/turn.go", "		c.repair.retained.releaseAll(st.held) //", "		_ = 0 //"},
 	{"repair", "the engine retains nothing", "dataplane/fanstate.go", "b.Retain = st.kept()", "b.Retain = 0"},
 	{"repair", "the engine carries beyond the window", "dataplane/fanstate.go", "earlier(limit, st.retainable())", "limit"},
 	{"repair", "the engine's window stands still", "dataplane/engine.go", "if !f.at.Armed || f.limit.Sub", "if !f.at.Armed || st.held != nil || f.limit.Sub"},
@@ -268,4 +270,9 @@ var carrying = []rule{
 	{"tag", "the map of a VLAN device counts in other VLANs", "mft/priority.go", " && t.VLANs == vlans", " && (vlans != VLANs{})"},
 	{"tag", "an engine merges ACKs of another VLAN", "dataplane/porttest/fanout.go", " &&\n			p.Path.VLANs() == mft.VLANsOf(head[:v.L3])\n", "\n"},
 	{"memory", "the engine carries a group that has no range yet", "mft/block.go", "	case g.Memory != nil && g.Memory.Len() == 0:\n		return ErrBlockNoRegion\n", ""},
+
+	{"cm", "a request is served whose header names another address", "ctl/cm/request.go", " || header.Src != from || ", " || "},
+	{"cm", "a request is served whose GID names another address", "ctl/cm/request.go", "req.Primary.LocalGID != wire.GIDOf(from) || ", ""},
+	{"cm", "a request is served whose header names another service", "ctl/cm/request.go", " || header.Dst != c.GroupIP || ", " || "},
+	{"cm", "a packet has the identification that the kernel replaces", "ctl/cm/socket.go", "s.id = max(s.id+1, 1)", "s.id++"},
 }

@@ -56,6 +56,8 @@ func (r rule) tests() *room {
 	switch {
 	case strings.HasPrefix(r.file, "internal/rnic/"):
 		return &nicTests
+	case strings.HasPrefix(r.file, "ctl/cm/"):
+		return &cmTests
 	case r.path() == r.file:
 		return &engineTests
 	}
