@@ -391,9 +391,14 @@ func (c *Core) adopt(now feedback.Tick, g *mft.Group, out *Outputs) (st *state, 
 	switch {
 	case st != nil && st.group == g:
 	case st != nil:
+		held, left := st.claimant.held, st.yield.left
 		c.disarm(now, st, out)
 		rearranged = st.adopt(g)
 		st.edits = g.Edits(st.active)
+		if held && !st.claimant.held && !left { // the member whose turn was stored has left the group
+			c.acts = st.merge.GoOn(c.acts[:0])
+			c.perform(st, nil, out)
+		}
 		if h := st.held; rearranged && st.active == departed && h != nil && h.oldest != h.next {
 			// The active source has left the group. The edits of the copies are now those for
 			// packets of the group's first Source, so a copy of a retained packet would have a

@@ -217,12 +217,29 @@ func (st *state) adopt(g *mft.Group) bool {
 		turns = nil // no other member may send
 	}
 	st.offsets, st.tallies, st.turns, st.active = offsets, tallies, turns, active
-	st.claimant, st.yield = claimant{}, yield{} // the member's next packet tells control again
+	st.moveClaimant(old, from)
 	if st.held != nil {
 		st.held.recent.rearrange(from)
 	}
 	st.merge.Rearrange(from, weights(g), st.parts())
 	return true
+}
+
+// moveClaimant lets the member that waits for its turn wait on in a version with other paths, if it
+// is still a member that may send. Control may have stored its turn, and begins it then.
+func (st *state) moveClaimant(old *mft.Group, from []int) {
+	w := &st.claimant
+	stays := sameSource(old, st.group)
+	if w.path != onlySends {
+		w.path = slices.Index(from, w.path)
+		stays = w.path >= 0 && st.group.Paths[w.path].Sends
+	}
+	if !stays {
+		*w = claimant{}
+	}
+	if !w.stands || st.active == departed {
+		st.yield = yield{}
+	}
 }
 
 // waitingIn returns how many paths join only when control says so.

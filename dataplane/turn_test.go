@@ -370,29 +370,103 @@ func TestTheTurnOfAMemberThatJoinsOutlivesACrash(t *testing.T) {
 	}
 }
 
-// Members come and go while one waits for its turn.
+// Members come and go while one waits for its turn, also when control has stored the turn: the turn
+// begins with what was kept of the member.
 func TestMembersChangeWhileOneWaits(t *testing.T) {
 	b, c, early := both(1, ipB, 500), receiver(2, ipC), receiver(4, ipEarly)
-	k := newKeeper(t, b, c)
+	for _, stored := range []bool{false, true} {
+		k := newKeeper(t, b, c)
+		k.message(ipA)
+		k.posts(ipB, 2)
+		k.waits(ipB)
+		if stored {
+			k.store()
+		}
+		k.update(early, b, c)
+		k.update(early, b)
+		if !stored {
+			k.store()
+		}
+		k.posts(ipA, 1) // which has not heard of it
+		silent(t, k.Net)
+		k.Switch.BeginTurn(k.group.ID, true)
+		k.gets(ipB, 2)
+		k.message(ipB)
+		k.posts(ipA, 1)
+		k.store()
+		k.Switch.BeginTurn(k.group.ID, true)
+		k.gets(ipA, 1)
+	}
+}
+
+// The member whose turn is stored leaves the group before the turn begins: the source goes on
+// without those that the turn would have begun without, and nothing is repaired for them any more.
+func TestTheMemberWhoseTurnIsStoredLeaves(t *testing.T) {
+	b, c, d := both(1, ipB, 500), receiver(2, ipC), receiver(3, ipD)
+	k := newKeeper(t, b, c, d)
+	k.group.Policy.Switch, k.group.Policy.Repair = feedback.SwitchForce, feedback.RepairLocal
+	k.begin()
 	k.message(ipA)
+	k.posts(ipA, 2)
+	for _, host := range []netip.Addr{ipB, ipC, ipD} {
+		k.Ports[portOf[host]].Take()
+	}
+	k.members[ipA].sends = k.members[ipA].sends.Add(2)
+	k.members[ipA].sent += 2
+	for _, host := range []netip.Addr{ipB, ipC} {
+		k.answer(host)
+		k.answer(host)
+	}
+	say(t, k.Net, ack(ipD, k.members[ipD].expects, roce.SyndromeRNR(1))) // so d is under repair
 	k.posts(ipB, 1)
 	k.store()
-	k.update(early, b, c)
+	k.update(c, d)
 	if turn, ok := k.Switch.NextTurn(k.group.ID); ok {
 		t.Errorf("of the members now, %v waits", turn.Source)
 	}
-	k.Switch.BeginTurn(k.group.ID, true)
-	silent(t, k.Net)
-	for _, n := range k.drain() {
-		if n.What == feedback.NoteSource {
-			t.Errorf("a turn begins: %+v", n)
+	k.Switch.BeginTurn(k.group.ID, true) // of nobody
+	if p := snapshot(t, k.Switch, k.group).Paths[1]; p.Part != feedback.PartBehind || p.Repairing || p.Pending != 0 {
+		t.Errorf("d: %+v", p)
+	}
+	for _, p := range k.Ports {
+		p.Take()
+	}
+	k.update(c)
+	k.message(ipA)
+}
+
+// A member that waits may send no more, or it is the source that only sends, or there is another
+// such source.
+func TestWhoWaitsOnWhenMembersChange(t *testing.T) {
+	b, c, d := both(1, ipB, 500), receiver(2, ipC), receiver(3, ipD)
+	for name, tt := range map[string]struct {
+		who    netip.Addr
+		change func(*mft.Group)
+		waits  bool
+	}{
+		"it may send no more": {ipB, func(g *mft.Group) { g.Paths[0].Sends = false }, false},
+		"it only sends":       {ipA, func(*mft.Group) {}, true},
+		"another source":      {ipA, func(g *mft.Group) { g.Source.DestQPN++ }, false},
+	} {
+		k := newKeeper(t, b, c)
+		k.message(ipA)
+		if tt.who == ipA {
+			k.posts(ipB, 1)
+			k.store()
+			k.Switch.BeginTurn(k.group.ID, true)
+			k.gets(ipB, 1)
+		}
+		k.posts(tt.who, 1)
+		next := *k.group
+		next.Paths = []mft.Path{b, c, d}
+		tt.change(&next)
+		if err := k.Switch.Replace(k.group.ID, &next); err != nil {
+			t.Fatal(err)
+		}
+		if turn, waits := k.Switch.NextTurn(k.group.ID); waits != tt.waits {
+			t.Errorf("%s: it waits %v for turn %+v", name, waits, turn)
 		}
 	}
-	k.posts(ipB, 1)
-	k.waits(ipB)
-	k.store()
-	k.Switch.BeginTurn(k.group.ID, true)
-	k.gets(ipB, 1)
 }
 
 // The switch crashes at any moment of any number of turns. Every queue pair's PSNs and MSNs
