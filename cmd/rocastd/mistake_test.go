@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -10,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/client"
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 // tryStart runs a daemon that is not to come up, and returns its exit status and its last line.
@@ -26,12 +27,12 @@ func (b *box) tryStart(t *testing.T, config string) (exit int, line string) {
 	if err := os.WriteFile(b.config, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(os.Args[0])
+	ctx, cancel := context.WithTimeout(t.Context(), 4*testlab.Patience) // it has come up
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), asDaemon+"="+b.config)
 	var output []byte
 	err := b.Do(func() (err error) {
-		up := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
-		defer up.Stop()
 		output, err = cmd.CombinedOutput()
 		return err
 	})
