@@ -12,6 +12,7 @@ import (
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -213,7 +214,7 @@ func TestManyConnectionsLeaveNothing(t *testing.T) {
 		}
 		w.logs.TakeAll()
 		runtime.GC() // what pools keep is gone after two collections
-		return heapBytes()
+		return testlab.HeapBytes()
 	}
 	before := several(events.Kept) // as many events are kept
 	const connects = 200

@@ -3,7 +3,6 @@ package ctl
 import (
 	"fmt"
 	"net/netip"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/store"
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 // newQuiet returns a Controller on test doubles that logs nothing and knows the hosts of groupText.
@@ -96,22 +96,13 @@ func BenchmarkMemory(b *testing.B) {
 		b.Run(fmt.Sprint(receivers), func(b *testing.B) {
 			for b.Loop() {
 				c, n := newQuiet(b), paths/receivers
-				before := heapBytes()
-				for i := range n {
-					create(b, c, groupText(i, receivers))
-				}
-				perGroup := float64(heapBytes()-before) / float64(n)
-				b.ReportMetric(perGroup, "B/group")
-				b.ReportMetric(perGroup/float64(receivers), "B/path")
-				runtime.KeepAlive(c)
+				testlab.MeasureHeap(b, n, receivers, func() any {
+					for i := range n {
+						create(b, c, groupText(i, receivers))
+					}
+					return c
+				})
 			}
 		})
 	}
-}
-
-func heapBytes() uint64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }

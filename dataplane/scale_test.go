@@ -4,12 +4,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"testing"
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -123,24 +123,15 @@ func benchmarkMemory(b *testing.B, n, receivers int, repair feedback.RepairPolic
 					b.Fatal(err)
 				}
 			}
-			before := heapBytes()
-			for g := range net.Switch.Table().All {
-				same := *g
-				if err := net.Switch.Replace(g.ID, &same); err != nil {
-					b.Fatal(err)
+			testlab.MeasureHeap(b, n, receivers, func() any {
+				for g := range net.Switch.Table().All {
+					same := *g
+					if err := net.Switch.Replace(g.ID, &same); err != nil {
+						b.Fatal(err)
+					}
 				}
-			}
-			perGroup := float64(heapBytes()-before) / float64(n)
-			b.ReportMetric(perGroup, "B/group")
-			b.ReportMetric(perGroup/float64(receivers), "B/path")
-			runtime.KeepAlive(net)
+				return net
+			})
 		}
 	})
-}
-
-func heapBytes() uint64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }

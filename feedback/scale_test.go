@@ -2,9 +2,10 @@ package feedback
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 	"unsafe"
+
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 // TestPathStaysSmall: there is one path for each receiver of each group. If the size grows, measure
@@ -25,22 +26,13 @@ func BenchmarkMemory(b *testing.B) {
 		b.Run(fmt.Sprint(receivers), func(b *testing.B) {
 			for b.Loop() {
 				groups := make([]*Group, paths/receivers)
-				before := heapBytes()
-				for i := range groups {
-					groups[i] = New(Config{Paths: receivers})
-				}
-				perGroup := float64(heapBytes()-before) / float64(len(groups))
-				b.ReportMetric(perGroup, "B/group")
-				b.ReportMetric(perGroup/float64(receivers), "B/path")
-				runtime.KeepAlive(groups)
+				testlab.MeasureHeap(b, len(groups), receivers, func() any {
+					for i := range groups {
+						groups[i] = New(Config{Paths: receivers})
+					}
+					return groups
+				})
 			}
 		})
 	}
-}
-
-func heapBytes() uint64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }

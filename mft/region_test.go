@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 var twoRanges = MustMemory(VirtualRegion{VA: 0x1000, Length: 0x100, RKey: 1}, VirtualRegion{VA: math.MaxUint64 - 0xFF, Length: 0x100, RKey: 1})
@@ -384,9 +386,9 @@ func BenchmarkRanges(b *testing.B) {
 	for _, n := range []int{1, 1000, 1_000_000} {
 		b.Run(fmt.Sprintf("load/%d", n), func(b *testing.B) {
 			for b.Loop() {
-				before := heapBytes()
+				before := testlab.HeapBytes()
 				m, at := million(n, 3)
-				b.ReportMetric(float64(heapBytes()-before)/float64(n), "B/range")
+				b.ReportMetric(float64(testlab.HeapBytes()-before)/float64(n), "B/range")
 				if m.Len() != n || len(at) != 3 {
 					b.Fatal(m.Len())
 				}

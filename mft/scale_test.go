@@ -3,10 +3,10 @@ package mft
 import (
 	"fmt"
 	"net/netip"
-	"runtime"
 	"testing"
 	"unsafe"
 
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -154,15 +154,14 @@ func BenchmarkMemory(b *testing.B) {
 			name := map[bool]string{false: "one", true: "many"}[each]
 			b.Run(fmt.Sprintf("%d/%s-remote-QPN", receivers, name), func(b *testing.B) {
 				for b.Loop() {
-					before, n := heapBytes(), paths/receivers
-					table := new(Table)
-					for i := range n {
-						table = with(b, table, fullGroup(i, receivers, each))
-					}
-					perGroup := float64(heapBytes()-before) / float64(n)
-					b.ReportMetric(perGroup, "B/group")
-					b.ReportMetric(perGroup/float64(receivers), "B/path")
-					runtime.KeepAlive(table)
+					n := paths / receivers
+					testlab.MeasureHeap(b, n, receivers, func() any {
+						table := new(Table)
+						for i := range n {
+							table = with(b, table, fullGroup(i, receivers, each))
+						}
+						return table
+					})
 				}
 			})
 		}
@@ -182,11 +181,4 @@ func fullGroup(i, receivers int, eachItsQPN bool) *Group {
 		}
 	}
 	return g
-}
-
-func heapBytes() uint64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }

@@ -6,10 +6,10 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/boxes"
 )
 
@@ -20,29 +20,11 @@ const (
 	fileSize = chunks*chunkBytes - 1001 // the last chunk is not full
 )
 
-// output is the log of a coordinator, which several goroutines write to.
-type output struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
 // run is one transfer of a test.
 type run struct {
 	*site
 	t     *testing.T
-	out   output
+	out   testlab.Output
 	kill  []context.CancelFunc // of the receivers' programs
 	ended []chan error
 }

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -167,7 +166,7 @@ func (l *lab) prometheus(program string) {
 	l.write("prometheus.yml", "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\nrule_files: [alerts.yaml]\n"+
 		"scrape_configs:\n  - job_name: rocast\n    static_configs: [{targets: [\"127.0.0.1:7470\"]}]\n")
 	command := exec.Command(program, "--config.file", l.path("prometheus.yml"), "--storage.tsdb.path", l.path("data"), "--web.listen-address", promPort)
-	log := &text{}
+	log := &testlab.Output{}
 	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	testlab.Must(t, l.Box.Do(command.Start))
@@ -266,7 +265,7 @@ func (l *lab) browse(program, hash string) string {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
-	var out, errs text
+	var out, errs testlab.Output
 	command := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
 		"--user-data-dir="+l.path("chromium"), "--virtual-time-budget=4000", "--dump-dom", box+"/ui/#"+hash)
 	command.Stdout, command.Stderr = &out, &errs
@@ -277,22 +276,4 @@ func (l *lab) browse(program, hash string) string {
 		l.t.Fatalf("%v\n%s", err, &errs)
 	}
 	return out.String()
-}
-
-// text is the output of a program that may be read while it is written.
-type text struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (x *text) Write(p []byte) (int, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.Write(p)
-}
-
-func (x *text) String() string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.String()
 }

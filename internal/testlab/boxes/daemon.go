@@ -1,14 +1,12 @@
 package boxes
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
@@ -23,7 +21,7 @@ type Daemon struct {
 
 	process *os.Process
 	ended   chan struct{} // closed when the process has ended
-	log     logged
+	log     testlab.Output
 	dir     string // that Remove removes
 }
 
@@ -111,20 +109,4 @@ func (d *Daemon) Stop() error {
 func (d *Daemon) CPUTime() (time.Duration, error) { return testlab.CPUTime(d.process.Pid) }
 
 // Log is what the daemon has logged, over all starts.
-func (d *Daemon) Log() string {
-	d.log.mu.Lock()
-	defer d.log.mu.Unlock()
-	return d.log.text.String()
-}
-
-// logged may be written while it is read.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
+func (d *Daemon) Log() string { return d.log.String() }
