@@ -156,12 +156,7 @@ func TestAGroupThatIsCreatedAgainBehindAnotherBoxComesBack(t *testing.T) {
 // above goes on with the queue pair before. It is the same link, so what happened to the others
 // there, and what the box above has not heard of, is not forgotten.
 func TestALinkThatGoesBackToItsQueuePairForgetsNothing(t *testing.T) {
-	f := newFabric(t, 3, "b1 b2", "b1 b3")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b1.route(2, "b2")
-	b1.route(3, "b3")
-	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
-	b1.sw.Carry("g1", 1005)
+	f, b1, b2 := newLeaves(t, groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
 	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.2.0.2"))
 	b2.joins("10.2.0.2", 1010)
 	for range 2 {

@@ -129,6 +129,19 @@ func newFork(t *testing.T) (*fabric, *box) {
 	return f, b1
 }
 
+// newLeaves returns a fabric in which the hosts of b2 and b3 are behind these boxes, with the group
+// of a text at b1, whose source has sent packets up to 1005.
+func newLeaves(t *testing.T, text string) (f *fabric, b1, b2 *box) {
+	t.Helper()
+	f = newFabric(t, 3, "b1 b2", "b1 b3")
+	b1, b2 = f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	b1.route(3, "b3")
+	f.create(text)
+	b1.sw.Carry("g1", 1005)
+	return f, b1, b2
+}
+
 // A move that fails leaves the group as it is, and is tried again.
 func TestAMoveThatFailsIsTriedAgain(t *testing.T) {
 	f, b1 := newFork(t)

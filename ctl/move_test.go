@@ -104,12 +104,7 @@ func (f *fabric) expects(ip string, first roce.PSN) {
 // A running member moves behind a link that the group has: the box there and this one begin again,
 // with another queue pair for the link. It also moves on, and back, and to this box.
 func TestAMemberMovesBehindARunningLink(t *testing.T) {
-	f := newFabric(t, 3, "b1 b2", "b1 b3")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b1.route(2, "b2")
-	b1.route(3, "b3")
-	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"))
-	b1.sw.Carry("g1", 1005)
+	f, b1, b2 := newLeaves(t, groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"))
 	before := *b2.groups.Named("g1").Branch
 	f.goes("10.3.0.1", "b1", "b2")
 	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 10.3.0.1 | b3: 10.3.0.2")
@@ -278,12 +273,7 @@ func TestAMoveBehindARunningLinkFails(t *testing.T) {
 			f.box("b1").sw.Refuse(errors.New("the classifier is full"))
 		},
 	} {
-		f := newFabric(t, 3, "b1 b2", "b1 b3")
-		b1 := f.box("b1")
-		b1.route(2, "b2")
-		b1.route(3, "b3")
-		f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
-		b1.sw.Carry("g1", 1005)
+		f, b1, _ := newLeaves(t, groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
 		local := groups.LinkTo(b1.groups.Named("g1").Links, "b2").Local
 		fail(f)
 		f.goes("10.3.0.1", "b1", "b2")
@@ -338,12 +328,7 @@ func TestAMemberThatRunsDoesNotJoin(t *testing.T) {
 
 // One that is joining at a box that does not answer does not hold up the move, and is lost.
 func TestAJoiningMemberOfADeadBoxMoves(t *testing.T) {
-	f := newFabric(t, 3, "b1 b2", "b1 b3")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b1.route(2, "b2")
-	b1.route(3, "b3")
-	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
-	b1.sw.Carry("g1", 1005)
+	f, b1, b2 := newLeaves(t, groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
 	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"))
 	f.cuts(func(_, to, _ string) (bool, bool) { return to != "b3", true })
 	f.renewAll()
@@ -355,12 +340,7 @@ func TestAJoiningMemberOfADeadBoxMoves(t *testing.T) {
 
 // A link that is joining itself cannot take a member that runs before it has joined.
 func TestAMemberMovesBehindALinkThatJoins(t *testing.T) {
-	f := newFabric(t, 3, "b1 b2", "b1 b3")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b1.route(2, "b2")
-	b1.route(3, "b3")
-	f.create(groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
-	b1.sw.Carry("g1", 1005)
+	f, b1, b2 := newLeaves(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
 	b1.update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.2.0.1"))
 	f.goes("10.3.0.1", "b1", "b2")
 	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1 10.3.0.2")
@@ -399,12 +379,7 @@ func TestAMemberBehindALateLinkMovesToTheRoot(t *testing.T) {
 
 // Where a member behind a link may become the source, the link's other end is a receiver as well.
 func TestAMemberMovesBehindALinkThatMaySend(t *testing.T) {
-	f := newFabric(t, 3, "b1 b2", "b1 b3")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b1.route(2, "b2")
-	b1.route(3, "b3")
-	f.create(strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"), "psn: 21,", "psn: 21, role: both, sendPSN: 7,", 1))
-	b1.sw.Carry("g1", 1005)
+	f, b1, b2 := newLeaves(t, strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"), "psn: 21,", "psn: 21, role: both, sendPSN: 7,", 1))
 	b1.edit("g1", func(g *groups.Group) { // a long turn is stored again; the routes change after that
 		g.Past.Renew(&mft.Turn{First: mft.Sender{NextPSN: g.File.Source.FirstPSN.Add(1 << 20), Messages: 9}})
 	})
@@ -438,12 +413,7 @@ func TestAGroupAndANeighbourOfAnotherFamily(t *testing.T) {
 
 // A quorum may have gone on without the member that moves.
 func TestAMemberThatAQuorumLeftBehindStays(t *testing.T) {
-	f := newFabric(t, 3, "b1 b2", "b1 b3")
-	b1 := f.box("b1")
-	b1.route(2, "b2")
-	b1.route(3, "b3")
-	f.create(strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"), "mtu:", "ack: quorum 2\nmtu:", 1))
-	b1.sw.Carry("g1", 1005)
+	f, b1, _ := newLeaves(t, strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"), "mtu:", "ack: quorum 2\nmtu:", 1))
 	b1.sw.Merge(b1.groups.Named("g1").ID, 1003)
 	f.goes("10.3.0.1", "b1", "b2")
 	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1")
@@ -491,12 +461,7 @@ func TestMembersThatAQuorumLeftBehindMoveOnlyTogether(t *testing.T) {
 
 // The quorum may also go on without the member while the other box prepares for it.
 func TestAMemberThatAQuorumLeavesBehindMeanwhileStays(t *testing.T) {
-	f := newFabric(t, 3, "b1 b2", "b1 b3")
-	b1 := f.box("b1")
-	b1.route(2, "b2")
-	b1.route(3, "b3")
-	f.create(strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"), "mtu:", "ack: quorum 2\non-fatal: fail\nmtu:", 1))
-	b1.sw.Carry("g1", 1005)
+	f, b1, _ := newLeaves(t, strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"), "mtu:", "ack: quorum 2\non-fatal: fail\nmtu:", 1))
 	b1.sw.Merge(b1.groups.Named("g1").ID, 999)
 	f.cuts(func(_, to, _ string) (bool, bool) {
 		if to == "b2" { // only the move asks it: there is no evicted receiver to ask for
