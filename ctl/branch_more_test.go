@@ -796,24 +796,54 @@ func TestABranchThatCannotBeReplacedHasEnded(t *testing.T) {
 }
 
 // The box above is needed as a receiver where a member behind it may become the source. Its path
-// does not come to a running group of the data path, nor does it leave one.
-func TestThePathOfTheBoxAboveComesWithItsGroup(t *testing.T) {
-	f := newFabric(t, 2, "b1 b2")
-	b1, b2 := f.box("b1"), f.box("b2")
+// comes with the first such member, who joins, and with it nothing else changes, at any box on the
+// way. Later the path stays.
+func TestThePathOfTheBoxAboveComesWithTheFirstSender(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b2 b3")
+	b1, b2, b3 := f.box("b1"), f.box("b2"), f.box("b3")
 	b1.route(2, "b2")
-	plain := groupFile("10.1.0.2", "10.2.0.1")
+	b1.route(3, "b2")
+	b2.route(3, "b3")
+	plain := groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1")
 	f.create(plain)
-	needs := func() bool {
-		return slices.ContainsFunc(b2.published("g1").Paths, func(p mft.Path) bool { return p.Box == mft.BoxAbove })
+	for _, b := range f.boxes {
+		b.sw.Carry("g1", 1010)
 	}
-	for _, c := range []struct {
-		text string
-		want bool
-	}{{strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2"), "psn: 22,", "psn: 22, role: both, sendPSN: 7,", 1), true}, {plain, false}} {
-		before := b2.groups.Named("g1").ID
-		b1.update(t, c.text)
-		if after := b2.groups.Named("g1").ID; needs() != c.want || after == before {
-			t.Errorf("the box above is needed: %v, want %v; the group is %v and was %v", needs(), c.want, after, before)
+	needs := func(b *box) bool {
+		return slices.ContainsFunc(b.published("g1").Paths, func(p mft.Path) bool { return p.Box == mft.BoxAbove })
+	}
+	b1.update(t, strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"), "psn: 32,", "psn: 32, role: both, sendPSN: 7,", 1))
+	joins := mft.Part{QP: mft.QP{IP: addr("10.3.0.2"), RemoteQPN: 1}, Part: feedback.PartJoining}
+	for _, b := range []*box{b2, b3} {
+		g := b.published("g1")
+		if parts := g.Parts; !needs(b) || g.Restored || b == b3 && !slices.Equal(parts, []mft.Part{joins}) || b == b2 && len(parts) > 0 {
+			t.Errorf("%s needs the box above: %v; restored %v, parts %v", b.name, needs(b), g.Restored, parts)
+		}
+		b.groups.Lock()
+		b.groups.Observe(b.groups.Named("g1"))
+		if of := b.groups.Named("g1"); of.Past.Switched || of.Source.IP != linkIP(b.n-1) {
+			t.Errorf("%s: the source is %v, switched %v", b.name, of.Source, of.Past.Switched)
+		}
+		b.groups.Unlock()
+	}
+	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 b1 b3 | b3: 10.3.0.1 10.3.0.2 b2")
+	b1.update(t, plain)
+	for _, b := range []*box{b2, b3} {
+		if g := b.published("g1"); !needs(b) || g.Restored || len(g.Parts) > 0 {
+			t.Errorf("%s: %+v", b.name, g)
+		}
+	}
+	// Also over a stop, and when the boxes above say it all again.
+	for _, b := range f.boxes {
+		b.restart(true, false)
+	}
+	for _, b := range f.boxes[:2] {
+		b.due("g1")
+	}
+	f.tendAll(time.Now())
+	for _, b := range []*box{b2, b3} {
+		if g := b.published("g1"); !needs(b) || len(g.Parts) > 0 {
+			t.Errorf("%s: %+v", b.name, g)
 		}
 	}
 }

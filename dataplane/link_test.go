@@ -1,6 +1,7 @@
 package dataplane_test
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -415,8 +416,14 @@ func TestTheEngineCarriesOverALink(t *testing.T) {
 
 // c sends behind the link while the upper box is away for longer than silent-after. d has
 // everything, and c hears no ACK: the upper box's receivers lack it. They get it when that box is
-// back.
+// back. Or c joins a group where nobody might send, so that the upper box becomes a receiver.
 func TestTheBoxAboveIsWaitedFor(t *testing.T) {
+	for _, cJoins := range []bool{false, true} {
+		t.Run(fmt.Sprint("c joins ", cJoins), func(t *testing.T) { theBoxAboveIsWaitedFor(t, cJoins) })
+	}
+}
+
+func theBoxAboveIsWaitedFor(t *testing.T, cJoins bool) {
 	var now feedback.Tick
 	p := newPair(t, nil)
 	p.lower = porttest.NewAt(5, func() feedback.Tick { return now })
@@ -426,7 +433,15 @@ func TestTheBoxAboveIsWaitedFor(t *testing.T) {
 	lower.Paths = []mft.Path{up, both(2, ipC, 200), receiver(3, ipD)}
 	lower.Source = mft.Source{Leg: up.Leg, RemoteQPN: qpnLower, FirstPSN: psnUpper}
 	lower.Policy.Evict, lower.Policy.SilentAfter = true, 500*time.Millisecond
-	if _, err := p.lower.Switch.Add(lower); err != nil {
+	first := *lower
+	if cJoins {
+		first.Paths = []mft.Path{receiver(3, ipD)}
+	}
+	id, err := p.lower.Switch.Add(&first)
+	if err == nil && cJoins {
+		err = p.lower.Switch.Replace(id, lower)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	w := write(200, []byte("from c"))

@@ -110,9 +110,7 @@ func newState(g *mft.Group) *state {
 	st.merge = feedback.New(feedback.Config{
 		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: begins.NextPSN, Restored: g.Restored, Parts: st.parts(), Joined: joined(g), Weights: weights(g),
 	})
-	if i := slices.IndexFunc(g.Paths, func(p mft.Path) bool { return p.Box == mft.BoxAbove }); i >= 0 {
-		st.merge.Need(i)
-	}
+	st.needUpper()
 	if g.Policy.Repair != feedback.RepairOff {
 		st.held = heldFor(g)
 		st.held.recent = newRecent(len(g.Paths))
@@ -123,6 +121,13 @@ func newState(g *mft.Group) *state {
 	}
 	st.edits = g.Edits(st.active)
 	return st
+}
+
+// needUpper says which path leads to the box above, if one does.
+func (st *state) needUpper() {
+	if i := slices.IndexFunc(st.group.Paths, func(p mft.Path) bool { return p.Box == mft.BoxAbove }); i >= 0 {
+		st.merge.Need(i)
+	}
 }
 
 // parts returns how each path takes part if it is new, or nil if all do. The QP of a member whose
@@ -216,12 +221,17 @@ func (st *state) adopt(g *mft.Group) bool {
 	if st.turns == nil && active != departed && !othersSend(g) {
 		turns = nil // no other member may send
 	}
+	if i := g.Source.Path; active == onlySends && i >= 0 { // it only sent, and may receive now
+		active, from[i] = i, feedback.OfSource
+		offsets[i].deltaPSN, tallies[i].lastTurn = g.DeltaPSN(i), st.firstTurn
+	}
 	st.offsets, st.tallies, st.turns, st.active = offsets, tallies, turns, active
 	st.moveClaimant(old, from)
 	if st.held != nil {
 		st.held.recent.rearrange(from)
 	}
 	st.merge.Rearrange(from, weights(g), st.parts())
+	st.needUpper()
 	return true
 }
 

@@ -174,6 +174,29 @@ func TestTurnsOutliveUpdates(t *testing.T) {
 	play(ipA, ipB, ipC, ipA)
 }
 
+// The source only sends, until a member joins that may send too: then it is a receiver in the turns
+// of the others. To a box below another one the source is that box.
+func TestASourceThatOnlySentBecomesAReceiver(t *testing.T) {
+	for _, upTo := range []int{0, 3} {
+		b, c := receiver(1, ipB), receiver(2, ipC)
+		s := newStage(t, b, c)
+		for range upTo {
+			s.message(ipA)
+		}
+		a := both(0, ipA, firstPSN)
+		a.Port, a.DestQPN, a.RemoteQPN = s.group.Source.Port, s.group.Source.DestQPN, s.group.Source.RemoteQPN
+		early := both(4, ipEarly, 9)
+		s.members[ipA].expects = a.FirstPSN
+		s.update(early, a, b, c)
+		s.message(ipA)
+		s.message(ipEarly)
+		s.message(ipA)
+		s.update(a, b, early)
+		s.message(ipEarly)
+		s.message(ipA)
+	}
+}
+
 // The active source may be a member whose index changes, and a member that joins may become the
 // source.
 func TestTheActiveSourceMoves(t *testing.T) {

@@ -6,11 +6,17 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
+// OfSource stands for the old index of a path: see Rearrange.
+const OfSource = -2
+
 // Rearrange gives the group the paths of a new membership: from[i] is the old index of new path i,
 // or -1 for a path that joins. A path that joins gets data from the next message on: a fresh QP
 // that sees the middle of a message first refuses it as invalid and ends. Weights are those of the
 // new paths, as in [Config]. A path that stays must not weigh more than before: the receivers that
 // it stands for in addition have nothing of what it has acknowledged.
+//
+// OfSource in from is a path of the source, which had none: its member only sent, and may receive
+// now when another member is the source.
 //
 // Parts says which paths take no part yet, or no more, as in [Config]; nil: none. Of a path that
 // stays it says only whether it is still PartWaiting: else it joins now.
@@ -22,6 +28,10 @@ func (g *Group) Rearrange(from []int, weights []uint16, parts []Part) {
 		part := PartJoining
 		if parts != nil && parts[i] != PartActive {
 			part = parts[i]
+		}
+		if old == OfSource {
+			paths[i] = path{part: PartGone, credit: creditNone}
+			continue
 		}
 		if old < 0 {
 			paths[i] = path{part: part, credit: creditNone}
@@ -53,6 +63,10 @@ func (g *Group) Rearrange(from []int, weights []uint16, parts []Part) {
 			beside = min(g.beside, g.weight(i)-1)
 		}
 		g.vouch(i, beside)
+	}
+	if i := slices.Index(from, OfSource); i >= 0 {
+		g.away = PartActive
+		g.vouch(i, 0)
 	}
 	g.recount()
 	g.findEnd()

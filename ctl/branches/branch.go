@@ -144,15 +144,16 @@ func stale(name string, version, known uint64) error {
 }
 
 // parseBranch returns the part of the group that the request asks for. own is this box's end.
-func parseBranch(name string, b *api.Branch, own api.LinkEnd) (*groupfile.File, error) {
+// receives reports whether the box above is a receiver already.
+func parseBranch(name string, b *api.Branch, own api.LinkEnd, receives bool) (*groupfile.File, error) {
 	link := groupfile.Member{
 		IP: groups.AddrOf(b.Link.IP), QPN: roce.QPN(b.Link.QPN), FirstPSN: roce.PSN(b.Link.PSN), Role: groupfile.Source,
 		RemoteIP: groups.AddrOf(own.IP), RemoteQPN: roce.QPN(own.QPN),
 	}
 	f, err := groupfile.ParseBranch([]byte(b.File), link)
-	if err != nil || slices.ContainsFunc(f.Receivers, groups.IsBoth) {
-		// A member here may become the source. Then the upper box is one of its receivers, and may
-		// be the only one.
+	if err != nil || receives || slices.ContainsFunc(f.Receivers, groups.IsBoth) {
+		// A member here may become the source, or did. Then the upper box is one of its receivers,
+		// and may be the only one.
 		link.Role, link.SendPSN, link.FirstPSN = groupfile.Both, roce.PSN(b.Link.PSN), roce.PSN(own.PSN)
 		f, err = groupfile.ParseBranch([]byte(b.File), link)
 	}
@@ -174,7 +175,7 @@ func (t *Branches) newBranch(ctx context.Context, upper, name string, b *api.Bra
 	if err != nil {
 		return nil, err
 	}
-	file, err := parseBranch(name, b, own)
+	file, err := parseBranch(name, b, own, false)
 	if err != nil {
 		return nil, err
 	}
@@ -248,12 +249,12 @@ func (t *Branches) changeBranch(ctx context.Context, g *groups.Group, upper stri
 			return false, err
 		}
 	}
-	file, err := parseBranch(g.Name, b, own)
+	file, err := parseBranch(g.Name, b, own, groups.IsBoth(was.Source))
 	if err != nil {
 		return false, err
 	}
-	if relinked && file.Source.FirstPSN == was.Source.FirstPSN {
-		was.Source = file.Source
+	if file.Source.FirstPSN == was.Source.FirstPSN && (relinked || was.Source.Role != file.Source.Role) {
+		was.Source = file.Source // with the first member that may become the source, the box above becomes a receiver
 	}
 	came, possible := whoCame(g, file, b.Later, relinked)
 	t.Groups.Lock()

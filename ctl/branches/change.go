@@ -225,8 +225,8 @@ func (t *Branches) prepare(g *groups.Group, file *groupfile.File, next *groups.B
 func (p *preparation) onto(g *groups.Group) {
 	next := *g
 	next.Wanted, next.Branch, next.Epoch = p.next.Wanted, p.next.Branch, p.next.Epoch
-	if s := &next.Wanted.Source; s.Role == groupfile.Both && s.ID() != g.Wanted.Source.ID() {
-		next.Source = s.ID() // another queue pair of the upper box
+	if s := &next.Wanted.Source; s.Role == groupfile.Both && (s.ID() != g.Wanted.Source.ID() || g.Wanted.Source.Role != s.Role) {
+		next.Source = s.ID() // another queue pair of the upper box, or the box is a receiver from now on
 	}
 	p.next = next
 }

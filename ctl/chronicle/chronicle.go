@@ -191,7 +191,7 @@ func (c *Chronicle) Next(running, f *groupfile.File) Chronicle {
 	for _, m := range f.Receivers {
 		if r := c.records[m.ID()]; r != nil {
 			n.set(m.ID(), *r)
-		} else if running.Receiver(m.ID()) < 0 {
+		} else if running.Receiver(m.ID()) < 0 && m.ID() != f.Source.ID() { // the source of a branch may receive from now on
 			n.set(m.ID(), Record{Standing: Joining})
 		}
 		if c.IsConfirmed(m.ID()) {
