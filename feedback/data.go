@@ -202,7 +202,6 @@ func (g *Group) hearSource(now Tick, psn roce.PSN) {
 func (g *Group) forward(psn roce.PSN, last bool) {
 	g.source.forward(psn, last)
 	g.gap = gapCalls{}
-	g.source.told, g.asking.begun = false, false
 	g.source.unsure = g.source.unsure && !g.floor.known
 	g.retain()
 }

@@ -57,12 +57,7 @@ func (g *Group) Rearrange(from []int, weights []uint16, parts []Part) {
 		g.quorum.weigh(weights)
 	}
 	if g.absent != none {
-		i := slices.Index(from, g.absent)
-		beside := 0
-		if i >= 0 && g.quorum != nil {
-			beside = min(g.beside, g.weight(i)-1)
-		}
-		g.vouch(i, beside)
+		g.vouch(slices.Index(from, g.absent), g.beside)
 	}
 	if i := slices.Index(from, OfSource); i >= 0 {
 		g.away = PartActive

@@ -50,7 +50,7 @@ func (rx *receivers) weight(i int) int {
 func (g *Group) vouch(i, beside int) {
 	g.absent, g.beside = max(i, none), 0
 	if i >= 0 && g.away == PartActive {
-		g.beside = beside
+		g.beside = min(beside, g.weight(i)-1)
 	}
 }
 

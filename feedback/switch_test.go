@@ -87,13 +87,13 @@ func TestTheBoxAboveKeepsASourceThatDoesNotYield(t *testing.T) {
 // The source that does not yield is no receiver of the next one, or that one would have too few.
 func TestASourceThatIsSparedIsNoReceiver(t *testing.T) {
 	for ack, spared := range map[AckPolicy]bool{1: true, 2: false} {
-		g := New(Config{Policy: Policy{Ack: ack}, Paths: 3})
+		g := New(Config{Policy: Policy{Ack: ack}, Paths: 4})
 		g.Away(0, 0)
 		g.Step(0, Event{Kind: Data, PSN: 0, First: true, Last: true}, nil)
-		for i := 1; i < 3; i++ {
+		for i := 2; i < 4; i++ { // path 1 lacks it
 			g.Step(0, Event{Kind: Response, Path: i, PSN: 0, MSN: 1, Syndrome: roce.SyndromeUnlimited}, nil)
 		}
-		if got := (SourceSwitch{PSN: 50, OldPath: 0, NewPath: 1}).SparesOld(g, settleWithin); got != spared {
+		if got := (SourceSwitch{PSN: 50, OldPath: 0, NewPath: 3}).SparesOld(g, settleWithin); got != spared {
 			t.Errorf("%d receivers are needed, and the source is spared: %v", ack, got)
 		}
 	}
@@ -171,6 +171,9 @@ func TestWhoWasLeftBehindHoldsNobodyUpWhenTheSourceGoesOn(t *testing.T) {
 	if len(acts) != 1 || acts[0].Kind != Reply || acts[0].PSN != 0 || !acts[0].Syndrome.IsACK() {
 		t.Errorf("the source is sent %+v", acts)
 	}
+	if part := g.Part(1); part != PartActive {
+		t.Errorf("who has everything is %v", part)
+	}
 }
 
 // While the source answers a question, nobody's time to answer begins.
@@ -227,6 +230,42 @@ func TestAGroupBeginsWithThePartsOfItsPaths(t *testing.T) {
 		if got := g.Part(i); got != want {
 			t.Errorf("path %d is %v, not %v", i, got, want)
 		}
+	}
+}
+
+// With evict the next source does without who has told nothing, if somebody else receives from it.
+func TestWhoToldNothingIsSparedIfSomebodyReceives(t *testing.T) {
+	for name, c := range map[string]struct {
+		told   []int
+		spares bool
+	}{
+		"the next source":                     {[]int{0}, false},
+		"the next source and another":         {[]int{0, 2}, true},
+		"two others, and not the next source": {[]int{1, 2}, false},
+		"nobody":                              {nil, false},
+	} {
+		g := New(Config{Policy: Policy{Evict: true}, Paths: 3, Restored: true})
+		for _, i := range c.told {
+			g.paths[i].told, g.paths[i].acked = true, 19
+		}
+		if got := g.sparesSilent(SourceSwitch{OldPath: -1, NewPath: 0}); got != c.spares {
+			t.Errorf("told by %s: %v", name, got)
+		}
+	}
+}
+
+// When the box above leaves, or the source, no member takes its place.
+func TestWhoLeavesIsNoOtherMember(t *testing.T) {
+	g := New(Config{Policy: Policy{Ack: 1}, Paths: 3, Weights: []uint16{1, 2, 2}})
+	g.Need(0)
+	g.Away(1, 1)
+	g.Rearrange([]int{2}, []uint16{2}, nil)
+	g.Rearrange([]int{0, -1}, []uint16{2, 1}, nil)
+	if g.needed != none || g.absent != none || g.beside != 0 {
+		t.Errorf("path %d is needed, path %d is away with %d receivers beside it", g.needed, g.absent, g.beside)
+	}
+	if g.lacksNeeded() {
+		t.Error("the box above lacks something")
 	}
 }
 
