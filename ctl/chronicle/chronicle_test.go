@@ -122,6 +122,33 @@ func TestWhoComesInTheFirstTurn(t *testing.T) {
 	}
 }
 
+// Where a receiver stood in the turn says nothing any more when it has come from another box. All
+// others stand where they stood.
+func TestWhoHasComeStandsWhereItCame(t *testing.T) {
+	comes, stays := id("10.0.0.2", 1), id("10.0.0.3", 1)
+	var c Chronicle
+	c.Take(&mft.Turn{Members: []mft.Standing{{QP: mft.QP(comes), Expects: 5}, {QP: mft.QP(stays), Expects: 6}}})
+	c.Came(comes, 50)
+	if m := c.Turn.Members; len(m) != 1 || m[0].QP != mft.QP(stays) || m[0].Expects != 6 || c.Since(comes) != 50 {
+		t.Errorf("%+v, since %d", m, c.Since(comes))
+	}
+}
+
+// A group without a text, or with one that cannot be read, has not switched.
+func TestWhatATextSaysOfSwitches(t *testing.T) {
+	for text, want := range map[string]bool{
+		"": false, "{}": false, `{"sourceSwitched":false}`: false, `{"sourceSwitched":true}`: true,
+		`{"sourceSwitched":true,"receivers":5}`: false, `{"sourceSwitched":true`: false,
+	} {
+		if got := SaysSwitched([]byte(text)); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+	if SaysSwitched(nil) {
+		t.Error("no text says it")
+	}
+}
+
 // Of a new group there is nothing to keep.
 func TestANewGroupHasNoText(t *testing.T) {
 	var c Chronicle
@@ -380,6 +407,7 @@ func TestWhatWasBeforeAJoin(t *testing.T) {
 		"not stored, and one has left":     {joined + `}`, quorum(2, b, d), false},
 		"since the first packet":           {`{"ip":"10.0.0.4","remoteQPN":1,"standing":"joined","psn":10}`, quorum(2, b, c, d), false},
 		"not stored, and another one open": {`{"ip":"10.0.0.3","remoteQPN":1,"standing":"joined","psn":20,"before":"open"},` + joined + `}`, quorum(2, b, c, d), false},
+		"not stored, and another one not":  {`{"ip":"10.0.0.3","remoteQPN":1,"standing":"joined","psn":20,"before":"acknowledged"},` + joined + `}`, quorum(2, b, c, d), true},
 		"not stored, and another one out":  {`{"ip":"10.0.0.3","remoteQPN":1,"standing":"behind","psn":20},` + joined + `}`, quorum(2, b, c, d), false},
 	} {
 		got, err := Read([]byte(`{"receivers":[`+test.text+`]}`), test.f, false)

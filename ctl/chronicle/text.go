@@ -81,7 +81,7 @@ func ReadConfirmed(text []byte, f *groupfile.File) (Chronicle, error) {
 // SaysSwitched reports whether a Text is that of a group whose source has switched, or is about to.
 func SaysSwitched(text []byte) bool {
 	var k kept
-	return text != nil && json.Unmarshal(text, &k) == nil && k.SourceSwitched
+	return json.Unmarshal(text, &k) == nil && k.SourceSwitched
 }
 
 // Read is the inverse of Text, for a group that is restored after a clean stop or a crash. It
