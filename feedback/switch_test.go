@@ -254,6 +254,29 @@ func TestWhoToldNothingIsSparedIfSomebodyReceives(t *testing.T) {
 	}
 }
 
+// A source that only sent may receive now. That the source before it takes no part says nothing
+// about it.
+func TestASourceThatMayReceiveTakesPartAfterItsTurn(t *testing.T) {
+	g := New(Config{Paths: 1})
+	g.away = PartBehind
+	g.Rearrange([]int{0, OfSource}, nil, nil)
+	g.SwitchSource(SourceSwitch{PSN: 50, OldPath: 1, NewPath: 0}, nil)
+	if part := g.Part(1); part != PartActive {
+		t.Errorf("it is %v", part)
+	}
+}
+
+// An engine may carry packets past a receiver that waits to join, if it does not join with the next
+// one because too few are left.
+func TestPlainBesideAReceiverThatWaits(t *testing.T) {
+	for ack, want := range map[AckPolicy]int{1: 1, 2: 0} {
+		g := New(Config{Policy: Policy{Ack: ack}, Paths: 2, Parts: []Part{PartActive, PartWaiting}})
+		if active := g.Plain(); active != want {
+			t.Errorf("%d receivers are needed, and the group is plain for %d paths", ack, active)
+		}
+	}
+}
+
 // When the box above leaves, or the source, no member takes its place.
 func TestWhoLeavesIsNoOtherMember(t *testing.T) {
 	g := New(Config{Policy: Policy{Ack: 1}, Paths: 3, Weights: []uint16{1, 2, 2}})

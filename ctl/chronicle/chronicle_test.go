@@ -134,6 +134,72 @@ func TestWhoHasComeStandsWhereItCame(t *testing.T) {
 	}
 }
 
+// The first source, which only sends, has no address in the text.
+func TestTheTextOfTheFirstSourcesTurnNamesNoSource(t *testing.T) {
+	for source, names := range map[mft.QP]bool{{}: false, mft.QP(id("10.0.0.1", 1)): true} {
+		var c Chronicle
+		c.Take(&mft.Turn{Source: source})
+		text, err := c.Text()
+		if err != nil || strings.Contains(string(text), `"source":`) != names {
+			t.Errorf("%v: %s, %v", source, text, err)
+		}
+		read, err := Read(text, &groupfile.File{}, true)
+		if err != nil || read.Turn.Source != source {
+			t.Errorf("%v: %+v, %v", source, read.Turn, err)
+		}
+	}
+}
+
+// A source has ended if its turn says so. The source of a turn may have left.
+func TestWhetherTheSourceOfATurnHasEnded(t *testing.T) {
+	source := mft.QP(id("10.0.0.1", 1))
+	member := func(ended bool) []mft.Standing { return []mft.Standing{{QP: source, Sender: mft.Sender{Ended: ended}}} }
+	for name, c := range map[string]struct {
+		turn  *mft.Turn
+		ended bool
+	}{
+		"no turn":                       {nil, false},
+		"it goes on":                    {&mft.Turn{Source: source, Members: member(false)}, false},
+		"it has ended":                  {&mft.Turn{Source: source, Members: member(true)}, true},
+		"it has left":                   {&mft.Turn{Source: source}, false},
+		"another one has ended":         {&mft.Turn{Members: member(true)}, false},
+		"the first one that only sends": {&mft.Turn{First: mft.Sender{Ended: true}}, true},
+	} {
+		if got := (&Chronicle{Turn: c.turn}).SourceEnded(); got != c.ended {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// Receivers only join if one is joining, and every other one but the source takes no part.
+func TestWhetherReceiversOnlyJoin(t *testing.T) {
+	source, joining, out, active := id("10.0.0.1", 1), id("10.0.0.2", 1), id("10.0.0.3", 1), id("10.0.0.4", 1)
+	var c Chronicle
+	c.LeaveOut(joining, Joining)
+	c.Out(out, Behind, 5)
+	for name, test := range map[string]struct {
+		receivers []groupfile.ID
+		joins     bool
+	}{
+		"nobody":                   {nil, false},
+		"the source":               {[]groupfile.ID{source}, false},
+		"one is out":               {[]groupfile.ID{out}, false},
+		"one joins":                {[]groupfile.ID{joining}, true},
+		"one joins and one is out": {[]groupfile.ID{joining, source, out}, true},
+		"one is out and one joins": {[]groupfile.ID{out, joining}, true},
+		"one joins beside another": {[]groupfile.ID{joining, active}, false},
+		"another is there already": {[]groupfile.ID{active, joining}, false},
+	} {
+		f := &groupfile.File{}
+		for _, id := range test.receivers {
+			f.Receivers = append(f.Receivers, groupfile.Member{IP: id.IP, RemoteQPN: id.RemoteQPN})
+		}
+		if got := c.OnlyJoin(f, source); got != test.joins {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // A group without a text, or with one that cannot be read, has not switched.
 func TestWhatATextSaysOfSwitches(t *testing.T) {
 	for text, want := range map[string]bool{
