@@ -339,3 +339,14 @@ func TestCarriedPacketsEndTheGuessAfterARestart(t *testing.T) {
 		}
 	}
 }
+
+// A path that has left while an engine carried packets owes no answer to them.
+func TestWhoHasLeftOwesNothingForWhatWasCarried(t *testing.T) {
+	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 2})
+	g.leave(1, PartGone)
+	before := g.AppendPath(nil, 1, 0, 0)
+	g.Step(0, Event{Kind: Carried, PSN: 0, MSN: 1, Last: true, AckReq: true, Asked: 0}, nil)
+	if after := g.AppendPath(nil, 1, 0, 0); !bytes.Equal(after, before) {
+		t.Errorf("it was %x, and is %x", before, after)
+	}
+}

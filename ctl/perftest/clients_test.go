@@ -314,8 +314,8 @@ func TestWhatShowsThatARunGoesOn(t *testing.T) {
 	}
 	longAgo := time.Now().Add(-time.Hour)
 	c.active = activity{packets: 6, last: longAgo}
-	if err := c.look(); err != nil || c.active.packets != 7 || time.Since(c.active.last) > time.Minute {
-		t.Errorf("with one packet more: %v, %+v", err, c.active)
+	if err := c.look(); err != nil || c.active.packets != 7 || time.Since(c.active.last) > time.Minute || ends != c.active.last.Add(usual.idle) {
+		t.Errorf("with one packet more: %v, %+v, it ends at %v", err, c.active, ends)
 	}
 	if err := c.look(); err != nil {
 		t.Errorf("a moment later: %v", err)
@@ -334,5 +334,29 @@ func TestWhatShowsThatARunGoesOn(t *testing.T) {
 	}
 	if err := c.look(); err != nil || ends != c.active.last.Add(usual.idle) {
 		t.Errorf("the client has spoken: %v, it ends at %v", err, ends)
+	}
+}
+
+// The end of one connection of a client makes room for one more, and not for all that it may have.
+func TestWhoLeavesMakesRoomForOne(t *testing.T) {
+	s := &service{clients: map[netip.Addr]int{}}
+	client := netip.MustParseAddr("10.77.0.1")
+	for range MaxOfAClient {
+		if err := s.enter(client); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.leave(client)
+	if err := s.enter(client); err != nil {
+		t.Error(err)
+	}
+	if err := s.enter(client); err == nil {
+		t.Error("a second one is let in")
+	}
+	for range MaxOfAClient {
+		s.leave(client)
+	}
+	if len(s.clients) > 0 {
+		t.Errorf("nobody is connected, and there stay %v", s.clients)
 	}
 }
