@@ -134,13 +134,14 @@ func TestWhoHasComeStandsWhereItCame(t *testing.T) {
 	}
 }
 
-// The first source, which only sends, has no address in the text.
+// The first source, which only sends, has no address in the text. Who has sent nothing has no place
+// there as a sender.
 func TestTheTextOfTheFirstSourcesTurnNamesNoSource(t *testing.T) {
 	for source, names := range map[mft.QP]bool{{}: false, mft.QP(id("10.0.0.1", 1)): true} {
 		var c Chronicle
 		c.Take(&mft.Turn{Source: source})
 		text, err := c.Text()
-		if err != nil || strings.Contains(string(text), `"source":`) != names {
+		if err != nil || strings.Contains(string(text), `"source":`) != names || strings.Contains(string(text), `"first":`) {
 			t.Errorf("%v: %s, %v", source, text, err)
 		}
 		read, err := Read(text, &groupfile.File{}, true)
