@@ -137,9 +137,9 @@ func (e *engine) checkHelpless(s *state, a *feedback.Action, retained roce.PSN) 
 // not retained.
 func (e *engine) quorumHas(paths []feedback.PathSnapshot, psn roce.PSN) bool {
 	has := 0
-	for _, p := range paths {
+	for i, p := range paths {
 		if !p.Acked.Before(psn) {
-			has++
+			has += e.weight(i)
 		}
 	}
 	return e.Policy.Ack != feedback.AckAll && has >= int(e.Policy.Ack)
@@ -147,7 +147,7 @@ func (e *engine) quorumHas(paths []feedback.PathSnapshot, psn roce.PSN) bool {
 
 func (e *engine) forward(s *state, a *feedback.Action, packet uint8) {
 	r := &s.receivers[a.Path]
-	if r.out {
+	if r.out || r.away {
 		e.fail("packet %d is sent to a receiver that left", packet&^asksAnyway)
 	}
 	if !r.dead {
@@ -188,11 +188,11 @@ func (e *engine) checkReply(s *state, a *feedback.Action) {
 func (e *engine) tooFew(s *state) bool {
 	living := 0
 	for i := range s.receivers[:e.Receivers] {
-		if r := &s.receivers[i]; !r.dead && !r.out && !r.joining && int(r.from) <= int(s.told)+1 {
-			living++
+		if r := &s.receivers[i]; !r.dead && !r.out && !r.away && !r.joining && int(r.from) <= int(s.told)+1 {
+			living += e.weight(i)
 		}
 	}
-	return living < int(e.Policy.Ack)
+	return living < e.least(s)
 }
 
 // checkHeard checks rule 1 at the source. If an ACK is ahead of a resend, the real rxe accepts the
@@ -219,22 +219,22 @@ func (e *engine) finished(s *state) int {
 }
 
 func (e *engine) hasWithout(s *state, left func(*receiver) bool) int {
-	counted := make([]*receiver, 0, maxReceivers)
+	counted, weights := make([]*receiver, 0, maxReceivers), make([]int, 0, maxReceivers)
 	for i := range s.receivers[:e.Receivers] {
-		if r := &s.receivers[i]; !left(r) && !r.joining {
-			counted = append(counted, r)
+		if r := &s.receivers[i]; !left(r) && !r.joining && !r.away {
+			counted, weights = append(counted, r), append(weights, e.weight(i))
 		}
 	}
-	need := int(e.Policy.Ack)
-	if need == 0 {
-		need = len(counted)
+	need := e.least(s)
+	if e.Policy.Ack == feedback.AckAll {
+		need = max(need, len(counted))
 	}
-	for n := range e.Packets {
+	for n := int(s.first); n < e.Packets; n++ {
 		have := 0
-		for _, r := range counted {
+		for i, r := range counted {
 			// Who has joined lacks what was sent before. The quorum is one of others for that.
-			if late := n < int(r.from) && need == int(e.Policy.Ack) && n > int(s.told); n < int(r.expected) && !late {
-				have++
+			if late := n < int(r.from) && e.Policy.Ack != feedback.AckAll && n > int(s.told); n < int(r.expected) && !late {
+				have += weights[i]
 			}
 		}
 		if have < need {
@@ -300,6 +300,7 @@ func (e *engine) checkEnd(s *state) {
 		e.checkSuccession(s)
 		e.checkForgotten(s)
 	}
+	e.checkTakeOver(s)
 }
 
 // stands reports whether a source that retries for ever can get no further, and the switch cannot
@@ -323,11 +324,11 @@ func (e *engine) stands(s *state) bool {
 func (e *engine) noQuorum(s *state) bool {
 	able := 0
 	for i := range s.receivers[:e.Receivers] {
-		if r := &s.receivers[i]; !r.dead && !r.out && !r.joining && r.from <= s.src.unacked && r.expected >= s.src.unacked {
-			able++
+		if r := &s.receivers[i]; !r.dead && !r.out && !r.away && !r.joining && r.from <= s.src.unacked && r.expected >= s.src.unacked {
+			able += e.weight(i)
 		}
 	}
-	return able < int(e.Policy.Ack)
+	return able < e.least(s)
 }
 
 // mayExceed reports whether a receiver is dead and the switch may not know that, or in doubt. A

@@ -25,6 +25,8 @@
 //   - the source's QP ends only with an error that a receiver sent, or that a refusal caused;
 //   - when the source has finished, another member can become the source, with every receiver that
 //     has everything or can still be repaired, and with no other (succession.go);
+//   - by force, or where the source is another switch, it can become the source earlier, without
+//     those who lack something, but with as many as it needs (takeover.go);
 //   - when that member has sent some packets and the switch crashes, a restart with the turn that
 //     control has stored lets the first source have its turn again, and the first source hears an
 //     ACK of nothing that the receivers take for old (return.go).

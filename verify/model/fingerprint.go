@@ -28,7 +28,7 @@ func (c *encoder) encode(w *World, s *state) []byte {
 	b := append(c.whole[:0], src.unacked, src.next, src.sent, bit(src.idle)|bit(src.retried)<<1|bit(src.rnrWait)<<2,
 		byte(src.status), byte(src.end.syndrome), src.end.packet, byte(s.place), byte(s.told), byte(s.messages),
 		left.losses, left.doubles, left.delays, left.early, left.notReady, left.fatals, left.deaths, left.crashes, left.stale, left.ticks,
-		left.armed, left.forgets, bit(s.fan.armed)|bit(s.fan.taking)<<1|bit(s.few)<<2|bit(s.fan.merges)<<3, s.fan.next, s.fan.limit, src.retries, s.home.n)
+		left.armed, left.forgets, left.takes, s.first, s.beside, bit(s.fan.armed)|bit(s.fan.taking)<<1|bit(s.few)<<2|bit(s.fan.merges)<<3, s.fan.next, s.fan.limit, src.retries, s.home.n)
 	for _, m := range s.home.all() {
 		b = append(b, byte(m.packet), byte(m.syndrome))
 	}
@@ -58,12 +58,13 @@ func (w *World) append(b []byte, p feedback.Place) []byte {
 }
 
 // symmetric reports whether the merging treats all its paths alike. The eviction of silent
-// receivers does not: it takes the paths in order, and stops when too few receivers are left.
-func (w *World) symmetric() bool { return w.Policy.SilentAfter == 0 }
+// receivers does not: it takes the paths in order, and stops when too few receivers are left. Nor
+// is one alike that is a source.
+func (w *World) symmetric() bool { return w.Policy.SilentAfter == 0 && !w.Member && !w.Next }
 
 func (r *receiver) append(b []byte) []byte {
 	b = append(b, r.expected, r.from, bit(r.joining),
-		bit(r.naked)|bit(r.dead)<<1|bit(r.out)<<2|bit(r.gone)<<3|bit(r.asked)<<4|bit(r.inBlock)<<5|bit(r.left)<<6, r.down.n, r.aside.n)
+		bit(r.naked)|bit(r.dead)<<1|bit(r.out)<<2|bit(r.gone)<<3|bit(r.asked)<<4|bit(r.inBlock)<<5|bit(r.left)<<6|bit(r.away)<<7, r.down.n, r.aside.n)
 	b = append(b, r.down.all()...)
 	aside := len(b)
 	for _, a := range r.aside.all() {

@@ -19,20 +19,21 @@ type move struct {
 type moveKind uint8
 
 const (
-	sends    moveKind = iota // the source sends its next packet, and it reaches the switch
-	hears                    // the source hears the oldest reply
-	answers                  // a receiver takes the packets up to index, and its answer to the last of them reaches the switch
-	drops                    // a packet on its way to a receiver is lost
-	overtook                 // a delayed or duplicated answer reaches the switch
-	rnrEnds                  // the source's RNR timer runs out
-	quiet                    // nothing else can happen: the switch's timer runs out, then the source's timer
-	early                    // the source's retransmit timer runs out
-	ticks                    // the switch's timer runs out
-	crashes                  // the switch crashes; with isLost it also misses the answers of that time
-	perishes                 // a receiver dies
-	arms                     // the switch hands the group to its engine
-	carries                  // the source sends its next packet, and the engine sends it to all receivers
-	forgets                  // the switch loses the oldest packet that it retains
+	sends     moveKind = iota // the source sends its next packet, and it reaches the switch
+	hears                     // the source hears the oldest reply
+	answers                   // a receiver takes the packets up to index, and its answer to the last of them reaches the switch
+	drops                     // a packet on its way to a receiver is lost
+	overtook                  // a delayed or duplicated answer reaches the switch
+	rnrEnds                   // the source's RNR timer runs out
+	quiet                     // nothing else can happen: the switch's timer runs out, then the source's timer
+	early                     // the source's retransmit timer runs out
+	ticks                     // the switch's timer runs out
+	crashes                   // the switch crashes; with isLost it also misses the answers of that time
+	perishes                  // a receiver dies
+	arms                      // the switch hands the group to its engine
+	carries                   // the source sends its next packet, and the engine sends it to all receivers
+	forgets                   // the switch loses the oldest packet that it retains
+	takesOver                 // another member sends its next packet, and may become the source
 )
 
 // fate is the fate of a packet or an answer after it was sent.
@@ -72,6 +73,9 @@ func (e *engine) moves(s *state, ms []move) []move {
 		}
 	} else {
 		ms = e.mishaps(s, ms)
+	}
+	if e.mayTakeOver(s) {
+		ms = append(ms, move{kind: takesOver})
 	}
 	if s.left.armed > 0 && !s.fan.armed && s.group.Plain() > 0 {
 		ms = append(ms, move{kind: arms})
@@ -218,6 +222,8 @@ func (e *engine) make(s *state, m move) {
 		e.arm(s)
 	case carries:
 		e.carry(s, m.fate)
+	case takesOver:
+		e.takeOver(s)
 	}
 }
 

@@ -18,6 +18,7 @@ type receiver struct {
 	left     bool          // it was evicted before a crash: an acknowledgement that the source heard until then does not count for it
 	asked    bool          // the switch heard its request for its next packet, and has not sent that packet since
 	inBlock  bool          // the engine sends to it
+	away     bool          // it is the source
 	down     queue[uint8]  // packets, with asksAnyway
 	aside    queue[answer] // answers that are delayed, or that will arrive a second time
 }

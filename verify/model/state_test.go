@@ -91,6 +91,8 @@ func TestEqualStatesActAlike(t *testing.T) {
 		{Losses: 1, Ticks: 1, Receivers: 2, Policy: repairs(2, 2)},
 		{Losses: 1, Forgets: 1, Receivers: 3, Policy: withRepair(repairs(1, 0), feedback.Policy{Ack: 2})},
 		{NotReady: 1, Losses: 1, Receivers: 2, Policy: repairs(2, 0)},
+		{Takes: 1, Losses: 1, Receivers: 3, Policy: force},
+		{Takes: 2, Losses: 1, Receivers: 3, Next: true, Beside: 1, Policy: withRepair(repairs(1, 0), feedback.Policy{Ack: 2})},
 	} {
 		w.Packets, w.Message, w.First = 4, 2, 0xFFFFFE
 		t.Run(w.String(), func(t *testing.T) {

@@ -12,6 +12,9 @@ func (e *engine) checkSuccession(before *state) {
 	if int(before.left.crashes) < e.Crashes && (!before.group.Settled() || before.group.Inside()) {
 		return
 	}
+	if e.Takes > 0 {
+		return // checkTakeOver
+	}
 	if e.Late > 0 {
 		return // the worlds of before have the same, and a turn begins with who has joined
 	}

@@ -126,6 +126,8 @@ func (t *tape) move(w *World, s *state, m move) {
 		line = "the switch loses a retained packet"
 	case arms:
 		line = "the engine is armed"
+	case takesOver:
+		line = "another member wants to send"
 	case carries:
 		line = fmt.Sprintf("source sends %d, and the engine carries it", storyFirst+int(s.src.next))
 	}

@@ -21,6 +21,14 @@ type World struct {
 	Switches  bool     // the receivers are switches: they acknowledge a packet that they have with its own PSN
 	Needed    bool     // receiver 0 is the switch above, and never leaves
 
+	// Another member may become the source before the source has sent everything (takeover.go).
+	Takes  int  // how often it tries
+	Member bool // receiver 0 is the first source, and takes part again behind that
+	Next   bool // receiver 1 is the next source
+	Lacks  bool // receiver 1 is a switch below that cannot settle what its own receivers have
+	Beside int  // receivers of the quorum beside the next source, at a switch below
+	Left   bool // receiver 0 is the switch above, which has gone on without this one
+
 	// Number of faults of each kind in a run.
 	Losses   int // losses of a packet or an answer, on any link
 	Doubles  int // answers that arrive twice, or replies that the source hears twice
@@ -76,6 +84,17 @@ func (w World) String() string {
 	if w.Needed {
 		text += ", one of them above"
 	}
+	for _, t := range []struct {
+		is   bool
+		what string
+	}{
+		{p.Switch == feedback.SwitchForce, "by force"}, {w.Member, "one is the source"}, {w.Next, "one is the next source"},
+		{w.Lacks, "which lacks something"}, {w.Beside > 0, "beside others"}, {w.Left, "which goes on alone"},
+	} {
+		if t.is {
+			text += ", " + t.what
+		}
+	}
 	text += ";"
 	for _, b := range []struct {
 		n    int
@@ -83,6 +102,7 @@ func (w World) String() string {
 	}{
 		{w.Losses, "lost"}, {w.Doubles, "doubled"}, {w.Delays, "delayed"}, {w.Early, "early"}, {w.NotReady, "not ready"},
 		{w.Fatals, "fatal"}, {w.Deaths, "dead"}, {w.Crashes, "crash"}, {w.Stale, "stale"}, {w.Ticks, "tick"}, {w.Armed, "armed"}, {w.Forgets, "forgotten"},
+		{w.Takes, "taken"},
 	} {
 		if b.n > 0 {
 			text += fmt.Sprintf(" %d %s", b.n, b.what)
@@ -159,13 +179,15 @@ type state struct {
 	told      int8     // the highest packet whose acknowledgement the source was told
 	messages  roce.MSN // the highest number of complete messages that the source was told
 	few       bool     // the source's QP was ended, and too few receivers were left for a quorum then
+	first     uint8    // the first packet of the source
+	beside    uint8    // receivers that have what the source hears an ACK of, at its own switch
 	left      budget
 	fan       fan
 }
 
 // budget holds the faults that may still happen; see World.
 type budget struct {
-	losses, doubles, delays, early, notReady, fatals, deaths, crashes, stale, ticks, armed, forgets uint8
+	losses, doubles, delays, early, notReady, fatals, deaths, crashes, stale, ticks, armed, forgets, takes uint8
 }
 
 // queue is a FIFO or a set of bounded length.
@@ -195,8 +217,11 @@ func (w *World) start() *state {
 		left: budget{
 			losses: uint8(w.Losses), doubles: uint8(w.Doubles), delays: uint8(w.Delays), early: uint8(w.Early),
 			notReady: uint8(w.NotReady), fatals: uint8(w.Fatals), deaths: uint8(w.Deaths), crashes: uint8(w.Crashes), stale: uint8(w.Stale),
-			ticks: uint8(w.Ticks), armed: uint8(w.Armed), forgets: uint8(w.Forgets),
+			ticks: uint8(w.Ticks), armed: uint8(w.Armed), forgets: uint8(w.Forgets), takes: uint8(w.Takes),
 		},
+	}
+	if w.Member {
+		s.receivers[0].away = true
 	}
 	if w.Late > 0 {
 		s.receivers[w.Receivers-1].joining = true
@@ -208,11 +233,25 @@ func (w *World) start() *state {
 // newGroup returns the merging state of a switch that starts.
 func (w *World) newGroup(c feedback.Config) *feedback.Group {
 	c.Policy, c.Paths = w.Policy, w.Receivers
+	for i := range w.Receivers {
+		c.Weights = append(c.Weights, uint16(w.weight(i)))
+	}
 	g := feedback.New(c)
 	if w.Needed {
 		g.Need(0)
 	}
+	if w.Member {
+		g.Away(0, 0)
+	}
 	return g
+}
+
+// weight is for how many receivers a quorum counts a receiver.
+func (w *World) weight(i int) int {
+	if w.Next && i == 1 {
+		return 1 + w.Beside
+	}
+	return 1
 }
 
 // isOpen reports whether a receiver has joined, and control has not stored that the source was told

@@ -85,7 +85,23 @@ var everyday = mishaps{
 	{Losses: 2, Armed: 1, Policy: repairs(1, 0)},
 	{Losses: 1, Armed: 1, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
 	{Losses: 1, Armed: 1, Message: 1, Packets: 5, Receivers: 2, Policy: repairs(1, 2)},
+	{Takes: 1, Losses: 2, Policy: force},
+	{Takes: 1, Losses: 1, Message: 1, Member: true, Next: true, Policy: force},
+	{Takes: 1, Losses: 1, Needed: true, Policy: force},
+	{Takes: 1, Losses: 1, Message: 1, Next: true, Lacks: true, Policy: force},
+	{Takes: 1, Losses: 1, Message: 1, Packets: 3, Next: true, Lacks: true, Beside: 1, Policy: force},
+	{Takes: 1, Losses: 1, Message: 1, Packets: 3, Next: true, Beside: 1, Policy: force},
+	{Takes: 1, Deaths: 1, Message: 1, Packets: 3, Next: true, Policy: force},
+	{Takes: 1, Losses: 1, Member: true, Needed: true, Left: true, Policy: repairs(1, 0)},
+	{Takes: 2, Losses: 1, Message: 1, Packets: 3, Member: true, Next: true, Policy: repairs(1, 0)},
+	{Takes: 2, Losses: 1, Message: 1, Packets: 3, Next: true, Lacks: true, Policy: repairs(1, 0)},
+	{Takes: 2, Losses: 2, Message: 1, Packets: 3, Next: true, Beside: 1, Policy: repairs(1, 0)},
+	{Takes: 2, Deaths: 1, Message: 1, Packets: 3, Next: true, Beside: 1, Policy: repairs(1, 0)},
+	{Takes: 2, Deaths: 1, Message: 1, Packets: 3, Next: true, Lacks: true, Beside: 1, Policy: repairs(1, 0)},
 }
+
+// force is a switch by force, which needs repair.
+var force = withRepair(repairs(1, 0), feedback.Policy{Switch: feedback.SwitchForce})
 
 // thorough lists worlds that take up to a minute and some gigabytes each.
 var thorough = mishaps{
@@ -181,6 +197,9 @@ func (ms mishaps) worlds() []World {
 				}
 				if w.Needed && ack != feedback.AckAll {
 					continue // a switch below another one waits for all (docs/tree.md)
+				}
+				if w.Beside > 0 && ack == feedback.AckAll {
+					continue // nobody counts them
 				}
 				if w.Message == 0 {
 					w.Message = 2
