@@ -42,7 +42,9 @@ var Dimensions = []Dimension{
 	{"addressing", append(everywhere("group-ip", "virtual-qpn"), Value{Name: "switch-ip", Runs: Namespaces},
 		// hosts: programs on the hosts make the group, by the box's API for hosts.
 		Value{Name: "hosts", Runs: Namespaces},
-		elsewhere("cm", "test/softroce/rdmacm_test.go"), elsewhere("perftest", "test/softroce/perftest_test.go"))},
+		// cm: programs connect to the group's IP by RDMA-CM.
+		Value{Name: "cm", Runs: Namespaces},
+		elsewhere("perftest", "test/softroce/perftest_test.go"))},
 	{"family", everywhere("ipv4", "ipv6")},
 	// Real tags need a kernel with 8021q: test/softroce/vlan_test.go.
 	{"tag", append(everywhere("none"), Value{Name: "vlan", Runs: Simulation})},
@@ -67,10 +69,11 @@ var Dimensions = []Dimension{
 	// receiver's cable, and back; refused: a receiver refuses a WRITE, because its memory is gone;
 	// region: another region comes to the memory and leaves it; route-moved: the box gets another
 	// MAC, and in simulated trees receivers move to other boxes; upgrade: a restart with what an
-	// older release has stored (a package is upgraded in test/softroce/system_test.go).
+	// older release has stored (a package is upgraded in test/softroce/system_test.go);
+	// source-dies: its host says nothing any more, and another one connects.
 	{EventDimension, append(everywhere(NoEvent, "restart", "kill", "switch", "join", "leave", "cut", "refused", "region"),
 		Value{Name: "port-renamed", Runs: Namespaces}, Value{Name: "route-moved", Runs: Everywhere},
-		Value{Name: "upgrade", Runs: Namespaces})},
+		Value{Name: "upgrade", Runs: Namespaces}, Value{Name: "source-dies", Runs: Namespaces})},
 }
 
 func everywhere(names ...string) (values []Value) {
@@ -125,13 +128,31 @@ var Void = []Rule{
 	{"addressing=group-ip shape=standby", Namespaces, "the address that moves from box to box is the box's own, which is switch-ip"},
 	{"addressing=hosts shape=standby", Namespaces, "groups that hosts make have an address of their own, and the one that moves is the box's"},
 	{"shape=standby event=route-moved", Namespaces, "the MAC of boxes that stand by is a virtual one, which goes with the address"},
+	{"addressing=cm source-switch=guard", Namespaces, oneSource},
+	{"addressing=cm source-switch=force", Namespaces, oneSource},
+	{"addressing=cm event=join", Namespaces, "a source connects to all receivers at one time"},
+	{"addressing=cm event=upgrade", Namespaces, "nothing is stored of connections, which end with the daemon"},
+	{"addressing=cm regions=many", Namespaces, "the private data of a receiver names one region; more come to a table"},
+	{"addressing=cm shape=standby", Namespaces, "connections have an address of their own, and the one that moves is the box's"},
+	{"addressing=group-ip event=source-dies", Namespaces, staysForSource},
+	{"addressing=virtual-qpn event=source-dies", Namespaces, staysForSource},
+	{"addressing=switch-ip event=source-dies", Namespaces, staysForSource},
+	{"addressing=hosts event=source-dies", Namespaces, "another source takes its turn, which is source-switch"},
 	{"regions=none event=region", Everywhere, "a group without memory has no region that could come"},
 }
+
+const (
+	oneSource      = "a connection has one source, and other sources have connections of their own"
+	staysForSource = "the group's file names its source, and the group waits for it"
+)
 
 // Left are values that go together and are left out at a place, because what runs cells there
 // cannot express them.
 var Left = []Rule{
 	{"addressing=hosts regions=none", Namespaces, "who names no memory is sent messages, and cells only WRITE"},
+	{"addressing=cm regions=none", Namespaces, "without memory a source SENDs, and cells only WRITE"},
+	{"addressing=cm event=route-moved", Namespaces, boxMoved},
+	{"addressing=cm shape=tree", Namespaces, "its boxes have no service there; ctl/rdmacm_test.go has receivers behind other boxes"},
 	{"addressing=hosts shape=tree", Namespaces, "the hosts of a second box reach only their own box there; test/softroce/host_test.go has hosts of several boxes"},
 	{"regions=table event=join", Namespaces, "a member joins a group with a table only while that has no regions, which the refusal says"},
 	{"shape=tree ack=quorum", Simulation, "simulated trees wait for all"},
@@ -145,11 +166,20 @@ var Left = []Rule{
 	{"shape=tree event=switch", Simulation, "the members of simulated trees stay the same"},
 }
 
+const boxMoved = "a host's kernel may send RDMA-CM to the box's old MAC for a minute, until it asks for the new one"
+
+const onlyByCM = "only connections outlive their source, and in cells they have memory and one box"
+
 // Missing are values that go together, but not with every other value in one cell: each place can
 // run only some of these combinations.
 var Missing = []Rule{
 	{"shape=tree tag=vlan", Everywhere, "simulated trees stay the same, and the lab in namespaces has no tags"},
 	{"regions=table event=join", Everywhere, "on a real box the member is refused while the group has regions, and the sentence says so"},
 	{"addressing=hosts regions=none", Everywhere, "who names no memory is sent messages (test/softroce/host_test.go), and cells only WRITE"},
+	{"addressing=cm regions=none", Everywhere, "without memory a source SENDs (test/softroce/rdmacm_test.go), and cells only WRITE"},
+	{"addressing=cm event=route-moved", Everywhere, boxMoved},
+	{"addressing=cm shape=tree", Everywhere, "ctl/rdmacm_test.go has receivers behind other boxes"},
+	{"event=source-dies regions=none", Everywhere, onlyByCM},
+	{"event=source-dies shape=tree", Everywhere, onlyByCM},
 	{"addressing=hosts shape=tree", Everywhere, "test/softroce/host_test.go has hosts of several boxes"},
 }

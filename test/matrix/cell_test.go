@@ -119,6 +119,8 @@ type run struct {
 	broken    bool // the group has failed, because a receiver refused a WRITE or no quorum can be had
 	gone      map[*member]bool
 	hostGroup client.HostGroup // what hosts know of the group that they have made
+	abort     func()           // ends the transfer of the round
+	again     bool             // the connection has ended, and the source connects again
 }
 
 func (r *run) play() {
@@ -176,6 +178,14 @@ func (r *run) create() {
 		r.ready()
 		return
 	}
+	if r.c.Is("addressing", "cm") {
+		r.openDialogs()
+		for _, m := range append(slices.Clone(r.members), r.spare) {
+			r.check(r.register(m))
+		}
+		r.connectCM(r.members[0])
+		return
+	}
 	ip := r.members[0].sees
 	r.file = text(r.c, ip, r.members)
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
@@ -211,18 +221,29 @@ func (r *run) receivers() []*member {
 func (r *run) ready() {
 	r.t.Helper()
 	r.eventually("the group is ready", func() bool {
-		g, err := r.boxes[0].Client().Group(r.t.Context(), groupName)
+		g, err := r.boxes[0].Client().Group(r.t.Context(), r.name)
 		return err == nil && g.State == api.Ready
 	})
 }
 
 func (r *run) connect(ctx context.Context, m *member, qpn uint32) error {
+	if err := r.register(m); err != nil {
+		return err
+	}
+	return r.open(ctx, m, qpn)
+}
+
+func (r *run) register(m *member) error {
 	for _, p := range parts(r.c) {
 		at := m.at(r.c, p)
 		if err := m.RNIC.Register(rnic.Region{VA: at.VA, RKey: at.RKey, Access: rnic.RemoteWrite, Bytes: m.memory[p.from:p.to]}); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+func (r *run) open(ctx context.Context, m *member, qpn uint32) error {
 	config := bed.QP(m.qpn, m.sends, mtuOf(r.c))
 	config.Timeout = 15 // 134 ms, and no limit of retries
 	var err error
@@ -234,6 +255,9 @@ func (r *run) connect(ctx context.Context, m *member, qpn uint32) error {
 
 // target is where a source WRITEs a part.
 func (r *run) target(p part) rnic.Remote {
+	if r.c.Is("addressing", "cm") {
+		return r.targetCM(p)
+	}
 	if len(r.hostGroup.Memory) == 0 {
 		return p.virtual()
 	}
@@ -281,6 +305,7 @@ func (r *run) round(from *member, midway func()) {
 	data := bed.Random(memoryBytes, byte(r.rounds))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	r.abort = cancel
 	all := parts(r.c)
 	for i, p := range all {
 		half := midway
@@ -288,6 +313,9 @@ func (r *run) round(from *member, midway func()) {
 			half = nil
 		}
 		if _, err := bed.Write(ctx, from.qp, r.target(p), data[p.from:p.to], writeBytes, half); err != nil {
+			if r.again {
+				break
+			}
 			refused := r.c.Is("event", "refused") && strings.Contains(err.Error(), rnic.RemoteAccess.String())
 			if lost := r.c.MayLoseQuorum() && strings.Contains(err.Error(), rnic.RemoteOperational.String()); refused || lost {
 				r.broken = true
@@ -295,6 +323,12 @@ func (r *run) round(from *member, midway func()) {
 			}
 			t.Fatalf("round %d from %v: %v\n%s", r.rounds, from.IP, err, r.state())
 		}
+	}
+	if r.again {
+		r.again = false
+		r.connectCM(r.members[0])
+		r.round(r.members[0], nil)
+		return
 	}
 	if r.broken {
 		if r.c.Is("on-fatal", "evict") && r.c.Is("ack", "all") {
@@ -371,6 +405,9 @@ func (r *run) stateIsRight() {
 			// The box sends data as soon as it has joined, and its program connects it then.
 			refused -= c.Get(rnic.RejectQPN) + c.Get(rnic.RejectState)
 		}
+		if r.c.Is("addressing", "cm") { // messages of RDMA-CM, and copies that came when their connection had ended
+			refused -= c.Get(rnic.RejectQPN) + c.Get(rnic.RejectOpcode)
+		}
 		if refused != 0 && !r.c.Is("event", "refused") && !direct {
 			r.t.Errorf("%v refused frames: %v", m.IP, c.ByName())
 		}
@@ -381,8 +418,12 @@ func (r *run) stateIsRight() {
 func (r *run) nothingStays() {
 	t := r.t
 	t.Helper()
-	_, err := r.boxes[0].Client().RemoveGroup(t.Context(), groupName)
-	r.check(err)
+	if r.c.Is("addressing", "cm") {
+		r.nothingStaysOfCM()
+	} else {
+		_, err := r.boxes[0].Client().RemoveGroup(t.Context(), groupName)
+		r.check(err)
+	}
 	for i, b := range r.boxes {
 		r.eventually("the group is gone", func() bool {
 			g, err := b.Client().Groups(t.Context())
@@ -410,6 +451,9 @@ func (r *run) event() {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	b := r.boxes[r.random.IntN(len(r.boxes))]
+	if r.c.Is("addressing", "cm") && r.cmEvent(b, last) {
+		return
+	}
 	switch r.c.Get("event") {
 	case "restart":
 		r.ends(b, b.stop)
@@ -456,10 +500,10 @@ func (r *run) event() {
 		}
 	case "region":
 		v := rnic.Remote{VA: 1 << 50, RKey: 0x999}
-		_, err := r.boxes[0].Client().ChangeRegions(ctx, groupName, api.RegionChange{
+		_, err := r.boxes[0].Client().ChangeRegions(ctx, r.name, api.RegionChange{
 			Add: []api.NewRegion{newRegion(v, 4096, r.receivers(), func(*member) rnic.Remote { return v })}})
 		r.check(err)
-		_, err = r.boxes[0].Client().ChangeRegions(ctx, groupName, api.RegionChange{Remove: []api.RegionStart{{VA: api.Hex(v.VA), RKey: api.Hex(v.RKey)}}})
+		_, err = r.boxes[0].Client().ChangeRegions(ctx, r.name, api.RegionChange{Remove: []api.RegionStart{{VA: api.Hex(v.VA), RKey: api.Hex(v.RKey)}}})
 		r.check(err)
 	case "port-renamed":
 		p := r.ports[last.number]

@@ -37,6 +37,7 @@ type member struct {
 	sends   roce.PSN
 	expects roce.PSN
 	program *program // of the host, if hosts make the group
+	dialog  *dialog  // of the host, if it connects by RDMA-CM
 }
 
 // part is a region of the group's memory: its bytes, and its number among the regions.

@@ -39,6 +39,7 @@ type lab struct {
 	ports []port     // of each host
 	ip    netip.Addr // of the first box, where the hosts are
 	ca    *certs.Authority
+	name  string // of the group
 }
 
 // port is an interface of a box that leads to a host.
@@ -52,7 +53,7 @@ const hosts = 6 // the source, four receivers, and one that may join
 func newLab(t *testing.T, c matrix.Cell) *lab {
 	t.Helper()
 	testlab.NeedRoot(t)
-	l := &lab{t: t}
+	l := &lab{t: t, name: groupName}
 	o := bed.Options{Hosts: hosts, IPv6: c.Is("family", "ipv6"), LossPerMillion: 1}
 	if c.Is("mtu", "4096") {
 		o.MTU = 5000
@@ -92,7 +93,7 @@ func newLab(t *testing.T, c matrix.Cell) *lab {
 // buildBed makes a box with a port for each host. Its groups are in etcd, if there is a cluster.
 func (l *lab) buildBed(o bed.Options, c matrix.Cell, lines string, cluster *etcd.Cluster) {
 	b := l.newBed(o)
-	lines += hostsLines(c, b.IP(), b.GroupIP())
+	lines += hostsLines(c, b.IP(), b.GroupIP()) + cmLines(c, b.GroupIP(), b.Hosts)
 	if cluster != nil {
 		lines += l.storeLines(cluster, b.Box, "box")
 	}
@@ -118,7 +119,7 @@ func (l *lab) buildStick(o bed.Options, c matrix.Cell) {
 	b := l.newBed(o)
 	l.ip = b.IP().Prev()
 	ns := l.stickOn(b, "stick", l.ip)
-	at := l.daemon(ns, []string{"eth1"}, hostsLines(c, l.ip, b.GroupIP()))
+	at := l.daemon(ns, []string{"eth1"}, hostsLines(c, l.ip, b.GroupIP())+cmLines(c, b.GroupIP(), b.Hosts))
 	at.own = l.ip
 	for _, h := range b.Hosts {
 		l.add(b, h, port{at, "eth1"})
@@ -204,12 +205,12 @@ const patience = 40 * time.Second
 
 func (l *lab) group() api.Group {
 	l.t.Helper()
-	g, err := l.boxes[0].Client().Group(l.t.Context(), groupName)
+	g, err := l.boxes[0].Client().Group(l.t.Context(), l.name)
 	l.check(err)
 	return g
 }
 
-func (l *lab) state() string { return boxes.State(l.t, groupName, l.boxes...) }
+func (l *lab) state() string { return boxes.State(l.t, l.name, l.boxes...) }
 
 func (l *lab) eventually(what string, done func() bool) {
 	l.t.Helper()
