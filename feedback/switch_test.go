@@ -2,6 +2,7 @@ package feedback
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -257,12 +258,18 @@ func TestWhoToldNothingIsSparedIfSomebodyReceives(t *testing.T) {
 // A source that only sent may receive now. That the source before it takes no part says nothing
 // about it.
 func TestASourceThatMayReceiveTakesPartAfterItsTurn(t *testing.T) {
-	g := New(Config{Paths: 1})
-	g.away = PartBehind
-	g.Rearrange([]int{0, OfSource}, nil, nil)
-	g.SwitchSource(SourceSwitch{PSN: 50, OldPath: 1, NewPath: 0}, nil)
-	if part := g.Part(1); part != PartActive {
-		t.Errorf("it is %v", part)
+	for _, from := range [][]int{{0, OfSource}, {OfSource, 0}} {
+		g := New(Config{Paths: 1})
+		g.away = PartBehind
+		g.Rearrange(from, nil, nil)
+		source := slices.Index(from, OfSource)
+		if g.absent != source {
+			t.Errorf("%v: path %d is away", from, g.absent)
+		}
+		g.SwitchSource(SourceSwitch{PSN: 50, OldPath: source, NewPath: 1 - source}, nil)
+		if part := g.Part(source); part != PartActive {
+			t.Errorf("%v: it is %v", from, part)
+		}
 	}
 }
 

@@ -360,3 +360,26 @@ func TestWhoLeavesMakesRoomForOne(t *testing.T) {
 		t.Errorf("nobody is connected, and there stay %v", s.clients)
 	}
 }
+
+// Whoever waits asks the client that has the turn whether it is still there, so each one that gets
+// it says so: at once, or when the one before has ended.
+func TestWhoGetsTheTurnSaysSo(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		turn := make(chan struct{}, 1)
+		if waits {
+			turn <- struct{}{}
+		}
+		held, state := 0, Session{}
+		c := &conversation{
+			limits: usual, turn: turn, client: &side{}, holds: func() { held++ },
+			note: func(change func(*Session)) {
+				if change(&state); state.State == Waiting {
+					<-turn // the other run ends
+				}
+			},
+		}
+		if err := c.takeTurn(t.Context()); err != nil || held != 1 || !c.hasTurn || waits != (state.State == Handshaking) {
+			t.Errorf("it waits: %v; it says so %d times, and is %q, %v", waits, held, state.State, err)
+		}
+	}
+}
