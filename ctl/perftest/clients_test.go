@@ -369,17 +369,18 @@ func TestWhoGetsTheTurnSaysSo(t *testing.T) {
 		if waits {
 			turn <- struct{}{}
 		}
-		held, state := 0, Session{}
+		held, waited, state := 0, false, Session{}
 		c := &conversation{
 			limits: usual, turn: turn, client: &side{}, holds: func() { held++ },
 			note: func(change func(*Session)) {
 				if change(&state); state.State == Waiting {
+					waited = true
 					<-turn // the other run ends
 				}
 			},
 		}
-		if err := c.takeTurn(t.Context()); err != nil || held != 1 || !c.hasTurn || waits != (state.State == Handshaking) {
-			t.Errorf("it waits: %v; it says so %d times, and is %q, %v", waits, held, state.State, err)
+		if err := c.takeTurn(t.Context()); err != nil || held != 1 || !c.hasTurn || waited != waits || state.State != Handshaking {
+			t.Errorf("it waits: %v; it says so %d times, waited: %v, is %q, %v", waits, held, waited, state.State, err)
 		}
 	}
 }
