@@ -284,6 +284,7 @@ func (g *Group) comeBack(i int) {
 // restart nothing is unknown about it: the QP has received nothing while it sent. For beside see
 // vouch.
 func (g *Group) Away(i, beside int) {
+	g.away = PartActive // a source without a path has left nothing behind of the one before
 	if i >= 0 {
 		p := &g.paths[i]
 		if g.away = p.part; g.away == PartUnknown {

@@ -307,3 +307,19 @@ func TestWhoJoinsIsNoOtherMember(t *testing.T) {
 		t.Errorf("path %d is needed, path %d is away", g.needed, g.absent)
 	}
 }
+
+// A source without a path takes its turn after one whose path was behind: nothing of that is left.
+func TestASourceWithoutAPathIsNotLeftOut(t *testing.T) {
+	g := New(Config{Paths: 2, Parts: []Part{PartBehind, PartActive}})
+	g.SwitchSource(SourceSwitch{PSN: 100, OldPath: -1, NewPath: 0}, nil)
+	if !g.LeftOut() {
+		t.Error("the path of the source was behind")
+	}
+	g.SwitchSource(SourceSwitch{PSN: 0, OldPath: 0, NewPath: -1}, nil)
+	if g.LeftOut() {
+		t.Error("the source has no path")
+	}
+	if got := g.Part(0); got != PartBehind {
+		t.Errorf("the path of the source before is %v", got)
+	}
+}
