@@ -62,7 +62,8 @@ func someoneUnknown(paths []path) bool {
 
 // doubted reports whether it is in doubt what the source has sent, since a restart. It is not while
 // a counted path lacks something: the source was sent no ACK of that, and sends it again. A switch
-// by force does not wait for that.
+// by force does not wait for that. Nor is it certain that the newest packet was sent if nobody has
+// it: a box that has crashed too asks for it by a NAK, to hear whether it was sent.
 //
 // A refused request ends no doubt before the source was sent the NAK: it may have ended meanwhile.
 func (g *Group) doubted() bool {
@@ -73,7 +74,15 @@ func (g *Group) doubted() bool {
 	case s.told || !g.floor.known:
 		return true
 	}
-	return s.pos != s.sent && (g.Settled() || g.policy.Switch == SwitchForce)
+	return s.pos != s.sent && (g.Settled() || g.policy.Switch == SwitchForce || g.nobodyHasNewest())
+}
+
+// nobodyHasNewest reports whether all paths that get data have everything but the newest packet.
+func (st *stream) nobodyHasNewest() bool {
+	before := st.source.sent.Prev()
+	return st.merged.psn == before && !slices.ContainsFunc(st.paths, func(p path) bool {
+		return p.part.takesData() && p.acked != before
+	})
 }
 
 // Ask asks the paths whose state is unknown what they have acknowledged, and then the source what
