@@ -495,12 +495,15 @@ func (w *world) checkBlocked(h *host, f *frame, reason dataplane.Reason) {
 // With force, it can do without all whom the next source does not need. A source that would have
 // too few receivers in any case has nobody to wait for: it hears that it has ended.
 func (w *world) checkLeftBehind(n *dataplane.Note, source *host, claimedAt time.Duration) {
-	h, p, left, more := w.hostAt(n), &w.s.Policy, 0, 0
+	h, p, left, more, told := w.hostAt(n), &w.s.Policy, 0, 0, 0
 	for i := range w.hosts {
 		r := &w.hosts[i]
 		ended := r.fatalHeard || len(r.fatals) > 0
 		if r != source && !ended && (r.counts() && !r.behind || r.membership == joining) {
 			left += r.weight()
+		}
+		if !r.fatalHeard && len(r.fatals) > 0 && r.qp.State() == rnic.StateReady {
+			told += r.weight() // it has not heard that, and may have shown so since
 		}
 	}
 	for k := range w.box.outputs.Notes {
@@ -513,7 +516,7 @@ func (w *world) checkLeftBehind(n *dataplane.Note, source *host, claimedAt time.
 	switch {
 	case p.Ack == feedback.AckAll && !p.Evict && !forced && !ended:
 		w.fail(Membership, "%v is left behind, and nobody can be spared", h)
-	case left < least && !ended:
+	case left+told < least && !ended:
 		w.fail(Membership, "%v is left behind, and %d receivers are left for %v", h, left, source)
 	case !forced && (claimedAt == 0 || w.now-claimedAt < w.showsWithin()):
 		w.fail(Membership, "%v is left behind %v after a member wanted to be the source", h, w.now-claimedAt)

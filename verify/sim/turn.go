@@ -69,6 +69,9 @@ func (w *world) atControl(e *event) {
 
 // takeTurn asks the core for the turn that a member waits for.
 func (w *world) takeTurn() {
+	if w.membersChanged {
+		w.adopt() // control has published that before
+	}
 	var next mft.Turn
 	w.atCore(func(now feedback.Tick, out *dataplane.Outputs) {
 		var ok bool
