@@ -257,3 +257,18 @@ func TestABinaryKeyHasNumbersThatFit(t *testing.T) {
 		}
 	}
 }
+
+// Each number of a key is read from where it is written, whatever bytes it has.
+func TestEachNumberOfABinaryKeyHasItsPlace(t *testing.T) {
+	want := key{
+		LID: 0x0102, OutReads: 0x0304, QPN: 0x050607, PSN: 0x08090A, RKey: 0x0B0C0D0E, VA: 0x1112131415161718,
+		GID: netip.MustParseAddr("fd77:2122:2324::2526"), SRQN: 0x31323334,
+	}
+	for _, marker := range [][]byte{nil, {41, 42, 43, 44, 45, 46, 47, 48}} {
+		index := []byte{51, 52, 53, 54}
+		got, rest, err := parseBinaryKey(want.binary([2][]byte{marker, index}))
+		if err != nil || got != want || !bytes.Equal(rest[0], marker) || !bytes.Equal(rest[1], index) {
+			t.Errorf("%+v, %v, %v", got, rest, err)
+		}
+	}
+}
