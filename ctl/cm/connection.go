@@ -54,6 +54,7 @@ type side struct {
 	cause    string      // the same for the operator
 	private  [148]byte   // of its REJ, if its program refuses
 	refuses  bool        // its program does
+	isDeaf   bool        // the receiver's program does not listen yet
 	isMember bool        // the receiver is in the group, or will be
 
 	retry  *wire.MAD     // sent again until it is answered; nil: nothing is

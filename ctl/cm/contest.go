@@ -87,9 +87,6 @@ func (m *Machine) handOver(waiting []*connection, reason string) {
 			m.refuse(c)
 		default:
 			m.admit(c)
-			if m.run != nil {
-				m.run.follows = true
-			}
 		}
 	}
 }

@@ -443,17 +443,61 @@ func TestWhatOthersHearOfARun(t *testing.T) {
 	}
 }
 
-// The programs of the receivers have failed with the run before, and may be started again a moment
-// later: a host that has waited does not fail because they do not listen yet.
-func TestReceiversThatListenAgainForAHostThatWaited(t *testing.T) {
-	th := dieAfter(t, 9)
-	th.restart("b", "c")
-	th.host("c").deaf = 3
-	d := th.host("d")
-	playPerftest(d, 1)
-	th.run(2 * time.Second)
-	if d.over != "through" {
-		t.Errorf("the host that has waited is %q, and has heard %q", d.over, d.heard)
+// The programs of the receivers have ended with the run before, and are started again a moment
+// later. A host that has waited, or comes then, does not fail because they do not listen yet.
+func TestReceiversThatListenAgain(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		after time.Duration // since the end of the run; 0: it waits for it
+		deaf  int           // so many requests meet no listener, 100 ms apart
+		over  string
+	}{
+		{"it has waited", 0, 25, "through"},
+		{"it comes a second later", time.Second, 15, "through"},
+		{"they do not listen in time", 0, 1000, "rejected: invalid service ID"},
+		{"it comes later, and they do not listen in time", time.Second, 25, "rejected: invalid service ID"},
+		{"it comes much later", 3 * time.Second, 1, "rejected: invalid service ID"},
+	} {
+		th := dieAfter(t, 9)
+		if c.after > 0 {
+			th.request("e")
+			th.run(time.Second)
+			th.step(Down{"all end"}) // that of e too
+			th.m.isDown = false
+			th.run(c.after)
+		}
+		th.restart("b", "c")
+		th.host("c").deaf = c.deaf
+		d := th.host("d")
+		playPerftest(d, 1)
+		if th.run(1500 * time.Millisecond); c.deaf > 1 && d.over == "" {
+			l := th.m.all()
+			if got := th.m.seen(l[len(l)-1]).Unless; c.after == 0 && got != "receiver 10.77.0.3 listens" {
+				t.Errorf("%s: it ends unless %q", c.name, got)
+			}
+		}
+		if c.deaf == 1 && d.over == "" {
+			t.Errorf("%s: it waits, and nobody has reason to listen again", c.name)
+		}
+		th.run(4 * time.Second)
+		if d.over != c.over {
+			t.Errorf("%s: it is %q, and has heard %q", c.name, d.over, d.heard)
+		}
+	}
+}
+
+// Nobody listens, and nobody has: each request is refused at once.
+func TestReceiversThatNeverListened(t *testing.T) {
+	th := newTheatre(t, "b", "c")
+	th.host("c").deaf = 1000
+	th.run(time.Second)
+	for range 2 {
+		a := th.host("a")
+		a.over = ""
+		playPerftest(a, 1)
+		if th.run(0); a.over != "rejected: invalid service ID" {
+			t.Errorf("it is %q", a.over)
+		}
 	}
 }
 

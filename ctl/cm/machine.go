@@ -76,8 +76,10 @@ type Machine struct {
 	talk   NewTalk
 	book
 	post
-	run    *run // nil: none is on
-	isDown bool
+	run *run // nil: none is on
+	// runEnded is when the newest run has ended; 0: none has.
+	runEnded time.Duration
+	isDown   bool
 }
 
 // Ways knows how hosts are reached. Its methods return at once.
@@ -317,8 +319,12 @@ func (m *Machine) hearREJ(e Heard, rej *wire.REJ) {
 		m.finish(s.conn)
 	case s.at == gone:
 		m.counts[Repeated]++
-	case m.run.isEarly(s, rej):
+	case m.run.isEarly(s, rej, m.now):
 		s.due = m.now + m.limits.early
+		if m.run.isControl(s.conn) { // it is a time that is bounded, not the number of copies
+			s.isDeaf = true
+			s.tries++
+		}
 	case s.isSource:
 		s.settle(gone)
 		m.end(s.conn, fmt.Sprintf("the source gave up (%v)", rej.Reason), wire.ConsumerDefined)

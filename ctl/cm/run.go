@@ -25,9 +25,9 @@ type run struct {
 	held    []byte           // an answer that waits for a group
 	// transfers: a group was made. The source may take any time then, as long as it sends packets.
 	transfers bool
-	// follows: the source has waited until another run ended, so the receivers' programs may be
-	// about to listen again.
-	follows bool
+	// listens: until then the receivers' programs may be about to listen again, because another run
+	// has just ended. 0: none has.
+	listens time.Duration
 	contest
 }
 
@@ -73,6 +73,9 @@ func (m *Machine) enter(c *connection) {
 	case m.config.Memory != Perftest:
 	case m.run == nil:
 		m.run = &run{talk: m.talk(m.config.GroupIP, c.key.addr, m.config.Receivers), control: c}
+		if m.runEnded > 0 {
+			m.run.listens = m.runEnded + m.limits.listen
+		}
 	default:
 		m.run.data = append(m.run.data, c)
 	}
@@ -260,9 +263,15 @@ func (r *run) late(l *limits) error {
 // isEarly reports whether a receiver's program refuses because it does not listen yet: a program of
 // perftest listens again when it has answered on the control connection, and the source may connect
 // before it does. The kernel keeps nothing of a REQ for which it has no listener, so the same REQ
-// is sent again.
-func (r *run) isEarly(s *side, rej *wire.REJ) bool {
-	return r != nil && (r.follows || !r.isControl(s.conn)) && s.at == asked && s.tries > 0 && rej.Reason == wire.InvalidServiceID
+// is sent again. When a run has just ended, its receivers' programs may be started again.
+func (r *run) isEarly(s *side, rej *wire.REJ, now time.Duration) bool {
+	switch {
+	case r == nil || s.at != asked || rej.Reason != wire.InvalidServiceID:
+		return false
+	case r.isControl(s.conn):
+		return now < r.listens
+	}
+	return s.tries > 0
 }
 
 // quits takes a receiver out of a control connection. After the transfer each receiver disconnects
@@ -283,7 +292,9 @@ func (m *Machine) leave(c *connection) {
 		return
 	}
 	r := m.run
-	m.run = nil
+	if m.run = nil; !c.isRefused { // its programs have ended
+		m.runEnded = m.now
+	}
 	for _, d := range r.data {
 		m.end(d, c.reason, wire.ConsumerDefined)
 	}

@@ -21,8 +21,12 @@ func (r *run) waits(c *connection, l *limits) (w waits) {
 		return waits{r.due + time.Duration(r.left)*l.ask, fmt.Sprintf("%v answers, whose run is on", r.control.source)}
 	case Asking:
 		for _, s := range c.receivers {
-			if at := s.givesUp(l); s.at == asked && (w.ends == 0 || at < w.ends) {
-				w = waits{min(at, c.deadline), fmt.Sprintf("%v answers", s)}
+			at, unless := s.givesUp(l), "%v answers"
+			if s.isDeaf {
+				at, unless = r.listens, "%v listens"
+			}
+			if s.at == asked && (w.ends == 0 || at < w.ends) {
+				w = waits{min(at, c.deadline), fmt.Sprintf(unless, s)}
 			}
 		}
 	case Offered:
