@@ -38,7 +38,8 @@ func (t *Branches) Run(ctx context.Context) error {
 }
 
 // Due returns the groups for which Tend has something to do: a link or a lease is due, members have
-// moved, or neighbours do not know of a failure yet.
+// moved, or neighbours do not know of a failure yet. Due and Tend are what Run does; they are
+// exported for tests with several boxes, which do it at times of their own.
 func (t *Branches) Due(now time.Time) (due []*groups.Group) {
 	t.Groups.Lock()
 	defer t.Groups.Unlock()

@@ -90,7 +90,7 @@ func (w *Watch) FollowProgress(ctx context.Context) error {
 		}
 		if now := time.Now(); now.Sub(strays) >= lookAtStraysEvery {
 			strays = now
-			w.LookAtStrays(now)
+			w.lookAtStrays(now)
 		}
 		if len(names) == 0 {
 			names = w.Groups.SeenNames()

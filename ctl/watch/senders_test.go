@@ -346,7 +346,7 @@ func TestASourceThatSendsToNoGroup(t *testing.T) {
 	const want = "10.77.0.1: its packets are for QPN 2, and the peer of its QP is QPN 1; connect its QP to that one"
 	r := newRunner(t, "")
 	r.sw.GoesAstray(astray(dataplane.UnknownQPN, 1, "10.77.0.1"))
-	r.LookAtStrays(r.now)
+	r.lookAtStrays(r.now)
 	r.look()
 	if s := r.later(); s.Reason != want || s.State != api.Degraded || s.GoesOn {
 		t.Errorf("%+v", s)
@@ -357,7 +357,7 @@ func TestASourceThatSendsToNoGroup(t *testing.T) {
 	r.sw.Traffic("g1", dataplane.Traffic{Sent: 1})
 	r.look()
 	r.sw.GoesAstray(astray(dataplane.UnknownQPN, 2, "10.77.0.1")) // another QP of the same host
-	r.LookAtStrays(r.now)
+	r.lookAtStrays(r.now)
 	r.look()
 	if s := r.later(); s.State != api.Ready {
 		t.Errorf("%+v", s)
@@ -367,7 +367,7 @@ func TestASourceThatSendsToNoGroup(t *testing.T) {
 	}
 	// Its packets are its own whatever was forwarded before, and in vain until more is.
 	r.sw.GoesAstray(astray(dataplane.OverMTU, 1, "10.77.0.1"))
-	r.LookAtStrays(r.now)
+	r.lookAtStrays(r.now)
 	r.look()
 	if s := r.later(); s.State != api.Degraded || !strings.Contains(s.Reason, "path MTU") {
 		t.Errorf("%+v", s)
@@ -387,7 +387,7 @@ func TestASourceThatSendsToNoGroupInALaterTurn(t *testing.T) {
 	first.Source.IP = addr("10.77.0.1")
 	r.takes(first)
 	r.sw.GoesAstray(astray(dataplane.OverMTU, 1, "10.77.0.1"))
-	r.LookAtStrays(r.now)
+	r.lookAtStrays(r.now)
 	r.look()
 	if s := r.later(); s.State != api.Degraded || !strings.Contains(s.Reason, "path MTU") {
 		t.Errorf("%+v", s)
@@ -403,7 +403,7 @@ func TestStrangersMakeNobodyIll(t *testing.T) {
 		r.now = begin.Add(time.Duration(i) * time.Second)
 		r.sw.GoesAstray(astray(dataplane.NotMember, i+1, "10.77.0.9"), astray(dataplane.UnknownQPN, i+1, "10.77.0.9"))
 		r.sw.Classified("classifier-drop_own_source", i+1)
-		r.LookAtStrays(r.now)
+		r.lookAtStrays(r.now)
 		if s := r.look(); s.State != api.Ready {
 			t.Errorf("%+v", s)
 		}
@@ -433,7 +433,7 @@ func TestABoxThatIsNotSetUpIsNotHealthy(t *testing.T) {
 	r := newRunner(t, "")
 	for i := range uint64(4) {
 		r.sw.Classified("classifier-pass_no_socket", i)
-		r.LookAtStrays(r.now)
+		r.lookAtStrays(r.now)
 		s := r.status(r.now)
 		if ill := i == 3; s.Healthy == ill || !s.Ready || ill && (s.Problems[0].Of != api.OfBox || s.Problems[0].Name != "classifier-pass_no_socket") {
 			t.Errorf("%d: %+v", i, s)

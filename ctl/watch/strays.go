@@ -41,8 +41,8 @@ type strayOf struct {
 	told bool
 }
 
-// LookAtStrays looks at the frames that were refused and that no group counts.
-func (w *Watch) LookAtStrays(now time.Time) {
+// lookAtStrays looks at the frames that were refused and that no group counts.
+func (w *Watch) lookAtStrays(now time.Time) {
 	list, verdicts := w.Switch.Astray(), w.Switch.Verdicts() // asks the workers, so the groups are not locked
 	w.Groups.Lock()
 	defer w.Groups.Unlock()
