@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/netns"
 	"github.com/rocast/rocast/roce"
 )
@@ -381,7 +382,9 @@ func TestAnotherMAC(t *testing.T) {
 	if got := a.wait(t); got.Status != rnic.RetryExceeded {
 		t.Errorf("sent to the old MAC: %v", got.Status)
 	}
-	if c := b.Counters(); c.Get(rnic.RejectDstMAC) == 0 || c.Rejected() != c.Get(rnic.RejectDstMAC) {
+	// b may get its time later than a gives up.
+	testlab.Eventually(t, testlab.Patience, "b refuses", func() bool { c := b.Counters(); return c.Rejected() > 0 }, nil)
+	if c := b.Counters(); c.Rejected() != c.Get(rnic.RejectDstMAC) {
 		t.Errorf("b refused %v", c.ByName())
 	}
 }
