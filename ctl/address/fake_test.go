@@ -20,6 +20,7 @@ type fakeKernel struct {
 	refuse error               // answer to the next add
 	heard  map[Place][][6]byte // the hosts that answer for an IP; at a place that is missing, no question can be asked
 	own    [][6]byte
+	macOf  map[int][6]byte // of an interface; of the others it is 2
 	asked  []Place
 
 	announced []Place
@@ -104,7 +105,12 @@ func (k *fakeKernel) index(name string) (int, error) {
 
 func (k *fakeKernel) macs() ([][6]byte, error) { return k.own, k.failing("macs") }
 
-func (k *fakeKernel) asker(int) ([6]byte, error) { return [6]byte{2}, nil }
+func (k *fakeKernel) asker(ifIndex int) (mac [6]byte, err error) {
+	if mac, ok := k.macOf[ifIndex]; ok {
+		return mac, nil
+	}
+	return [6]byte{2}, k.failing("asker")
+}
 
 func (k *fakeKernel) announce(p Place) error {
 	k.announced = append(k.announced, p)

@@ -21,6 +21,9 @@ type Change struct {
 // restored with the place of the address and the name of the interface. It calls changed with what
 // other programs have done to the addresses of the box; nil: notifications were lost.
 //
+// Where an interface gets another MAC, it tells the hosts. Linux does so only where the sysctls
+// arp_notify and ndisc_notify say it, and hosts would send to the old MAC for up to a minute.
+//
 // It calls rival with each other host that uses an address which the Owner has added, once until
 // the host has not been heard for some minutes.
 func (o *Owner) Run(ctx context.Context, restored func(p Place, ifName string), changed func([]Change), rival Rival) error {
@@ -43,6 +46,7 @@ func (o *Owner) Run(ctx context.Context, restored func(p Place, ifName string), 
 				return nil
 			case <-ticker.C:
 				o.putBack(restored)
+				o.announceMoved()
 			}
 		}
 	})
@@ -91,5 +95,30 @@ func (o *Owner) putBack(restored func(Place, string)) {
 		case errors.Is(err, unix.EEXIST):
 			delete(o.lost, p)
 		}
+	}
+}
+
+// announceMoved announces the addresses on interfaces that have another MAC than hosts know.
+func (o *Owner) announceMoved() {
+	o.mu.Lock()
+	macs := map[int][6]byte{}
+	var moved []Place
+	for p, h := range o.held {
+		mac, known := macs[p.IfIndex]
+		if !known {
+			mac, _ = o.kernel.asker(p.IfIndex) // zero while nobody can hear it
+			macs[p.IfIndex] = mac
+		}
+		if mac == h.mac || mac == ([6]byte{}) {
+			continue
+		}
+		if h.mac != ([6]byte{}) {
+			moved = append(moved, p)
+		}
+		h.mac = mac
+	}
+	o.mu.Unlock()
+	for _, p := range moved {
+		_ = o.kernel.announce(p) // a host that does not hear it asks anew within a minute
 	}
 }

@@ -264,6 +264,15 @@ func TestHostsHearWhoHasAnIP(t *testing.T) {
 		testlab.Eventually(t, testlab.Patience, "the host knows the box's MAC for "+ip.String(), func() bool { return strings.Contains(knows(ip), ours) },
 			func() string { return knows(ip) })
 	}
+	const moved = "02:00:00:00:00:55"
+	if _, err := box.Exec("ip", "link", "set", "eth1", "address", moved); err != nil {
+		t.Fatal(err)
+	}
+	must(t, box.Do(func() error { o.announceMoved(); return nil }))
+	for _, ip := range ips[:2] {
+		testlab.Eventually(t, testlab.Patience, "the host knows the box's new MAC for "+ip.String(), func() bool { return strings.Contains(knows(ip), moved) },
+			func() string { return knows(ip) })
+	}
 	if got := knows(released); !strings.Contains(got, others) {
 		t.Errorf("of an IP that the box has no longer the host knows %s", got)
 	}

@@ -39,6 +39,7 @@ type holding struct {
 	note    note
 	ours    bool      // the box did not have the address before
 	asked   time.Time // when the hosts were asked for it last
+	mac     [6]byte   // of the interface, as hosts know it; zero: nobody can hear the box there
 }
 
 // Open makes an Owner for the network namespace of the calling thread. The Owner stores its notes
@@ -120,6 +121,7 @@ func (o *Owner) Hold(p Place) error {
 	if err := o.take(p, h); err != nil {
 		return fmt.Errorf("own %v on %s: %w", p.IP, name, err)
 	}
+	h.mac, _ = o.kernel.asker(p.IfIndex)
 	o.held[p] = h
 	return nil
 }

@@ -183,3 +183,49 @@ func TestAnIPIsAnnouncedWhereItIsHeld(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// The hosts on an interface that gets another MAC hear of it, each time and once; those on other
+// interfaces hear nothing. While nobody can hear the box, it waits.
+func TestAnotherMACIsAnnounced(t *testing.T) {
+	other := netip.MustParseAddr("10.77.0.7")
+	k := &fakeKernel{on: map[Place]bool{}, macOf: map[int][6]byte{1: {2, 1}}}
+	o := open(t, k, t.TempDir())
+	for _, p := range []Place{onEth1, onBr0, {2, other}} {
+		must(t, o.Hold(p))
+	}
+	for _, step := range []struct {
+		when string
+		macs map[int][6]byte
+		want []Place
+	}{
+		{"nothing has changed", map[int][6]byte{1: {2, 1}}, nil},
+		{"eth1 has another MAC", map[int][6]byte{1: {2, 9}}, []Place{onEth1}},
+		{"nothing has changed since", map[int][6]byte{1: {2, 9}}, nil},
+		{"br0 is down", map[int][6]byte{1: {2, 9}, 2: {}}, nil},
+		{"br0 is up as before", map[int][6]byte{1: {2, 9}, 2: {2}}, nil},
+		{"br0 has gone down and come up with another MAC", map[int][6]byte{1: {2, 9}, 2: {2, 8}}, []Place{onBr0, {2, other}}},
+	} {
+		k.macOf, k.announced = step.macs, nil
+		o.announceMoved()
+		slices.SortFunc(k.announced, func(a, b Place) int { return b.IP.Compare(a.IP) })
+		slices.SortFunc(step.want, func(a, b Place) int { return b.IP.Compare(a.IP) })
+		if !slices.Equal(k.announced, step.want) {
+			t.Errorf("%s: announced at %v, want %v", step.when, k.announced, step.want)
+		}
+	}
+}
+
+// An interface that nobody could hear when the address came needs no announcement when it comes up.
+func TestTheFirstMACIsNotAnnounced(t *testing.T) {
+	k := &fakeKernel{on: map[Place]bool{}, macOf: map[int][6]byte{1: {}}}
+	o := open(t, k, t.TempDir())
+	must(t, o.Hold(onEth1))
+	k.macOf[1] = [6]byte{2, 5}
+	if o.announceMoved(); len(k.announced) > 0 {
+		t.Errorf("announced at %v", k.announced)
+	}
+	k.macOf[1] = [6]byte{2, 6}
+	if o.announceMoved(); !slices.Equal(k.announced, []Place{onEth1}) {
+		t.Errorf("announced at %v", k.announced)
+	}
+}

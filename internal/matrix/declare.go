@@ -151,7 +151,6 @@ const (
 var Left = []Rule{
 	{"addressing=hosts regions=none", Namespaces, "who names no memory is sent messages, and cells only WRITE"},
 	{"addressing=cm regions=none", Namespaces, "without memory a source SENDs, and cells only WRITE"},
-	{"addressing=cm event=route-moved", Namespaces, boxMoved},
 	{"addressing=cm shape=tree", Namespaces, "its boxes have no service there; ctl/rdmacm_test.go has receivers behind other boxes"},
 	{"addressing=hosts shape=tree", Namespaces, "the hosts of a second box reach only their own box there; test/softroce/host_test.go has hosts of several boxes"},
 	{"regions=table event=join", Namespaces, "a member joins a group with a table only while that has no regions, which the refusal says"},
@@ -166,8 +165,6 @@ var Left = []Rule{
 	{"shape=tree event=switch", Simulation, "the members of simulated trees stay the same"},
 }
 
-const boxMoved = "a host's kernel may send RDMA-CM to the box's old MAC for a minute, until it asks for the new one"
-
 const onlyByCM = "only connections outlive their source, and in cells they have memory and one box"
 
 // Missing are values that go together, but not with every other value in one cell: each place can
@@ -177,7 +174,6 @@ var Missing = []Rule{
 	{"regions=table event=join", Everywhere, "on a real box the member is refused while the group has regions, and the sentence says so"},
 	{"addressing=hosts regions=none", Everywhere, "who names no memory is sent messages (test/softroce/host_test.go), and cells only WRITE"},
 	{"addressing=cm regions=none", Everywhere, "without memory a source SENDs (test/softroce/rdmacm_test.go), and cells only WRITE"},
-	{"addressing=cm event=route-moved", Everywhere, boxMoved},
 	{"addressing=cm shape=tree", Everywhere, "ctl/rdmacm_test.go has receivers behind other boxes"},
 	{"event=source-dies regions=none", Everywhere, onlyByCM},
 	{"event=source-dies shape=tree", Everywhere, onlyByCM},
