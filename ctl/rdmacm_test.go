@@ -119,6 +119,9 @@ func TestWhatTheBoxSawOfAGroupOfAConnection(t *testing.T) {
 	if !strings.HasPrefix(got, "10.77.0.3: it has answered the source's packet 7 with NAK remote access") || !strings.Contains(got, "(since ") {
 		t.Error(got)
 	}
+	if sees := groups.Sees("g1"); sees != got {
+		t.Errorf("while it goes on %q", sees)
+	}
 	if got := groups.Saw("gone"); got != "" {
 		t.Errorf("of a group that is not there: %q", got)
 	}

@@ -53,6 +53,10 @@ func (s serving) Counters(name string) (api.Counters, bool) {
 // have left because of what the data path met just now.
 func (s serving) Saw(name string) string {
 	s.c.watch.Look(name, time.Now())
+	return s.Sees(name)
+}
+
+func (s serving) Sees(name string) string {
 	v := s.c.groups.Seen(name)
 	if v == nil {
 		return ""

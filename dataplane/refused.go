@@ -13,6 +13,7 @@ import (
 type Refused struct {
 	Count  uint64
 	Reason Reason // of the last one
+	Read   bool   // the last one was a READ or an atomic request
 	// Sent is Traffic.Sent of the group when the last one came. If it has grown since then, data
 	// has been forwarded behind that frame.
 	Sent uint64
@@ -86,9 +87,10 @@ func (s *strays) note(f *Frame, r Reason) {
 // note counts a frame. Its View may say nothing.
 func (n *Refused) note(f *Frame, r Reason, decoded bool) {
 	n.Count, n.Reason, n.Port = n.Count+1, r, f.Port
-	n.From, n.To, n.QPN = netip.Addr{}, netip.Addr{}, 0
+	n.From, n.To, n.QPN, n.Read = netip.Addr{}, netip.Addr{}, 0, false
 	if decoded {
 		v, head := &f.View, f.Head()
+		n.Read = v.Opcode.IsRequest() && (v.Opcode.IsRead() || v.Opcode.IsAtomic())
 		n.From, n.To, n.QPN = v.SrcIP(head), v.DstIP(head), v.DestQPN(head)
 	}
 }

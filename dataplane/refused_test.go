@@ -36,11 +36,18 @@ func TestARefusedFrameIsCountedForItsSender(t *testing.T) {
 		{"a tag", 0, data(func(p *packet) { p.tags = []uint16{7} }), dataplane.WrongVLAN, "data"},
 		{"another port", 3, data(func(*packet) {}), dataplane.WrongPort, "data"},
 		{"a receiver's data", 2, data(func(p *packet) { p.src = ipC }), dataplane.NotSource, "data"},
+		{"a receiver's READ", 2, data(func(p *packet) { p.src, p.bth.Opcode, p.payload = ipC, roce.OpReadRequest, nil }), dataplane.NotSource, "data"},
+		{"a receiver's atomic", 2, data(func(p *packet) {
+			p.src, p.bth.Opcode, p.payload, p.reth = ipC, roce.OpFetchAdd, make([]byte, 28), nil // its AtomicETH
+		}), dataplane.NotSource, "data"},
+		{"a READ of the source", 0, data(func(p *packet) { p.bth.Opcode, p.payload = roce.OpReadRequest, nil }), dataplane.Reason(feedback.Refused), "data"},
 		{"other memory", 0, data(func(p *packet) { p.reth.RKey++; p.reth.DMABytes = 4 }), dataplane.RefusedMemory, "data"},
 		{"a PSN far off", 0, data(func(p *packet) { p.bth.PSN = firstPSN + 1<<22 }), dataplane.Reason(feedback.OutsideWindow), "data"},
 		{"an unknown opcode", 0, data(func(p *packet) { p.bth.Opcode = 0x1F; p.reth = nil }), dataplane.UnknownOpcode, "data"},
 		{"another QPN", 0, data(func(p *packet) { p.bth.DestQPN = 9 }), dataplane.UnknownQPN, ""},
 		{"data of a stranger", 0, data(from(stranger)), dataplane.NotMember, ""},
+		{"a READ of a stranger", 0, data(func(p *packet) { from(stranger)(p); p.bth.Opcode, p.payload = roce.OpReadRequest, nil }), dataplane.NotMember, ""},
+		{"a READ response of a stranger", 2, answer(func(p *packet) { from(stranger)(p); p.bth.Opcode = roce.OpReadRespOnly }), dataplane.UnmergeableResponse, ""},
 		{"an answer's tag", 2, answer(func(p *packet) { p.tags = []uint16{7} }), dataplane.WrongVLAN, "c"},
 		{"an answer by another port", 3, answer(func(*packet) {}), dataplane.WrongPort, "c"},
 		{"an answer beyond", 2, answer(func(p *packet) { p.bth.PSN += 9 }), dataplane.Reason(feedback.BeyondSent), "c"},
@@ -56,6 +63,7 @@ func TestARefusedFrameIsCountedForItsSender(t *testing.T) {
 				net.Poll()
 			}
 			want := dataplane.Refused{Count: 2, Reason: tt.reason}
+			want.Read = tt.packet.bth.Opcode == roce.OpReadRequest || tt.packet.bth.Opcode == roce.OpFetchAdd
 			want.QPN, want.Port = tt.packet.bth.DestQPN, mft.PortID(tt.port)
 			if tt.whose != "c" {
 				want.From, want.To = tt.packet.src, ipGroup

@@ -380,8 +380,8 @@ type CM struct {
 // CMConnection is one connection of a source.
 type CMConnection struct {
 	Source    string `json:"source"`
-	State     string `json:"state"` // waiting, asking, making, offered, established, ending, over
-	Reason    string `json:"reason,omitempty"`
+	State     string `json:"state"`               // waiting, asking, making, offered, established, ending, over
+	Reason    string `json:"reason,omitempty"`    // why it ended; established: the trouble that the box sees
 	Group     string `json:"group,omitempty"`     // only while the group exists
 	Receivers int    `json:"receivers,omitempty"` // that are connected
 	// HoldsRun: with memory: perftest, the receivers serve no other source until this connection

@@ -69,6 +69,27 @@ func TestEveryReasonHasARow(t *testing.T) {
 	}
 }
 
+// What mends it that a receiver sends requests depends on what it asks for, and on whether somebody
+// can give it another role: the groups of rocast cm and perftest have no group file.
+func TestRequestsOfAReceiver(t *testing.T) {
+	const (
+		reads = "it sends READ or atomic requests, and a receiver of a group only gets what the source sends; let its program use another connection for them, straight to the other host"
+		role  = "it sends data, and its role does not let it; write role: both for it, and create the group again"
+		runs  = "it sends data, and a connection through rocast cm or perftest carries only what the host sends that connects; " +
+			"let its program use another connection for its own data, straight to the other host"
+	)
+	for _, tt := range []struct {
+		read, ofService bool
+		want            string
+	}{
+		{false, false, role}, {false, true, runs}, {true, false, reads}, {true, true, reads},
+	} {
+		if got := Of(dataplane.NotSource).Says(&Case{OfService: tt.ofService, Frame: dataplane.Refused{Read: tt.read}}); got != tt.want {
+			t.Errorf("READ %v, of a service %v: %s", tt.read, tt.ofService, got)
+		}
+	}
+}
+
 func TestAWatch(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	frame := func(r dataplane.Reason) *dataplane.Refused { return &dataplane.Refused{Reason: r} }

@@ -37,14 +37,15 @@ type Row struct {
 // Case is one case of a Row: what the member's QP should have, and the last frame. Of frames that
 // no member sent only the frame is known.
 type Case struct {
-	Group   string
-	PeerIP  netip.Addr // the peer of the member's QP
-	PeerQPN roce.QPN
-	PSN     roce.PSN // the first PSN of the group file that the frames do not fit: psn or sendPSN
-	MTU     int
-	Port    string // by which the frame came
-	Lacks   string // who lacks something of the source, for all that is known, and what; "": nobody
-	Frame   dataplane.Refused
+	Group     string
+	PeerIP    netip.Addr // the peer of the member's QP
+	PeerQPN   roce.QPN
+	PSN       roce.PSN // the first PSN of the group file that the frames do not fit: psn or sendPSN
+	MTU       int
+	Port      string // by which the frame came
+	OfService bool   // the group is one of rocast cm or perftest, which has no group file
+	Lacks     string // who lacks something of the source, for all that is known, and what; "": nobody
+	Frame     dataplane.Refused
 }
 
 func says(text string) func(*Case) string { return func(*Case) string { return text } }
@@ -106,7 +107,7 @@ var reasons = map[dataplane.Reason]Row{
 		}
 		return fmt.Sprintf("its packets are for QPN %d, and the peer of its QP is QPN %d; connect its QP to that one", c.Frame.QPN, c.PeerQPN)
 	}},
-	dataplane.NotSource:     {Whose: Member, Says: says("it sends data, and its role does not let it; write role: both for it, and create the group again")},
+	dataplane.NotSource:     {Whose: Member, Says: notSource},
 	dataplane.SourceBlocked: {Whose: Member, Says: waitsForItsTurn},
 	dataplane.SourceWaits:   {Whose: Member, Says: waitsForItsTurn},
 	dataplane.SourceOutOfStep: {Whose: Member, Says: func(c *Case) string {
@@ -132,6 +133,18 @@ var reasons = map[dataplane.Reason]Row{
 
 // of is an outcome of merging as a reason.
 func of(o feedback.Outcome) dataplane.Reason { return dataplane.Reason(o) }
+
+func notSource(c *Case) string {
+	switch {
+	case c.Frame.Read:
+		return "it sends READ or atomic requests, and a receiver of a group only gets what the source sends; " +
+			"let its program use another connection for them, straight to the other host"
+	case c.OfService:
+		return "it sends data, and a connection through rocast cm or perftest carries only what the host sends that connects; " +
+			"let its program use another connection for its own data, straight to the other host"
+	}
+	return "it sends data, and its role does not let it; write role: both for it, and create the group again"
+}
 
 func waitsForItsTurn(c *Case) string {
 	if c.Lacks != "" {

@@ -78,14 +78,29 @@ func (s *Services) CMs() api.CMs {
 	for _, at := range s.cm.List() {
 		up := api.CM{GroupIP: at.GroupIP.String(), Port: at.Port, Ack: at.Policy.Ack.String(), Connections: []api.CMConnection{}, Refused: at.Counts.Named(), Memory: at.Memory.String(), Choose: at.Choose}
 		up.Allow, up.Receivers = texts(at.Allow), texts(at.Receivers)
-		for _, conn := range at.Connections {
-			up.Connections = append(up.Connections, api.CMConnection{
-				Source: conn.Source.String(), State: conn.State.String(), Reason: conn.Reason, Group: conn.Group, Receivers: conn.Receivers,
-				HoldsRun: conn.HoldsRun, Ends: ended(conn.Ends), Unless: conn.Unless,
-				Began: conn.Began.UTC().Truncate(time.Millisecond), Ended: ended(conn.Ended),
-			})
+		for i := range at.Connections {
+			up.Connections = append(up.Connections, s.described(&at.Connections[i]))
 		}
 		list.CMs = append(list.CMs, up)
 	}
 	return list
+}
+
+// described is a connection for the operator. While it is established, its reason has what the box
+// sees of its group: the sides do not know of each other's trouble.
+func (s *Services) described(conn *cm.Connection) api.CMConnection {
+	d := api.CMConnection{
+		Source: conn.Source.String(), State: conn.State.String(), Reason: conn.Reason, Group: conn.Group, Receivers: conn.Receivers,
+		HoldsRun: conn.HoldsRun, Ends: ended(conn.Ends), Unless: conn.Unless,
+		Began: conn.Began.UTC().Truncate(time.Millisecond), Ended: ended(conn.Ended),
+	}
+	if conn.State != cm.Established || conn.Group == "" {
+		return d
+	}
+	if sees := s.Control.Sees(conn.Group); sees != "" && d.Reason != "" {
+		d.Reason += "; " + sees
+	} else if sees != "" {
+		d.Reason = sees
+	}
+	return d
 }

@@ -49,6 +49,29 @@ func TestTheConfigsRDMACMComesUpWithTheDaemon(t *testing.T) {
 	w.expect(t, nothing)
 }
 
+// While a connection is established, its reason has what the box sees of its group. Before that and
+// behind it the reason is the connection's own.
+func TestAConnectionsReasonHasWhatTheBoxSees(t *testing.T) {
+	w := newWorld()
+	for _, tt := range []struct {
+		state              cm.State
+		group, about, want string
+	}{
+		{cm.Established, "one", "", "sees one"},
+		{cm.Established, "one", "it goes on", "it goes on; sees one"},
+		{cm.Established, "healthy", "it goes on", "it goes on"},
+		{cm.Established, "healthy", "", ""},
+		{cm.Established, "", "", ""},
+		{cm.Making, "one", "", ""},
+		{cm.Over, "one", "the source disconnected", "the source disconnected"},
+	} {
+		got := w.described(&cm.Connection{Source: addr("10.77.0.1"), State: tt.state, Group: tt.group, Reason: tt.about, Receivers: 2})
+		if got.Reason != tt.want || got.State != tt.state.String() || got.Source != "10.77.0.1" || got.Group != tt.group || got.Receivers != 2 {
+			t.Errorf("%v, %q: %+v, want %q", tt.state, tt.group, got, tt.want)
+		}
+	}
+}
+
 // Regions that come to a running group do not reach other boxes, so no connection could be made.
 func TestRDMACMWithRegionsRefusesReceiversBehindBoxes(t *testing.T) {
 	testlab.NeedRoot(t)

@@ -37,6 +37,8 @@ type Control interface {
 	Counters(name string) (counts api.Counters, ok bool)
 	// Saw says which member of a group is in trouble, why and since when; "": none is.
 	Saw(name string) string
+	// Sees says what Saw says by the last look that the box took at the group: it asks no worker.
+	Sees(name string) string
 	// Tell adds an event to those of the box.
 	Tell(api.Event)
 	// Unfit says why no packets of a path MTU can be sent to a host, or "". It goes by what is

@@ -93,6 +93,13 @@ func (c *control) Counters(name string) (api.Counters, bool) {
 
 func (c *control) Saw(name string) string { return "saw " + name }
 
+func (c *control) Sees(name string) string {
+	if name == "one" {
+		return "sees " + name
+	}
+	return ""
+}
+
 func (c *control) Tell(e api.Event) { c.told = append(c.told, e) }
 
 func (c *control) Unfit(netip.Addr, int) string { return "" }

@@ -102,6 +102,7 @@ func (s *senders) getsOn(g *groups.Group, who groups.Sender, of *watched, rose *
 // caseOf describes the QP of a sender whose frames are refused.
 func (w *Watch) caseOf(g *groups.Group, who groups.Sender, frame dataplane.Refused, state dataplane.GroupState) *refused.Case {
 	about := &refused.Case{Group: g.Name, MTU: g.File.PathMTU, Port: cmp.Or(w.portName(frame.Port), "PORT"), Lacks: lacks(g, state), Frame: frame}
+	about.OfService = !g.Kept && g.Branch == nil
 	if l := g.Leg(who.ID); l != nil {
 		about.PeerIP, about.PeerQPN, about.PSN = l.Src, l.Member.RemoteQPN, l.Member.FirstPSN
 		if !who.Answers && l.Member.Role == groupfile.Both && l.Member.ID() != g.File.Source.ID() {

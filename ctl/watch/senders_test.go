@@ -8,6 +8,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -132,6 +133,30 @@ func TestDataOfAMemberThatIsNotTheSource(t *testing.T) {
 	r.now = r.now.Add(time.Minute)
 	if s := r.look(); s.State != api.Ready {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A group of rocast cm or perftest has no group file in which a receiver could get another role; at
+// a box behind the first one nobody knows whether it has. What a READ needs is the same in all.
+func TestRequestsOfAReceiverOfAConnection(t *testing.T) {
+	for name, tt := range map[string]struct {
+		kept bool
+		of   *groups.Branch
+		read bool
+		want string
+	}{
+		"of a group file": {true, nil, false, "write role: both for it"},
+		"of a connection": {false, nil, false, "carries only what the host sends that connects"},
+		"of a branch":     {false, new(groups.Branch), false, "write role: both for it"},
+		"a READ":          {false, nil, true, "it sends READ or atomic requests"},
+	} {
+		r := newRunner(t, "")
+		r.edit(func(g *groups.Group) { g.Kept, g.Branch = tt.kept, tt.of })
+		r.sw.Refused(r.Groups.Named("g1").ID, dataplane.Refused{Count: 1, Reason: dataplane.NotSource, Read: tt.read, From: addr("10.77.0.3"), To: addr("10.77.0.100"), QPN: 1})
+		r.look()
+		if s := r.later(); s.State != api.Degraded || !strings.HasPrefix(s.Reason, "10.77.0.3: it sends ") || !strings.Contains(s.Reason, tt.want) {
+			t.Errorf("%s: %+v", name, s)
+		}
 	}
 }
 

@@ -91,6 +91,10 @@ var refusals = []refusal{
 		member: "10.77.0.2", says: "its frames come by eth3",
 	},
 	{counter: "not-source", frame: data(2, 1), member: "10.77.0.2", says: "write role: both for it"},
+	{
+		counter: "not-source", frame: raw{host: 2, op: roce.OpReadRequest, psn: 1, reth: write(groupMemory)}, member: "10.77.0.2",
+		says: "it sends READ or atomic requests, and a receiver of a group only gets what the source sends",
+	},
 	{counter: "source-blocked", first: []raw{data(1, sourcesPSN)}, frame: data(4, othersPSN), member: "10.77.0.4", says: "it waits for its turn as the source"},
 	{counter: "source-out-of-step", frame: data(4, othersPSN+100), member: "10.77.0.4", says: "which was 3000 at the start (sendPSN)"},
 	{
