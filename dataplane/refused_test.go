@@ -110,6 +110,20 @@ func TestAMalformedFrameIsCountedForItsPort(t *testing.T) {
 	}
 }
 
+// What was known of a frame is not told of the next one, which may be no packet.
+func TestAMalformedFrameBehindAREADIsNone(t *testing.T) {
+	b := newBare(t, group())
+	b.group = &mft.Group{ID: mft.NoGroup}
+	p := with(write(firstPSN, nil), func(p *packet) { p.bth.Opcode, p.bth.DestQPN, p.payload = roce.OpReadRequest, 9, nil })
+	frame := p.frame(t)
+	for i, read := range []bool{true, false} {
+		b.handle(0, p, frame[:len(frame)-10*i])
+		if got := b.core.AstrayFor(dataplane.UnknownQPN); got.Count != uint64(i+1) || got.Read != read || got.From.IsValid() != read {
+			t.Errorf("frame %d: %+v", i, got)
+		}
+	}
+}
+
 // What comes behind a WRITE to memory that the group does not have is refused for that reason, also
 // once what was lost below it has been forwarded.
 func TestWhatIsBehindARefusedWriteHasItsReason(t *testing.T) {

@@ -94,7 +94,7 @@ func (s *Services) described(conn *cm.Connection) api.CMConnection {
 		HoldsRun: conn.HoldsRun, Ends: ended(conn.Ends), Unless: conn.Unless,
 		Began: conn.Began.UTC().Truncate(time.Millisecond), Ended: ended(conn.Ended),
 	}
-	if conn.State != cm.Established || conn.Group == "" {
+	if conn.State != cm.Established {
 		return d
 	}
 	if sees := s.Control.Sees(conn.Group); sees != "" && d.Reason != "" {
