@@ -179,7 +179,7 @@ func TestASwitchedGroupStaysAtItsRoot(t *testing.T) {
 // mute is etcd for a box that cannot store the state of members there.
 type mute struct{ shared.Desired }
 
-func (mute) PutMembers(context.Context, string, []byte) error { return errors.New("not now") }
+func (mute) PutMembers(context.Context, string, int64, []byte) error { return errors.New("not now") }
 
 // Once etcd knows that the source of a group has switched, no turn waits for etcd, also after a
 // restart.

@@ -61,6 +61,7 @@ type Desired struct {
 type Entry struct {
 	Text     []byte // the group file
 	Revision int64  // grows with every change of the group file
+	Created  int64  // the revision that created the group; one that is created again has another
 	Begun    bool   // a box has claimed the group before
 	Last     string // the box that has claimed it last; "": none, or a box of an earlier release
 	Members  []byte // the state of the members; nil: none was stored
@@ -139,7 +140,7 @@ func (d *Desired) Update(ctx context.Context, name string, text []byte, from int
 	key := d.key(groups, name)
 	return d.change(ctx, ErrChanged,
 		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", from)},
-		clientv3.OpPut(key, string(text)))
+		clientv3.OpPut(key, string(text), clientv3.WithPrevKV()))
 }
 
 // Remove removes a group and everything that is stored about it, or returns ErrMissing. With from,
@@ -177,10 +178,13 @@ func (d *Desired) Claim(ctx context.Context, name string, e Entry) (claimed bool
 }
 
 // TakeOver makes this box the root of a group, whichever box was, unless the group is removed. e is
-// what this box knows of the group. If the state of the members has changed since, the box has
-// begun with an older one, and it takes nothing over.
+// what this box knows of the group. If the group was created again since, or the state of the
+// members has changed, the box has begun with an older one, and it takes nothing over.
 func (d *Desired) TakeOver(ctx context.Context, name string, e Entry) (claimed bool, err error) {
-	return d.claim(ctx, name, clientv3.Compare(clientv3.CreateRevision(d.key(groups, name)), ">", 0),
+	if !e.Wanted() {
+		return false, nil
+	}
+	return d.claim(ctx, name, clientv3.Compare(clientv3.CreateRevision(d.key(groups, name)), "=", e.Created),
 		clientv3.Compare(clientv3.ModRevision(d.key(members, name)), "=", e.membersAt))
 }
 
@@ -204,14 +208,19 @@ func (d *Desired) Report(ctx context.Context, name, report string) error {
 	return err
 }
 
-// PutMembers stores the state of the members of a group that this box has claimed. It returns
-// ErrNotRoot if the claim has ended.
-func (d *Desired) PutMembers(ctx context.Context, name string, state []byte) error {
+// PutMembers stores the state of the members of a group that this box has claimed. created is that
+// of the group's entry; 0: it is not known. PutMembers returns ErrNotRoot if the claim has ended, or
+// if it is of another group of this name, which was created since.
+func (d *Desired) PutMembers(ctx context.Context, name string, created int64, state []byte) error {
 	op := clientv3.OpPut(d.key(members, name), string(state))
 	if state == nil {
 		op = clientv3.OpDelete(d.key(members, name))
 	}
-	_, err := d.change(ctx, ErrNotRoot, d.mine(name), op)
+	conditions := d.mine(name)
+	if created != 0 {
+		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(d.key(groups, name)), "=", created))
+	}
+	_, err := d.change(ctx, ErrNotRoot, conditions, op)
 	return err
 }
 
@@ -257,16 +266,17 @@ func (d *Desired) commit(ctx context.Context, lease clientv3.LeaseID, conditions
 		return nil, d.unreachable(err)
 	}
 	if answer.Succeeded {
-		d.know(ops, lease, answer.Header.Revision)
+		d.know(ops, lease, answer)
 	}
 	return answer, nil
 }
 
-// know applies this box's own change.
-func (d *Desired) know(ops []clientv3.Op, lease clientv3.LeaseID, revision int64) {
+// know applies this box's own change, which etcd has answered.
+func (d *Desired) know(ops []clientv3.Op, lease clientv3.LeaseID, answer *clientv3.TxnResponse) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, op := range ops {
+	revision := answer.Header.Revision
+	for i, op := range ops {
 		k, name, ok := d.parseKey(op.KeyBytes())
 		if !ok {
 			continue
@@ -275,7 +285,11 @@ func (d *Desired) know(ops []clientv3.Op, lease clientv3.LeaseID, revision int64
 		if op.IsDelete() {
 			e.set(k, revision, nil)
 		} else {
-			e.set(k, revision, &mvccpb.KeyValue{Value: op.ValueBytes(), ModRevision: revision, Lease: int64(lease)})
+			pair := &mvccpb.KeyValue{Value: op.ValueBytes(), CreateRevision: revision, ModRevision: revision, Lease: int64(lease)}
+			if before := answer.Responses[i].GetResponsePut().GetPrevKv(); before != nil { // of an Update
+				pair.CreateRevision = before.CreateRevision
+			}
+			e.set(k, revision, pair)
 		}
 		d.entries[name] = e
 	}

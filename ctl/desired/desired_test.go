@@ -185,10 +185,10 @@ func TestOneBoxClaimsAGroupAndAnotherTakesItOver(t *testing.T) {
 	if claimed, begun := a.claim(t, "g1", revision); !claimed || !begun {
 		t.Errorf("claimed %v, begun %v: want that a box finds its own claim again", claimed, begun)
 	}
-	if err := errors.Join(a.Report(ctx, "g1", "ready"), a.PutMembers(ctx, "g1", []byte("state"))); err != nil {
+	if err := errors.Join(a.Report(ctx, "g1", "ready"), a.PutMembers(ctx, "g1", 0, []byte("state"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.PutMembers(ctx, "g1", []byte("mine")); !errors.Is(err, ErrNotRoot) {
+	if err := b.PutMembers(ctx, "g1", 0, []byte("mine")); !errors.Is(err, ErrNotRoot) {
 		t.Errorf("the state of another box's group is stored: %v", err)
 	}
 	if err := errors.Join(b.Report(ctx, "g1", "mine"), b.Yield(ctx, "g1")); err != nil {
@@ -209,7 +209,7 @@ func TestOneBoxClaimsAGroupAndAnotherTakesItOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.has(t, "g1", func(e Entry) bool { return e.Root == "" && e.Wanted() })
-	if err := b.PutMembers(ctx, "g1", nil); !errors.Is(err, ErrNotRoot) {
+	if err := b.PutMembers(ctx, "g1", 0, nil); !errors.Is(err, ErrNotRoot) {
 		t.Errorf("the state of a group without a root is stored: %v", err)
 	}
 	if err := b.Remove(ctx, "g1", 0); err != nil {
@@ -251,6 +251,62 @@ func TestAClaimIsOfWhatTheBoxKnows(t *testing.T) {
 	a.has(t, "g1", func(e Entry) bool { return e.Wanted() && !e.Begun && e.Last == "" })
 	if claimed, begun := a.claim(t, "g1", old.Revision); !claimed || begun {
 		t.Errorf("claimed %v, begun %v", claimed, begun)
+	}
+}
+
+// What a box asks for an older group of a name is not done to the group that was created again,
+// although the same box is its root.
+func TestARequestForAnOlderGroupIsRefused(t *testing.T) {
+	cluster, ctx := etcd.Start(t, 1), context.Background()
+	a, b := newBox(t, cluster, "a"), newBox(t, cluster, "b")
+	a.claim(t, "g1", a.create(t, "g1", "one"))
+	b.has(t, "g1", func(e Entry) bool { return e.Wanted() && e.Root == "a" })
+	old, _ := a.Entry("g1")
+	if err := a.PutMembers(ctx, "g1", old.Created, []byte("old")); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Remove(ctx, "g1", 0); err != nil {
+		t.Fatal(err)
+	}
+	if claimed, err := b.TakeOver(ctx, "g1", Entry{}); claimed || err != nil {
+		t.Errorf("a group that does not exist is taken over: %v, %v", claimed, err)
+	}
+	revision := a.create(t, "g1", "one")
+	a.claim(t, "g1", revision)
+	if err := a.PutMembers(ctx, "g1", old.Created, []byte("old")); !errors.Is(err, ErrNotRoot) {
+		t.Errorf("the state of an older group's members is stored: %v", err)
+	}
+	if err := a.PutMembers(ctx, "g1", old.Created, nil); !errors.Is(err, ErrNotRoot) {
+		t.Errorf("the state of the members is removed for an older group: %v", err)
+	}
+	old.membersAt = 0
+	if claimed, err := b.TakeOver(ctx, "g1", old); claimed || err != nil {
+		t.Errorf("claimed %v, %v: want none, because the group is another one", claimed, err)
+	}
+	changed, err := a.Update(ctx, "g1", []byte("two"), revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.has(t, "g1", func(e Entry) bool { return e.Revision == changed })
+	late := newBox(t, cluster, "late") // it has read what the others have heard
+	late.has(t, "g1", func(e Entry) bool { return e.Wanted() })
+	for _, knows := range []*box{a, b, late} {
+		if e, _ := knows.Entry("g1"); e.Created != revision {
+			t.Errorf("%s knows that the group was created with revision %d, want %d", knows.Box(), e.Created, revision)
+		}
+	}
+	for _, created := range []int64{revision, 0} {
+		if err := a.PutMembers(ctx, "g1", created, fmt.Appendf(nil, "known %d", created)); err != nil {
+			t.Errorf("with %d: %v", created, err)
+		}
+	}
+	b.has(t, "g1", func(e Entry) bool { return string(e.Members) == "known 0" })
+	now, _ := b.Entry("g1")
+	if claimed, err := b.TakeOver(ctx, "g1", now); !claimed || err != nil {
+		t.Errorf("claimed %v, %v: want that the group is taken over", claimed, err)
+	}
+	if err := a.PutMembers(ctx, "g1", revision, []byte("late")); !errors.Is(err, ErrNotRoot) {
+		t.Errorf("the state of another box's group is stored: %v", err)
 	}
 }
 
@@ -411,7 +467,7 @@ func TestABoxKnowsItsOwnChangesAtOnce(t *testing.T) {
 	}
 	d.setLease(lease.ID, nil) // without Run nothing is heard of etcd
 	first, err := d.Create(ctx, "g1", []byte("one"))
-	if e, _ := d.Entry("g1"); err != nil || string(e.Text) != "one" || e.Revision != first || e.Held {
+	if e, _ := d.Entry("g1"); err != nil || string(e.Text) != "one" || e.Revision != first || e.Created != first || e.Held {
 		t.Errorf("%+v, %v", e, err)
 	}
 	wanted, _ := d.Entry("g1")
@@ -422,7 +478,7 @@ func TestABoxKnowsItsOwnChangesAtOnce(t *testing.T) {
 		t.Error(err)
 	}
 	second, err := d.Update(ctx, "g1", []byte("two"), first)
-	if e, _ := d.Entry("g1"); err != nil || !e.Held || !e.Begun || e.Report != "ready" || string(e.Text) != "two" || e.Revision != second {
+	if e, _ := d.Entry("g1"); err != nil || !e.Held || !e.Begun || e.Report != "ready" || string(e.Text) != "two" || e.Revision != second || e.Created != first {
 		t.Errorf("%+v, %v", e, err)
 	}
 	if _, err := d.Update(ctx, "g1", []byte("three"), first); !errors.Is(err, ErrChanged) {
@@ -453,7 +509,7 @@ func TestABoxKnowsItsOwnChangesAtOnce(t *testing.T) {
 	if err := d.Remove(ctx, "g1", 0); err != nil {
 		t.Error(err)
 	}
-	if e, _ := d.Entry("g1"); e.Wanted() || e.Begun {
+	if e, _ := d.Entry("g1"); e.Wanted() || e.Begun || e.Created != 0 {
 		t.Errorf("%+v", e)
 	}
 }

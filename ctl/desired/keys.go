@@ -70,9 +70,9 @@ func (e *Entry) set(k kind, revision int64, pair *mvccpb.KeyValue) {
 	}
 	switch k {
 	case groups:
-		e.Text, e.Revision = value, 0
+		e.Text, e.Revision, e.Created = value, 0, 0
 		if pair != nil {
-			e.Revision = pair.ModRevision
+			e.Revision, e.Created = pair.ModRevision, pair.CreateRevision
 		}
 	case begins:
 		e.Begun, e.Last, e.begunAt = pair != nil, string(value), 0

@@ -17,6 +17,7 @@ type Group struct {
 
 	Epoch       uint64 // see api.Branch
 	Claim       int64  // when this box claimed the group, if boxes share their groups; see api.Branch
+	Created     int64  // of the group's desired.Entry; 0: not known, or boxes do not share their groups
 	unkept      bool   // the chronicle on the disk may not be that of the group
 	unkeptInLog bool   // it could not be stored, and the log says so
 	tableEnd    int64  // how many bytes of the table are stored

@@ -99,7 +99,7 @@ func (s *Shared) parseDesired(ctx context.Context, name string, e desired.Entry)
 func (s *Shared) yield(ctx context.Context, name string, g *groups.Group, why string) {
 	s.Log.Info(why, zap.String("group", name))
 	if state := s.letGo(g); state != nil {
-		s.putLast(ctx, name, state)
+		s.putLast(ctx, g, state)
 	}
 	if err := s.Desired.Yield(ctx, name); err != nil {
 		s.Log.Warn("could not give up the claim of a group; rocastd tries again", zap.String("group", name), zap.Error(err))
@@ -221,12 +221,15 @@ func (s *Shared) become(ctx context.Context, g *groups.Group, file *groupfile.Fi
 	defer s.Settle(settling, file.Members())()
 	if g != nil {
 		s.Groups.Lock()
-		g.Claim = e.Claim
+		if g.Created != e.Created {
+			s.MembersChanged(g.Name) // PutMembers may have refused what was stored for the other one
+		}
+		g.Claim, g.Created = e.Claim, e.Created
 		s.Groups.Unlock()
 	}
 	if g == nil {
 		g = groups.New(file, true)
-		g.Claim = e.Claim
+		g.Claim, g.Created = e.Claim, e.Created
 		if g.Restored = begun; begun {
 			past, err := chronicle.Read(e.Members, file, false)
 			if err == nil && past.Switched {

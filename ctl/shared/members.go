@@ -47,9 +47,10 @@ func (s *Shared) putMembers(ctx context.Context, name string) error {
 		return nil // it was removed meanwhile
 	}
 	text, err := s.stateOf(g)
+	created := g.Created
 	s.Groups.Unlock()
 	if err == nil {
-		err = s.Desired.PutMembers(ctx, name, text)
+		err = s.Desired.PutMembers(ctx, name, created, text)
 	}
 	return err
 }
@@ -63,10 +64,13 @@ func (s *Shared) stateOf(g *groups.Group) ([]byte, error) {
 
 // putLast stores the last state of the members of a group that this box has let go, for the box
 // that takes the group over.
-func (s *Shared) putLast(ctx context.Context, name string, state []byte) {
+func (s *Shared) putLast(ctx context.Context, g *groups.Group, state []byte) {
 	s.putting.Lock()
 	defer s.putting.Unlock()
-	if err := s.Desired.PutMembers(ctx, name, state); err != nil && !errors.Is(err, desired.ErrNotRoot) {
+	s.Groups.Lock()
+	name, created := g.Name, g.Created
+	s.Groups.Unlock()
+	if err := s.Desired.PutMembers(ctx, name, created, state); err != nil && !errors.Is(err, desired.ErrNotRoot) {
 		s.Log.Warn("could not store the last state of members for the box that takes the group over", zap.String("group", name), zap.Error(err))
 	}
 }

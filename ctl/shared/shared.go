@@ -26,7 +26,7 @@ type Desired interface {
 	Claim(ctx context.Context, name string, e desired.Entry) (claimed bool, err error)
 	TakeOver(ctx context.Context, name string, e desired.Entry) (claimed bool, err error)
 	Report(ctx context.Context, name, report string) error
-	PutMembers(ctx context.Context, name string, state []byte) error
+	PutMembers(ctx context.Context, name string, created int64, state []byte) error
 	Yield(ctx context.Context, name string) error
 	Run(ctx context.Context, changed func(names []string)) error
 }
