@@ -49,7 +49,7 @@ func (b *box) stored(ip string) {
 
 // While the state of a group's members is on its way to etcd, the group is removed, and created
 // again at the same box with the same members. The new group's members have not been evicted.
-func TestALateStateIsNotThatOfTheGroupCreatedAgain(t *testing.T) {
+func TestNoLateStateIsStoredWhenAGroupIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	for _, restarted := range []bool{false, true} {
 		cluster, late := etcd.Start(t, 1), newLateStates()
@@ -84,7 +84,7 @@ func TestALateStateIsNotThatOfTheGroupCreatedAgain(t *testing.T) {
 }
 
 // The same with the last state, which a box stores that lets a group go.
-func TestALateLastStateIsNotThatOfTheGroupCreatedAgain(t *testing.T) {
+func TestNoLateLastStateIsStoredWhenAGroupIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	cluster, late, ctx := etcd.Start(t, 1), newLateStates(), t.Context()
 	b1, _ := pair(t)
@@ -116,7 +116,7 @@ func TestALateLastStateIsNotThatOfTheGroupCreatedAgain(t *testing.T) {
 
 // A box that stands by has taken a group over, and a third box would need the state of the members
 // as it is now. The group has changed since it was created.
-func TestABoxThatHasTakenOverStoresStates(t *testing.T) {
+func TestABoxThatHasTakenOverStoresStatesInEtcd(t *testing.T) {
 	t.Parallel()
 	for _, file := range []func(...string) string{groupFile, followingFile} {
 		cluster := etcd.Start(t, 1)
@@ -154,7 +154,7 @@ func (o otherEtcd) Entry(name string) (desired.Entry, bool) {
 
 // What was refused because the box knew of an older group is stored when it knows of the present
 // one.
-func TestARefusedStateIsStoredWhenTheBoxKnowsTheGroup(t *testing.T) {
+func TestEtcdHasARefusedStateWhenTheBoxKnowsTheGroup(t *testing.T) {
 	t.Parallel()
 	cluster := etcd.Start(t, 1)
 	b1 := newFabric(t, 1).box("b1")
