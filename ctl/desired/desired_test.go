@@ -477,7 +477,11 @@ func TestABoxKnowsItsOwnChangesAtOnce(t *testing.T) {
 	if err := d.Report(ctx, "g1", "ready"); err != nil {
 		t.Error(err)
 	}
-	second, err := d.Update(ctx, "g1", []byte("two"), first)
+	between, err := d.Update(ctx, "g1", []byte("one and a half"), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := d.Update(ctx, "g1", []byte("two"), between)
 	if e, _ := d.Entry("g1"); err != nil || !e.Held || !e.Begun || e.Report != "ready" || string(e.Text) != "two" || e.Revision != second || e.Created != first {
 		t.Errorf("%+v, %v", e, err)
 	}
