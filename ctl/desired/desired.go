@@ -209,8 +209,8 @@ func (d *Desired) Report(ctx context.Context, name, report string) error {
 }
 
 // PutMembers stores the state of the members of a group that this box has claimed. created is that
-// of the group's entry; 0: it is not known. PutMembers returns ErrNotRoot if the claim has ended, or
-// if it is of another group of this name, which was created since.
+// of the group's entry; 0: it is not known. PutMembers returns ErrNotRoot if the claim has ended,
+// or if it is of another group of this name, which was created since.
 func (d *Desired) PutMembers(ctx context.Context, name string, created int64, state []byte) error {
 	op := clientv3.OpPut(d.key(members, name), string(state))
 	if state == nil {
