@@ -113,6 +113,53 @@ func storyRDMACMRegions(t *testing.T, ctx context.Context, s *stage) string {
 	return fmt.Sprintf("%d WRITEs of %d bytes to a region that came by the API; %q before it came", writes, rdmacmBytes, remoteAccessError)
 }
 
+// storyRDMACMRping connects rping, whose server READs the client's memory. No group carries that,
+// and neither side hears of it: the box says so while the connection is on and when it has ended.
+func storyRDMACMRping(t *testing.T, ctx context.Context, s *stage) string {
+	s.cmUp(t, ctx, groupIP, ipv4, rdmacmPort, "")
+	s.allowed = []string{"not-source"} // the READs
+	var programs []*control.Process
+	start := func(guest *Guest, side string, addr netip.Addr) {
+		p, err := guest.Start("rping", side, "-a", addr.String(), "-p", strconv.Itoa(rdmacmPort), "-C", "1")
+		must(t, err)
+		programs = append(programs, p)
+		t.Cleanup(func() { _ = p.Signal(syscall.SIGKILL) }) // fails if it has ended
+	}
+	for _, guest := range s.Guests[1:] {
+		start(guest, "-s", guest.Addr)
+		for listens := false; !listens; {
+			out, err := guest.Run(ctx, "rdma", "resource", "show", "cm_id")
+			must(t, err)
+			listens = strings.Contains(out, "state LISTEN")
+		}
+	}
+	start(s.Guests[0], "-c", groupIP)
+	const reads = ": it sends READ or atomic requests"
+	last := func(state string) (c api.CMConnection) {
+		for ctx.Err() == nil {
+			if l := s.cms(t, ctx).Connections; len(l) > 0 {
+				if c = l[len(l)-1]; c.State == state && strings.Contains(c.Reason, reads) {
+					return c
+				}
+			}
+		}
+		t.Fatalf("no connection is %s because of READs: %+v\n%s", state, c, s.Report(context.WithoutCancel(ctx)))
+		return c
+	}
+	began := time.Now()
+	last("established")
+	took := time.Since(began)
+	for _, p := range programs[:3] {
+		must(t, p.Signal(syscall.SIGKILL))
+		_, _ = p.Wait(ctx) // it was killed
+	}
+	if c := last("over"); !strings.Contains(c.Reason, "disconnected; before that the box saw: ") {
+		t.Errorf("the connection has ended: %s", c.Reason)
+	}
+	s.noGroups(t, ctx)
+	return fmt.Sprintf("cm ls named the READs of rping's servers after %.1f s, and when they had disconnected", took.Seconds())
+}
+
 // borrow starts a source, and returns what the receivers say of their memory.
 func (s *stage) borrow(t *testing.T, ctx context.Context, listeners []*control.Process, writes int) (source *control.Process, places []string) {
 	t.Helper()

@@ -97,7 +97,10 @@ func (s *stage) cmStart(t *testing.T, ctx context.Context, ip netip.Addr, guests
 	for _, guest := range guests {
 		receivers = append(receivers, addr(guest).String())
 	}
-	args := []string{"cm", "up", "--group-ip", ip.String(), "--port", strconv.Itoa(port), "--receivers", strings.Join(receivers, ","), "--memory", memory}
+	args := []string{"cm", "up", "--group-ip", ip.String(), "--port", strconv.Itoa(port), "--receivers", strings.Join(receivers, ",")}
+	if memory != "" {
+		args = append(args, "--memory", memory)
+	}
 	_, err := s.ask(ctx, append(args, more...)...)
 	must(t, err)
 }

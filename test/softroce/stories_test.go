@@ -112,6 +112,7 @@ var stories = []story{
 	{"RDMA-CM, silent", false, storyRDMACMSilent},
 	{"RDMA-CM, choose", false, storyRDMACMChoose},
 	{"RDMA-CM, regions", false, storyRDMACMRegions},
+	{"RDMA-CM, rping", false, storyRDMACMRping},
 	{"regions", false, storyRegions},
 	{"librocast", true, storyHost},
 	{"librocast, sources in turn", false, storyHostSources},
