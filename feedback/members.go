@@ -108,5 +108,14 @@ func (g *Group) join(now Tick, psn roce.PSN, acts []Action) []Action {
 	return acts
 }
 
-// needsWaiting reports whether too few receivers are left without those that wait to join.
-func (rx *receivers) needsWaiting() bool { return rx.living() < rx.least() }
+// needsWaiting reports whether too few receivers are left without those that wait, even with those
+// that join.
+func (rx *receivers) needsWaiting() bool {
+	n := rx.living()
+	for i := range rx.paths {
+		if rx.paths[i].part == PartJoining {
+			n += rx.weight(i)
+		}
+	}
+	return n < rx.least()
+}

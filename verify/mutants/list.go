@@ -404,6 +404,8 @@ var merging = []rule{
 	{"members", "the first packet of the only receiver must be a new one", "members.go", "		return psn == g.floor.psn.Next()\n", "		return !resent\n"},
 	{"members", "a receiver whose QP is not ready gets data", "members.go", "!(needed && p.part", "!((needed || true) && p.part"},
 	{"members", "a receiver whose QP is not ready gets none although too few are left", "members.go", "!(needed && p.part", "!(needed && false && p.part"},
+	{"members", "who joins is not enough, so that who is not ready gets data", "members.go", "rx.paths[i].part == PartJoining {\n			n +=", "false {\n			n +="},
+	{"members", "one that joins is enough whatever the quorum", "members.go", "			n += rx.weight(i)\n		}\n	}\n	return n < rx.least()", "			n += rx.least()\n		}\n	}\n	return n < rx.least()"},
 	{"members", "a receiver never hears that its QP is ready", "members.go", "		if p := &paths[i]; p.part == PartWaiting {", "		if p := &paths[i]; false {"},
 	{"members", "a QP that gets ready while its member is the source never joins", "members.go", "old == g.absent && g.away == PartWaiting", "false"},
 	{"members", "a receiver whose QP is not ready cannot help between messages", "path.go", "return p == PartJoining || p == PartWaiting", "return p == PartJoining"},
