@@ -3,7 +3,9 @@ package ctl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -172,4 +174,58 @@ func TestEtcdHasARefusedStateWhenTheBoxKnowsTheGroup(t *testing.T) {
 	}
 	other.Store(false)
 	b1.stored("10.1.0.3")
+}
+
+// waiting is a context that tells when somebody waits for its end.
+type waiting struct {
+	context.Context
+	waits func()
+}
+
+func (w waiting) Done() <-chan struct{} {
+	w.waits()
+	return w.Context.Done()
+}
+
+// A box looks at a group that goes with its address, and waits for other work on the group, by
+// which the group is removed and created again. The new group is not the old one, and has not begun
+// before.
+func TestTheAddressCarriesNoOlderGroup(t *testing.T) {
+	t.Parallel()
+	cluster, ctx := etcd.Start(t, 1), t.Context()
+	b1, _ := pair(t)
+	b1.share(cluster)
+	b1.hearAddresses()
+	text := followingFile("10.1.0.2", "10.1.0.3")
+	for range 10 {
+		b1.create(t, text)
+		was := b1.published("g1")
+		unlock, _, err := b1.groups.Names.Lock(ctx, "g1", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits, done := make(chan struct{}), make(chan struct{})
+		looks := waiting{ctx, sync.OnceFunc(func() { close(waits) })}
+		go func() { defer close(done); b1.shared.Reconcile(looks, "g1", true) }()
+		<-waits
+		if err := b1.Desired.Remove(ctx, "g1", 0); err != nil {
+			t.Fatal(err)
+		}
+		revision, err := b1.Desired.Create(ctx, "g1", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		unlock()
+		<-done
+		b1.eventually("it has the new group", func() bool {
+			e, _ := b1.Desired.Entry("g1")
+			return e.Held && strings.HasPrefix(e.Report, fmt.Sprintf(`{"revision":%d,`, revision)) && b1.groups.Named("g1") != nil
+		})
+		if g := b1.published("g1"); g == nil || g.ID == was.ID || g.Restored {
+			t.Fatalf("b1 carries %+v: want another group than %d, from its begin", g, was.ID)
+		}
+		if err := b1.Remove("g1"); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

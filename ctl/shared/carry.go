@@ -30,6 +30,9 @@ func (s *Shared) Reconcile(ctx context.Context, name string, again bool) {
 	}
 	defer unlock()
 	e, _ := s.Desired.Entry(name)
+	if t.byAddress && e.Created != t.created {
+		return // another group of this name now; the box hears of it, and looks anew
+	}
 	s.Groups.Lock()
 	g := s.Groups.Named(name)
 	s.Groups.Unlock()
@@ -108,10 +111,11 @@ func (s *Shared) yield(ctx context.Context, name string, g *groups.Group, why st
 
 // task says which work a box has with a desired group.
 type task struct {
-	concerned bool // there is work
-	begun     bool // the group may have carried data before
-	byAddress bool // this box has the group's address, so it carries the group, even if etcd names another root
-	away      bool // the group's address is not on this box
+	concerned bool  // there is work
+	begun     bool  // the group may have carried data before
+	byAddress bool  // this box has the group's address, so it carries the group, even if etcd names another root
+	created   int64 // of the group's entry
+	away      bool  // the group's address is not on this box
 }
 
 // claim returns this box's task for a group. It claims the group if no box has claimed it and the
@@ -147,7 +151,7 @@ func (s *Shared) claim(ctx context.Context, name string, again bool) task {
 	case (v == nil || part) && !e.Held && e.Begun && chronicle.SaysSwitched(e.Members):
 		return task{} // only the box that carried it last has the turns
 	case file.Addressing == mft.BySwitchIP && (e.Begun || e.Root != "" || part):
-		return task{concerned: true, begun: true, byAddress: true}
+		return task{concerned: true, begun: true, byAddress: true, created: e.Created}
 	case elsewhere:
 		return ends
 	case e.Held:
