@@ -358,3 +358,27 @@ func TestAReceiverThatJoinsBehindABoxWaitsForItsConfirmation(t *testing.T) {
 		t.Errorf("%+v, %v", g.GroupSummary, part(t, b2.published("g1"), "10.9.0.3"))
 	}
 }
+
+// A box that lists no member, because its part of the group has failed, has not said that the
+// programs there have confirmed. The link is held back: nothing there could acknowledge data.
+func TestAReceiverThatJoinsBehindABoxThatFailsWaits(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	f.create("repair: local\n" + groupFile("10.1.0.2"))
+	b1.sw.Carry("g1", 1000)
+	text := "repair: local\n" + strings.Replace(groupFile("10.1.0.2", "10.2.0.1"), "{ip: 10.2.0.1", "{confirm: true, ip: 10.2.0.1", 1)
+	if _, err := b1.Update(t.Context(), "g1", []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	b2.small = true // it has no memory for repair
+	b2.restart(true, false)
+	b1.due("g1")
+	f.tendAll(time.Now())
+	if absent := b1.groups.Named("g1").Links[0].Absent; len(absent) != 1 || absent[0].Member != "" {
+		t.Fatalf("box b2 says %+v", absent)
+	}
+	if got := part(t, b1.published("g1"), "10.9.0.2"); got != feedback.PartWaiting {
+		t.Errorf("the link is %v", got)
+	}
+}

@@ -359,9 +359,6 @@ func (t *Branches) branchAnswer(g *groups.Group) api.BranchAnswer {
 	return api.BranchAnswer{Version: g.Branch.Version, Link: g.Branch.Own, Waiting: t.Absent(g), Later: g.AnswerLater()}
 }
 
-// maxAbsent bounds the list in an answer: one missing member is enough to say why a group waits.
-const maxAbsent = 16
-
 // Absent lists the members and boxes that a group waits for, here and behind this box.
 func (t *Branches) Absent(g *groups.Group) (list []api.Absent) {
 	if g.Problem != "" {
@@ -378,7 +375,7 @@ func (t *Branches) Absent(g *groups.Group) (list []api.Absent) {
 		}
 		list = append(list, l.Absent...)
 	}
-	return list[:min(len(list), maxAbsent)]
+	return list[:min(len(list), groups.MaxAbsent)]
 }
 
 // errSwitchedBelow refuses a new branch of a group whose source has switched: only the box that had

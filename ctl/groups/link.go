@@ -81,10 +81,16 @@ func LinkTo(links []*Link, box string) *Link {
 	return nil
 }
 
+// MaxAbsent bounds the list of those that a box waits for: one is enough to say why a group waits.
+const MaxAbsent = 16
+
 // hasConfirmed reports whether the program of a member behind the link has said at a box there that
-// its QP is ready.
+// its QP is ready. It is not known while a box there lists itself and no members, because it cannot
+// carry the group or does not answer, or while the list is full.
 func (l *Link) hasConfirmed(id groupfile.ID) bool {
-	return l.IsTold() && !slices.ContainsFunc(l.Absent, func(a api.Absent) bool { return a.Member == id.IP.String() })
+	return l.IsTold() && len(l.Absent) < MaxAbsent && !slices.ContainsFunc(l.Absent, func(a api.Absent) bool {
+		return a.Member == "" || a.Member == id.IP.String()
+	})
 }
 
 func absentText(a api.Absent) string { return AbsentName(a) + ": " + a.Reason }
