@@ -288,6 +288,24 @@ func TestAReceiverThatJoinsWaitsForItsConfirmation(t *testing.T) {
 	}
 }
 
+// Nobody knows after a crash whether a receiver that waited has joined. It is out, and its program
+// hears so when it confirms, with what lets it join again.
+func TestAReceiverThatACrashHasLeftOutCannotConfirm(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1[:strings.Index(g1, "  - {ip: 10.77.0.3")])
+	w.sw.Carry("g1", 1000)
+	if _, err := w.Update(t.Context(), "g1", []byte(confirming)); err != nil {
+		t.Fatal(err)
+	}
+	w = w.restart(t, false)
+	_, err := w.Confirm("g1", []byte(`{"ip": "10.77.0.3", "qpn": 19, "state": "RTR"}`))
+	const want = "QP 19 of 10.77.0.3 gets no data from group g1 (lost: it was joining when the daemon crashed, so it is unknown which packets " +
+		"its QP received; to let it join again, group update without it, then with it and the psn its QP expects)"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+}
+
 // Behind a box, the box there holds the receiver back, and the group is clear to send only when it
 // does so no more.
 func TestAReceiverThatJoinsBehindABoxWaitsForItsConfirmation(t *testing.T) {

@@ -35,10 +35,14 @@ func (w *Watch) Confirm(name string, ready *api.Confirmation) error {
 	if err := checkQP(g.Wanted, m, *ready); err != nil {
 		return err
 	}
-	before := g.Past.Share()
-	if !g.Past.Confirm(m.ID()) {
+	if g.Past.IsConfirmed(m.ID()) {
 		return nil
 	}
+	if r := g.Past.Ended(m.ID()); r != nil {
+		return api.Errorf(api.BadRequest, "QP %d of %v gets no data from group %s (%s)", m.QPN, m.IP, g.Name, r.Advice())
+	}
+	before := g.Past.Share()
+	g.Past.Confirm(m.ID())
 	// A source begins to send when it sees the confirmation, so a crash must not lose it.
 	if err := w.Groups.SaveChronicle(g); err != nil {
 		g.Past = before
