@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -20,6 +18,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -41,10 +40,10 @@ type script struct {
 // opening is the part before the keys. Keys and reports follow with say.
 func opening(version string, m mtu) *script {
 	sc := &script{}
-	sc.say(append([]byte(version), make([]byte, versionBytes-len(version))...))
-	sc.say([]byte{0, 0, 0x10, 0})
-	sc.say([]byte{0, 0, 0, 0x40})
-	return sc.say(m.message())
+	for _, message := range testlab.PerftestOpening(version, uint8(m)) {
+		sc.say(message)
+	}
+	return sc
 }
 
 func (sc *script) say(message []byte) *script {
@@ -355,29 +354,10 @@ func (sc *script) leave(conn net.Conn) error {
 	return nil
 }
 
-// hungUpOn waits until the other end disconnects, and ignores what it sends before.
-func hungUpOn(conn net.Conn) error {
-	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
-	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
-		return errors.New("the other end does not disconnect")
-	}
-	return nil
-}
+func hungUpOn(conn net.Conn) error { return testlab.HungUpOn(conn, testlab.Patience) }
 
-// readOnce reads like perftest: one read must return the whole message.
 func readOnce(conn net.Conn, length int) ([]byte, error) {
-	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
-	message := make([]byte, length)
-	n, err := conn.Read(message)
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, fmt.Errorf("waited in vain for %d bytes", length)
-	case err != nil:
-		return nil, err
-	case n != length:
-		return nil, fmt.Errorf("a read of %d bytes gave %d: %q", length, n, message[:n])
-	}
-	return message, nil
+	return testlab.ReadOnce(conn, length, testlab.Patience)
 }
 
 // fakeGroups records the requests to it.

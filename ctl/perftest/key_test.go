@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 const capturedLine = "0000:0001:000042:bc99a2:00005580:00005590c93c5000:00:00:00:00:00:00:00:00:00:00:ff:ff:0a:4d:00:01:00000000:\x00"
@@ -95,4 +97,18 @@ func FuzzParseKey(f *testing.F) {
 			t.Errorf("%q is written as %q", line, got)
 		}
 	})
+}
+
+// The soft hosts of other tests speak as perftest does.
+func TestKeysOfSoftHosts(t *testing.T) {
+	k := testlab.PerftestKey{QPN: 0x42, PSN: 0xbc99a2, RKey: 0x5580, VA: 0x5590c93c5000, IP: netip.MustParseAddr("10.77.0.1")}
+	if got := string(k.Line()); got != capturedLine {
+		t.Errorf("got  %q\nwant %q", got, capturedLine)
+	}
+	if got, err := testlab.ReadPerftestKey([]byte(capturedLine)); err != nil || got != k {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err := testlab.ReadPerftestKey([]byte(capturedLine[:60])); err == nil {
+		t.Error("half a line is read")
+	}
 }

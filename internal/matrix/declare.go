@@ -44,7 +44,8 @@ var Dimensions = []Dimension{
 		Value{Name: "hosts", Runs: Namespaces},
 		// cm: programs connect to the group's IP by RDMA-CM.
 		Value{Name: "cm", Runs: Namespaces},
-		elsewhere("perftest", "test/softroce/perftest_test.go"))},
+		// perftest: a client of perftest runs against the servers of the receivers.
+		Value{Name: "perftest", Runs: Namespaces})},
 	{"family", everywhere("ipv4", "ipv6")},
 	// Real tags need a kernel with 8021q: test/softroce/vlan_test.go.
 	{"tag", append(everywhere("none"), Value{Name: "vlan", Runs: Simulation})},
@@ -134,6 +135,15 @@ var Void = []Rule{
 	{"addressing=cm event=upgrade", Namespaces, "nothing is stored of connections, which end with the daemon"},
 	{"addressing=cm regions=many", Namespaces, "the private data of a receiver names one region; more come to a table"},
 	{"addressing=cm shape=standby", Namespaces, "connections have an address of their own, and the one that moves is the box's"},
+	{"addressing=perftest ack=quorum", Namespaces, "a client waits for every server; ctl/perftest/config_test.go has the sentence that refuses a quorum"},
+	{"addressing=perftest source-switch=guard", Namespaces, oneClient},
+	{"addressing=perftest source-switch=force", Namespaces, oneClient},
+	{"addressing=perftest event=join", Namespaces, "a client has connected to all servers before it sends"},
+	{"addressing=perftest event=upgrade", Namespaces, "nothing is stored of runs, which end with the daemon"},
+	{"addressing=perftest regions=many", Namespaces, oneKey},
+	{"addressing=perftest regions=table", Namespaces, oneKey},
+	{"addressing=perftest event=region", Namespaces, oneKey},
+	{"addressing=perftest shape=standby", Namespaces, "runs have an address of their own, and the one that moves is the box's"},
 	{"addressing=group-ip event=source-dies", Namespaces, staysForSource},
 	{"addressing=virtual-qpn event=source-dies", Namespaces, staysForSource},
 	{"addressing=switch-ip event=source-dies", Namespaces, staysForSource},
@@ -143,6 +153,8 @@ var Void = []Rule{
 
 const (
 	oneSource      = "a connection has one source, and other sources have connections of their own"
+	oneClient      = "a run has one client, and other clients wait for their turn"
+	oneKey         = "a server's key line names one region, and never another one"
 	staysForSource = "the group's file names its source, and the group waits for it"
 )
 
@@ -152,6 +164,8 @@ var Left = []Rule{
 	{"addressing=hosts regions=none", Namespaces, "who names no memory is sent messages, and cells only WRITE"},
 	{"addressing=cm regions=none", Namespaces, "without memory a source SENDs, and cells only WRITE"},
 	{"addressing=cm shape=tree", Namespaces, "its boxes have no service there; ctl/rdmacm_test.go has receivers behind other boxes"},
+	{"addressing=perftest regions=none", Namespaces, "a receiver without an R_Key is of ib_send_bw, and cells only WRITE"},
+	{"addressing=perftest shape=tree", Namespaces, "its boxes take no lines of config; test/softroce/tree_test.go has servers behind other boxes"},
 	{"addressing=hosts shape=tree", Namespaces, "the hosts of a second box reach only their own box there; test/softroce/host_test.go has hosts of several boxes"},
 	{"regions=table event=join", Namespaces, "a member joins a group with a table only while that has no regions, which the refusal says"},
 	{"shape=tree ack=quorum", Simulation, "simulated trees wait for all"},
@@ -165,7 +179,7 @@ var Left = []Rule{
 	{"shape=tree event=switch", Simulation, "the members of simulated trees stay the same"},
 }
 
-const onlyByCM = "only connections outlive their source, and in cells they have memory and one box"
+const onlyByCM = "only connections and runs outlive their source, and in cells they have memory and one box"
 
 // Missing are values that go together, but not with every other value in one cell: each place can
 // run only some of these combinations.
@@ -175,6 +189,8 @@ var Missing = []Rule{
 	{"addressing=hosts regions=none", Everywhere, "who names no memory is sent messages (test/softroce/host_test.go), and cells only WRITE"},
 	{"addressing=cm regions=none", Everywhere, "without memory a source SENDs (test/softroce/rdmacm_test.go), and cells only WRITE"},
 	{"addressing=cm shape=tree", Everywhere, "ctl/rdmacm_test.go has receivers behind other boxes"},
+	{"addressing=perftest regions=none", Everywhere, "without an R_Key it is ib_send_bw (test/softroce/perftest_test.go), and cells only WRITE"},
+	{"addressing=perftest shape=tree", Everywhere, "test/softroce/tree_test.go has servers behind other boxes"},
 	{"event=source-dies regions=none", Everywhere, onlyByCM},
 	{"event=source-dies shape=tree", Everywhere, onlyByCM},
 	{"addressing=hosts shape=tree", Everywhere, "test/softroce/host_test.go has hosts of several boxes"},

@@ -186,6 +186,12 @@ func (r *run) create() {
 		r.connectCM(r.members[0])
 		return
 	}
+	if r.c.Is("addressing", "perftest") {
+		r.check(r.perftestUp())
+		r.openTools()
+		r.runPerftest(r.members[0])
+		return
+	}
 	ip := r.members[0].sees
 	r.file = text(r.c, ip, r.members)
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
@@ -258,6 +264,9 @@ func (r *run) target(p part) rnic.Remote {
 	if r.c.Is("addressing", "cm") {
 		return r.targetCM(p)
 	}
+	if r.c.Is("addressing", "perftest") {
+		return r.targetPerftest()
+	}
 	if len(r.hostGroup.Memory) == 0 {
 		return p.virtual()
 	}
@@ -326,7 +335,11 @@ func (r *run) round(from *member, midway func()) {
 	}
 	if r.again {
 		r.again = false
-		r.connectCM(r.members[0])
+		if r.c.Is("addressing", "perftest") {
+			r.runPerftest(r.members[0])
+		} else {
+			r.connectCM(r.members[0])
+		}
 		r.round(r.members[0], nil)
 		return
 	}
@@ -408,6 +421,9 @@ func (r *run) stateIsRight() {
 		if r.c.Is("addressing", "cm") { // messages of RDMA-CM, and copies that came when their connection had ended
 			refused -= c.Get(rnic.RejectQPN) + c.Get(rnic.RejectOpcode)
 		}
+		if r.c.Is("addressing", "perftest") { // copies that came when their run had ended
+			refused -= c.Get(rnic.RejectQPN)
+		}
 		if refused != 0 && !r.c.Is("event", "refused") && !direct {
 			r.t.Errorf("%v refused frames: %v", m.IP, c.ByName())
 		}
@@ -420,6 +436,8 @@ func (r *run) nothingStays() {
 	t.Helper()
 	if r.c.Is("addressing", "cm") {
 		r.nothingStaysOfCM()
+	} else if r.c.Is("addressing", "perftest") {
+		r.nothingStaysOfPerftest()
 	} else {
 		_, err := r.boxes[0].Client().RemoveGroup(t.Context(), groupName)
 		r.check(err)
@@ -451,7 +469,7 @@ func (r *run) event() {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	b := r.boxes[r.random.IntN(len(r.boxes))]
-	if r.c.Is("addressing", "cm") && r.cmEvent(b, last) {
+	if r.c.Is("addressing", "cm") && r.cmEvent(b, last) || r.c.Is("addressing", "perftest") && r.perftestEvent(b, last) {
 		return
 	}
 	switch r.c.Get("event") {

@@ -38,6 +38,7 @@ type member struct {
 	expects roce.PSN
 	program *program // of the host, if hosts make the group
 	dialog  *dialog  // of the host, if it connects by RDMA-CM
+	tool    *tool    // of the host, if it runs perftest
 }
 
 // part is a region of the group's memory: its bytes, and its number among the regions.

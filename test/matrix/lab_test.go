@@ -93,7 +93,7 @@ func newLab(t *testing.T, c matrix.Cell) *lab {
 // buildBed makes a box with a port for each host. Its groups are in etcd, if there is a cluster.
 func (l *lab) buildBed(o bed.Options, c matrix.Cell, lines string, cluster *etcd.Cluster) {
 	b := l.newBed(o)
-	lines += hostsLines(c, b.IP(), b.GroupIP()) + cmLines(c, b.GroupIP(), b.Hosts)
+	lines += hostsLines(c, b.IP(), b.GroupIP()) + cmLines(c, b.GroupIP(), b.Hosts) + perftestLines(c)
 	if cluster != nil {
 		lines += l.storeLines(cluster, b.Box, "box")
 	}
@@ -119,7 +119,7 @@ func (l *lab) buildStick(o bed.Options, c matrix.Cell) {
 	b := l.newBed(o)
 	l.ip = b.IP().Prev()
 	ns := l.stickOn(b, "stick", l.ip)
-	at := l.daemon(ns, []string{"eth1"}, hostsLines(c, l.ip, b.GroupIP())+cmLines(c, b.GroupIP(), b.Hosts))
+	at := l.daemon(ns, []string{"eth1"}, hostsLines(c, l.ip, b.GroupIP())+cmLines(c, b.GroupIP(), b.Hosts)+perftestLines(c))
 	at.own = l.ip
 	for _, h := range b.Hosts {
 		l.add(b, h, port{at, "eth1"})
