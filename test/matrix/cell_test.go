@@ -36,7 +36,10 @@ var (
 
 // knownFailures are values with which cells fail, and why. A run prints them, and fails if none of
 // its cells with them fails any more: then the entry is deleted.
-var knownFailures = []matrix.Rule{}
+var knownFailures = []matrix.Rule{
+	{Of: "addressing=perftest family=ipv6 event=route-moved", Where: matrix.Namespaces,
+		Why: "the connections to the servers stand still for ten seconds when the box's MAC changes, and the run ends without its report"},
+}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
