@@ -38,7 +38,7 @@ var (
 // its cells with them fails any more: then the entry is deleted.
 var knownFailures = []matrix.Rule{
 	{Of: "addressing=perftest family=ipv6 event=route-moved", Where: matrix.Namespaces,
-		Why: "the connections to the servers stand still for ten seconds when the box's MAC changes, and the run ends without its report"},
+		Why: "hosts do not hear of the new MAC of the box's own address, from which it speaks to servers, unless its sysctl ndisc_notify is 1"},
 }
 
 func TestMain(m *testing.M) {
