@@ -84,7 +84,7 @@ func New(c Config) *Group {
 //   - how congested the links are, and how long they are.
 func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()
-	next := Group{away: g.away, congestion: g.congestion}
+	next := Group{away: g.away, congestion: congestion{halvedAt: g.congestion.halvedAt}} // the pace is that of the source that heard
 	next.receivers, next.legs, next.tally = g.receivers, g.legs, g.tally
 	next.source = source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages}
 	next.merged = merged{known: true, psn: before, highest: before, msn: messages}
