@@ -33,7 +33,7 @@ func TestWhoAnswersForAnIP(t *testing.T) {
 		{"the box has it for another group", map[Place][][6]byte{onBr0: {stranger}}, true, "", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k := &fakeKernel{on: map[Place]bool{}, heard: c.heard, own: [][6]byte{box}}
+			k := &fakeKernel{on: map[Place]bool{}, heard: c.heard, boxes: [][6]byte{box}}
 			o := open(t, k, t.TempDir())
 			if c.held {
 				must(t, o.Hold(onEth1))

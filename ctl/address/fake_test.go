@@ -19,8 +19,8 @@ type fakeKernel struct {
 	on     map[Place]bool      // value: marked
 	refuse error               // answer to the next add
 	heard  map[Place][][6]byte // the hosts that answer for an IP; at a place that is missing, no question can be asked
-	own    [][6]byte
-	macOf  map[int][6]byte // of an interface; of the others it is 2
+	boxes  [][6]byte           // MACs of the box
+	macOf  map[int][6]byte     // of an interface; of the others it is 2
 	asked  []Place
 
 	announced []Place
@@ -84,6 +84,15 @@ func (k *fakeKernel) marked() (map[note]bool, error) {
 
 func (k *fakeKernel) subnets(int) ([]netip.Prefix, error) { return nil, k.failing("subnets") }
 
+func (k *fakeKernel) own(ifIndex int) (places []Place, err error) {
+	for p := range k.on {
+		if p.IfIndex == ifIndex {
+			places = append(places, p)
+		}
+	}
+	return places, nil
+}
+
 func (k *fakeKernel) name(ifIndex int) (string, error) {
 	if name, ok := names[ifIndex]; ok {
 		return name, nil
@@ -103,7 +112,7 @@ func (k *fakeKernel) index(name string) (int, error) {
 	return 0, nil
 }
 
-func (k *fakeKernel) macs() ([][6]byte, error) { return k.own, k.failing("macs") }
+func (k *fakeKernel) macs() ([][6]byte, error) { return k.boxes, k.failing("macs") }
 
 func (k *fakeKernel) asker(ifIndex int) (mac [6]byte, err error) {
 	if mac, ok := k.macOf[ifIndex]; ok {

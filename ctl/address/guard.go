@@ -98,11 +98,12 @@ func (o *Owner) putBack(restored func(Place, string)) {
 	}
 }
 
-// announceMoved announces the addresses on interfaces that have another MAC than hosts know.
+// announceMoved announces the addresses of interfaces that have another MAC than hosts know: the
+// groups' and the box's own, from which it speaks to other boxes and to programs.
 func (o *Owner) announceMoved() {
 	o.mu.Lock()
 	macs := map[int][6]byte{}
-	var moved []Place
+	moved := map[int]bool{}
 	for p, h := range o.held {
 		mac, known := macs[p.IfIndex]
 		if !known {
@@ -113,12 +114,15 @@ func (o *Owner) announceMoved() {
 			continue
 		}
 		if h.mac != ([6]byte{}) {
-			moved = append(moved, p)
+			moved[p.IfIndex] = true
 		}
 		h.mac = mac
 	}
 	o.mu.Unlock()
-	for _, p := range moved {
-		_ = o.kernel.announce(p) // a host that does not hear it asks anew within a minute
+	for ifIndex := range moved {
+		places, _ := o.kernel.own(ifIndex)
+		for _, p := range places {
+			_ = o.kernel.announce(p) // a host that does not hear it asks anew within a minute
+		}
 	}
 }

@@ -76,6 +76,16 @@ func (k *netlinkKernel) subnets(ifIndex int) ([]netip.Prefix, error) {
 	return nets, err
 }
 
+func (k *netlinkKernel) own(ifIndex int) (places []Place, err error) {
+	list, err := k.list()
+	for _, a := range list {
+		if a.IfIndex == ifIndex {
+			places = append(places, a.Place)
+		}
+	}
+	return places, err
+}
+
 func (k *netlinkKernel) places(ip netip.Addr) ([]Place, error) {
 	list, err := k.list()
 	var places []Place

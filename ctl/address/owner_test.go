@@ -184,11 +184,12 @@ func TestAnIPIsAnnouncedWhereItIsHeld(t *testing.T) {
 	}
 }
 
-// The hosts on an interface that gets another MAC hear of it, each time and once; those on other
-// interfaces hear nothing. While nobody can hear the box, it waits.
+// The hosts on an interface that gets another MAC hear of it, each time and once, and of the box's
+// own addresses too; those on other interfaces hear nothing. While nobody can hear the box, it waits.
 func TestAnotherMACIsAnnounced(t *testing.T) {
 	other := netip.MustParseAddr("10.77.0.7")
-	k := &fakeKernel{on: map[Place]bool{}, macOf: map[int][6]byte{1: {2, 1}}}
+	box := Place{1, netip.MustParseAddr("10.77.0.1")}
+	k := &fakeKernel{on: map[Place]bool{box: false}, macOf: map[int][6]byte{1: {2, 1}}}
 	o := open(t, k, t.TempDir())
 	for _, p := range []Place{onEth1, onBr0, {2, other}} {
 		must(t, o.Hold(p))
@@ -199,7 +200,7 @@ func TestAnotherMACIsAnnounced(t *testing.T) {
 		want []Place
 	}{
 		{"nothing has changed", map[int][6]byte{1: {2, 1}}, nil},
-		{"eth1 has another MAC", map[int][6]byte{1: {2, 9}}, []Place{onEth1}},
+		{"eth1 has another MAC", map[int][6]byte{1: {2, 9}}, []Place{onEth1, box}},
 		{"nothing has changed since", map[int][6]byte{1: {2, 9}}, nil},
 		{"br0 is down", map[int][6]byte{1: {2, 9}, 2: {}}, nil},
 		{"br0 is up as before", map[int][6]byte{1: {2, 9}, 2: {2}}, nil},

@@ -12,7 +12,7 @@ import (
 // A host that uses a held address is told once while it does, wherever else the box holds it.
 func TestARivalIsToldOnce(t *testing.T) {
 	box := [6]byte{2, 1}
-	k := &fakeKernel{on: map[Place]bool{}, own: [][6]byte{box}}
+	k := &fakeKernel{on: map[Place]bool{}, boxes: [][6]byte{box}}
 	o, err := newOwner(k, t.TempDir())
 	must(t, err)
 	other := netip.MustParseAddr("10.77.0.101")

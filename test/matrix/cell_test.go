@@ -36,10 +36,7 @@ var (
 
 // knownFailures are values with which cells fail, and why. A run prints them, and fails if none of
 // its cells with them fails any more: then the entry is deleted.
-var knownFailures = []matrix.Rule{
-	{Of: "addressing=perftest family=ipv6 event=route-moved", Where: matrix.Namespaces,
-		Why: "hosts do not hear of the new MAC of the box's own address, from which it speaks to servers, unless its sysctl ndisc_notify is 1"},
-}
+var knownFailures = []matrix.Rule{}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
