@@ -185,7 +185,8 @@ func TestAnIPIsAnnouncedWhereItIsHeld(t *testing.T) {
 }
 
 // The hosts on an interface that gets another MAC hear of it, each time and once, and of the box's
-// own addresses too; those on other interfaces hear nothing. While nobody can hear the box, it waits.
+// own addresses too; those on other interfaces hear nothing. While nobody can hear the box, it
+// waits.
 func TestAnotherMACIsAnnounced(t *testing.T) {
 	other := netip.MustParseAddr("10.77.0.7")
 	box := Place{1, netip.MustParseAddr("10.77.0.1")}

@@ -20,9 +20,6 @@ const (
 type Value struct {
 	Name string
 	Runs Runners
-	// Elsewhere names the test of a value that no cell has yet. Nothing shows which values it goes
-	// together with.
-	Elsewhere string
 }
 
 // Dimension is one choice. The first value is the default: a cell's line leaves it out.
@@ -83,8 +80,6 @@ func everywhere(names ...string) (values []Value) {
 	}
 	return values
 }
-
-func elsewhere(name, test string) Value { return Value{Name: name, Elsewhere: test} }
 
 // Rule says why some values do not go together, and at which places.
 type Rule struct {

@@ -1,7 +1,6 @@
 package matrix
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,8 +18,8 @@ func TestEveryValueRunsSomewhere(t *testing.T) {
 		names[d.Name] = true
 		seen := map[string]bool{}
 		for _, v := range d.Values {
-			if _, err := os.Stat("../../" + v.Elsewhere); v.Runs == 0 && v.Elsewhere == "" || err != nil {
-				t.Errorf("%s=%s runs nowhere (%v)", d.Name, v.Name, err)
+			if v.Runs == 0 {
+				t.Errorf("%s=%s runs nowhere", d.Name, v.Name)
 			}
 			if seen[v.Name] || strings.ContainsAny(d.Name+v.Name, " =") {
 				t.Errorf("%s=%s", d.Name, v.Name)
