@@ -256,8 +256,8 @@ func TestAGroupThatNeedsRepairHasIt(t *testing.T) {
 // to be seen and removed.
 func TestAStoredGroupThatNeedsRepairFails(t *testing.T) {
 	for keys, want := range map[string]string{
-		"source-switch: force\nrepair: off\n": "line 2: " + forceNeeds + "repair is off; use repair: local; rocastd tries again every 5s",
-		"ack: quorum 1\nrepair: off\n":        "line 2: " + quorumNeeds + "repair is off; use repair: local; rocastd tries again every 5s",
+		"source-switch: force\nrepair: off\n": "line 2: " + forceNeeds + "repair is off; use repair: local; remove the group and create it again",
+		"ack: quorum 1\nrepair: off\n":        "line 2: " + quorumNeeds + "repair is off; use repair: local; remove the group and create it again",
 	} {
 		w := newWorld(t)
 		if _, err := w.Create(t.Context(), []byte(keys+bothG1)); err == nil {

@@ -280,10 +280,7 @@ func (g *Group) forces() bool {
 
 // settleAt begins behind the furthest path if enough of them have told the same place.
 func (g *Group) settleAt() {
-	best := furthest(g.paths)
-	if best == nil {
-		return
-	}
+	best := furthest(g.paths) // the path that has told just now, or one that is further
 	ripenLate(g.paths, best.acked.Next())
 	have, counted := 0, 0
 	for i := range g.paths {

@@ -81,10 +81,11 @@ func New(c Config) *Group {
 //   - what a receiver's QP is by itself: the receives it has posted, whether it wants to migrate,
 //     and the NAK that ended it, which ends the next source as well;
 //   - where a path has joined, because a restart is inside a turn (SwitchSource);
-//   - how congested the links are, and how long they are.
+//   - how congested the links are, and how long they are. The next source has heard no CNP yet, so
+//     its first one passes whatever pace the one before has had.
 func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()
-	next := Group{away: g.away, congestion: congestion{halvedAt: g.congestion.halvedAt}} // the pace is that of the source that heard
+	next := Group{away: g.away, congestion: congestion{halvedAt: g.congestion.halvedAt}}
 	next.receivers, next.legs, next.tally = g.receivers, g.legs, g.tally
 	next.source = source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages}
 	next.merged = merged{known: true, psn: before, highest: before, msn: messages}

@@ -84,7 +84,7 @@ func (k *fakeKernel) marked() (map[note]bool, error) {
 
 func (k *fakeKernel) subnets(int) ([]netip.Prefix, error) { return nil, k.failing("subnets") }
 
-func (k *fakeKernel) own(ifIndex int) (places []Place, err error) {
+func (k *fakeKernel) addresses(ifIndex int) (places []Place, err error) {
 	for p := range k.on {
 		if p.IfIndex == ifIndex {
 			places = append(places, p)

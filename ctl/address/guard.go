@@ -21,8 +21,9 @@ type Change struct {
 // restored with the place of the address and the name of the interface. It calls changed with what
 // other programs have done to the addresses of the box; nil: notifications were lost.
 //
-// Where an interface gets another MAC, it tells the hosts. Linux does so only where the sysctls
-// arp_notify and ndisc_notify say it, and hosts would send to the old MAC for up to a minute.
+// Where an interface on which the Owner holds an address gets another MAC, it tells the hosts
+// there. Linux does so only where the sysctls arp_notify and ndisc_notify are 1; else hosts send to
+// the old MAC for up to a minute.
 //
 // It calls rival with each other host that uses an address which the Owner has added, once until
 // the host has not been heard for some minutes.
@@ -120,7 +121,7 @@ func (o *Owner) announceMoved() {
 	}
 	o.mu.Unlock()
 	for ifIndex := range moved {
-		places, _ := o.kernel.own(ifIndex)
+		places, _ := o.kernel.addresses(ifIndex)
 		for _, p := range places {
 			_ = o.kernel.announce(p) // a host that does not hear it asks anew within a minute
 		}

@@ -25,8 +25,8 @@ type kernel interface {
 	places(netip.Addr) ([]Place, error)
 	// subnets returns the subnets of an interface's addresses: see Owner.Subnets.
 	subnets(ifIndex int) ([]netip.Prefix, error)
-	// own returns the addresses of an interface, those that the package added and all others.
-	own(ifIndex int) ([]Place, error)
+	// addresses returns the addresses of an interface, those that the package added and all others.
+	addresses(ifIndex int) ([]Place, error)
 	// marked returns the addresses that may belong to the package: they carry its mark, or the
 	// kernel does not support marks.
 	marked() (map[note]bool, error)

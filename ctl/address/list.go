@@ -76,7 +76,7 @@ func (k *netlinkKernel) subnets(ifIndex int) ([]netip.Prefix, error) {
 	return nets, err
 }
 
-func (k *netlinkKernel) own(ifIndex int) (places []Place, err error) {
+func (k *netlinkKernel) addresses(ifIndex int) (places []Place, err error) {
 	list, err := k.list()
 	for _, a := range list {
 		if a.IfIndex == ifIndex {

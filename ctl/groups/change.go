@@ -128,7 +128,7 @@ func (s *Set) Republish(g, next *Group, text []byte, amend func(*chronicle.Chron
 		s.Changed(g)
 		if again := s.begin(g); again != nil {
 			s.Changed(g)
-			g.Problem = willBeRetried(again).Error()
+			g.Problem = willBeRetried(g, again).Error()
 			s.trackFailed(g)
 		}
 		return err

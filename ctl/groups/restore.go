@@ -12,6 +12,7 @@ import (
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/store"
 	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/feedback"
 )
 
 // Restore sets up the stored groups again. If a group fails, it stays stored, is shown as failed,
@@ -76,7 +77,7 @@ func (s *Set) restore(k store.Group) {
 	// the group can fail: the next restart must not read it again as the state of another stop.
 	s.keepChronicle(g)
 	if err := s.begin(g); err != nil {
-		s.fail(g, willBeRetried(err))
+		s.fail(g, willBeRetried(g, err))
 		s.trackFailed(g)
 		return
 	}
@@ -93,7 +94,12 @@ func unreadable(err error) error {
 // same QPN.
 const RetryEvery = 5 * time.Second
 
-func willBeRetried(err error) error {
+// willBeRetried adds to the reason of a failure what becomes of the group. A retry does not help a
+// group whose file an older release has accepted and this one refuses.
+func willBeRetried(g *Group, err error) error {
+	if g.Wanted.Policy.Repair == feedback.RepairOff && g.Wanted.NeedsRepair() != "" {
+		return fmt.Errorf("%w; remove the group and create it again", err)
+	}
 	return fmt.Errorf("%w; rocastd tries again every %v", err, RetryEvery)
 }
 
@@ -117,7 +123,7 @@ func (s *Set) Retry(g *Group) {
 	s.untrack(g)
 	s.Changed(g)
 	if err := s.begin(g); err != nil {
-		g.Problem = willBeRetried(err).Error()
+		g.Problem = willBeRetried(g, err).Error()
 		s.trackFailed(g)
 		return
 	}

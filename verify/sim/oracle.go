@@ -502,8 +502,8 @@ func (w *world) checkLeftBehind(n *dataplane.Note, source *host, claimedAt time.
 		if r != source && !ended && (r.counts() && !r.behind || r.membership == joining) {
 			left += r.weight()
 		}
-		if !r.fatalHeard && len(r.fatals) > 0 && r.qp.State() == rnic.StateReady {
-			told += r.weight() // it has not heard that, and may have shown so since
+		if w.tally[SwitchCrash].Times > 0 && !r.fatalHeard && len(r.fatals) > 0 && r.qp.State() == rnic.StateReady {
+			told += r.weight() // it has not heard the NAK that ends it, and may have told since the crash what it has
 		}
 	}
 	for k := range w.box.outputs.Notes {
