@@ -242,7 +242,7 @@ func (d drawer) writes(s *Scenario, packets int) {
 // silence draws when a receiver counts as silent, and sets whether it is evicted then.
 func (d drawer) silence(s *Scenario, c matrix.Cell) {
 	if s.Policy.Evict = c.Is("evict", "yes"); s.Policy.Evict || d.oneIn(4) {
-		s.Policy.SilentAfter = d.between(s.ackTimeout(), 3*s.ackTimeout())
+		s.Policy.SilentAfter = d.between(2*s.ackTimeout(), 4*s.ackTimeout()) // else lost answers put all receivers out, one after the other
 	}
 }
 
