@@ -12,8 +12,6 @@ COMMIT  := $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS := -s -w -X github.com/rocast/rocast/ctl/version.Version=$(VERSION) -X github.com/rocast/rocast/ctl/version.Commit=$(COMMIT)
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-# What measures is a module of its own, so that the product needs nothing that draws plots.
-BENCH       := $(GO) -C bench
 DEADCODE    := golang.org/x/tools/cmd/deadcode@v0.52.0
 DUPL        := github.com/mibk/dupl@v1.1.0
 # The build tags of the tree: lint also reads the files that are compiled only under a tag.
@@ -23,9 +21,10 @@ TAGS        := softroce
 
 all: build
 
-# Static, and the same bytes wherever the tree lies: no path, no time and no C compiler goes in.
+# Static, and the same bytes wherever the tree lies: no path, no time and no C compiler goes in, and
+# go.mod alone says which versions.
 build: ## rocastd and rocast into build/
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/...
+	GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/...
 
 package: build ## .deb and .rpm into build/packages
 	@scripts/need gcc:gcc /usr/include/infiniband/verbs.h:libibverbs-dev
@@ -43,21 +42,21 @@ demo-tree: build ## a group over three boxes on this machine; one of them is kil
 
 consensus: build ## leaders write a log to replicas, and everything crashes; entries per second beside a leader that sends to each; SHORT=1
 	@scripts/need ip:iproute2 tc:iproute2 ethtool:ethtool
-	$(BENCH) build -o $(abspath $(BUILD))/ ./consensus
+	$(GO) build -o $(BUILD)/ ./bench/consensus
 	$(BUILD)/consensus -bin $(BUILD) -figures $(BUILD)/consensus.json $(if $(SHORT),-short)
 
 storage: build ## blocks on the disks of three replicas, one of which loses its power; blocks per second beside three unicasts; SHORT=1
 	@scripts/need ip:iproute2 tc:iproute2 ethtool:ethtool
-	$(BENCH) build -o $(abspath $(BUILD))/ ./storage
+	$(GO) build -o $(BUILD)/ ./bench/storage
 	$(BUILD)/storage -bin $(BUILD) -figures $(BUILD)/storage.json $(if $(SHORT),-short)
 
 # Any user may run it, as often as files are saved: no root, no package to install.
 .PHONY: check
 check: ## what needs no root, in 70 s once it is compiled: format, vet, staticcheck, tests, the everyday model
 	@scripts/clean 'run gofmt -w on these' gofmt -l $$(git ls-files '*.go')
-	$(GO) vet -tags $(TAGS) ./... && $(BENCH) vet ./...
-	$(GO) run $(STATICCHECK) -tags $(TAGS) ./... && $(BENCH) run $(STATICCHECK) ./...
-	@scripts/gotest -short $$(scripts/rootless) -- $$(cd bench && ../scripts/rootless)
+	$(GO) vet -tags $(TAGS) work
+	$(GO) run $(STATICCHECK) -tags $(TAGS) work
+	@scripts/gotest -short $$(scripts/rootless)
 	@mkdir -p $(BUILD)
 	$(GO) run ./verify/model/rocmodel -everyday >$(BUILD)/model.txt || { tail -50 $(BUILD)/model.txt; exit 1; }
 
@@ -65,7 +64,7 @@ test: ## every test that this machine allows, as root; prints which it left out 
 	@[ "$$(id -u)" = 0 ] || echo 'make test needs root: without it every test is left out that makes a network namespace; make check needs none' >&2
 	@scripts/need tshark:tshark || true
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
-	@scripts/gotest ./... -- ./...
+	@scripts/gotest work
 
 # SHORT=1 leaves out long tests of one thread, packages in which nothing runs at the same time, and
 # tests of programs that they start, which the detector does not see: .ci/run does so. One package
@@ -74,7 +73,7 @@ test: ## every test that this machine allows, as root; prints which it left out 
 UNRACED := verify/model|roce(/cm)?|feedback|mft|test/(house|branches|librocast|matrix|mpi|stick|tree|watch)|demo/tree|bench/(peer|rocapps|scale(/rocscale)?)
 race: ## the tests under the race detector; SHORT=1: without those in which it has nothing to find
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
-	@scripts/gotest -race -p 1 $(if $(SHORT),-short $$($(GO) list ./... | grep -vE '/($(UNRACED))$$') -- $$($(BENCH) list ./... | grep -vE '/($(UNRACED))$$'),./... -- ./...)
+	@scripts/gotest -race -p 1 $(if $(SHORT),-short $$($(GO) list work | grep -vE '/($(UNRACED))$$'),work)
 
 # Needs a quiet machine with two CPUs. The full form takes forty minutes. Whatever forwarder cannot
 # be installed is left out.
@@ -84,12 +83,12 @@ bench: build ## rocast compared with other forwarders, and what each hot functio
 	@mkdir -p $(BUILD)/bench
 	$(GO) test -run '^$$' -bench . -skip 'Memory|Load' -benchmem -benchtime 200ms -count $(if $(SHORT),1,6) \
 		./roce ./feedback ./mft ./dataplane | tee $(BUILD)/bench/micro.txt
-	$(BENCH) build -o $(abspath $(BUILD))/ ./rocbench
+	$(GO) build -o $(BUILD)/ ./bench/rocbench
 	$(BUILD)/rocbench -bin $(BUILD) -out $(BUILD)/bench $(if $(SHORT),-short)
 
 bench-apps: build ## the papers' tables: WRITEs, broadcast, consensus, storage, loss; SHORT=1; ONLY=iops,loss: these sections; UPDATE=1 writes docs/evaluation.md
 	@scripts/need ip:iproute2 bridge:iproute2 tc:iproute2 ethtool:ethtool
-	$(BENCH) build -o $(abspath $(BUILD))/ ./rocapps ./consensus ./storage
+	$(GO) build -o $(BUILD)/ ./bench/rocapps ./bench/consensus ./bench/storage
 	$(BUILD)/rocapps -bin $(BUILD) -out $(BUILD)/bench-apps $(if $(SHORT),-short) $(if $(ONLY),-only $(ONLY)) $(if $(UPDATE),-page docs)
 
 # The virtual machines run Debian's kernels 6.1 and 6.12. SHORT=1 is one kernel and the stories that
@@ -151,7 +150,7 @@ endif
 # Full, it takes minutes on one core and 1 GiB.
 sim-scale: ## the papers' networks of 1,024 and 16,384 hosts in simulation, with plots; SHORT=1: under a minute
 	@mkdir -p $(BUILD)
-	$(BENCH) build -o $(abspath $(BUILD))/ ./scale/rocscale
+	$(GO) build -o $(BUILD)/ ./bench/scale/rocscale
 	$(BUILD)/rocscale -out $(BUILD)/sim-scale $(if $(SHORT),-short)
 
 INPUTS ?= 200000
@@ -170,7 +169,7 @@ mutants: ## breaks one rule of merging at a time; a test has to notice each; GEN
 
 generate: ## compile the XDP programs; git diff must then be empty
 	@scripts/need clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev
-	$(GO) generate ./... && $(BENCH) generate ./...
+	$(GO) generate work
 
 # One package at a time: several write docs/reference.md. What differs from run to run is recorded
 # by targets of its own: make operate-story UPDATE=1 writes docs/operate.md, make watch UPDATE=1
@@ -180,15 +179,15 @@ update: ## writes what is generated into docs and testdata: tables, golden files
 	$(GO) test -count=1 -p 1 -run 'Reference|Description' ./cmd/rocastd ./ctl/cm ./ctl/config ./ctl/groupfile ./ctl/metrics ./ctl/openapi ./test/matrix -update
 	$(GO) test -count=1 -p 1 ./cmd/rocast -update
 	$(GO) test -count=1 -p 1 -run TestStories ./feedback -rewrite
-	$(BENCH) test -count=1 -p 1 ./report -rewrite
+	$(GO) test -count=1 -p 1 ./bench/report -rewrite
 
 lint: ## gofmt, vet, staticcheck, unreachable functions, repeated code
 	@scripts/clean 'run gofmt -w on these' gofmt -l $$(git ls-files '*.go')
-	$(GO) vet -tags $(TAGS) ./... && $(BENCH) vet ./...
-	$(GO) run $(STATICCHECK) -tags $(TAGS) ./... && $(BENCH) run $(STATICCHECK) ./...
-	@scripts/clean 'go mod tidy changes these' sh -c '$(GO) mod tidy -diff; $(BENCH) mod tidy -diff'
-	@scripts/clean 'nothing calls these, not even a test: delete them' scripts/bothmodules $(GO) run $(DEADCODE) -test -tags $(TAGS) ./... ./bench/...
-	@scripts/clean 'only tests call these: they belong to the tests' scripts/shipped $(GO) run $(DEADCODE) ./cmd/... ./verify/...
+	$(GO) vet -tags $(TAGS) work
+	$(GO) run $(STATICCHECK) -tags $(TAGS) work
+	@scripts/clean 'go mod tidy changes these' scripts/tidy
+	@scripts/clean 'nothing calls these, not even a test: delete them' $(GO) run $(DEADCODE) -test -tags $(TAGS) work
+	@scripts/clean 'only tests and proofs call these: they belong there' scripts/shipped $(GO) run $(DEADCODE) ./cmd/...
 	@scripts/clean 'these read alike: give them one function' scripts/repeated $(GO) run $(DUPL)
 
 # Builds nothing: sudo has no Go in its PATH, and what root builds its user cannot build again.

@@ -6,6 +6,7 @@ require (
 	github.com/cilium/ebpf v0.22.0
 	github.com/google/go-cmp v0.7.0
 	github.com/rocast/rocast v0.0.0
+	github.com/rocast/rocast/verify v0.0.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0
 	gonum.org/v1/plot v0.17.0
@@ -26,4 +27,7 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 )
 
-replace github.com/rocast/rocast => ../
+replace (
+	github.com/rocast/rocast => ../
+	github.com/rocast/rocast/verify => ../verify
+)

@@ -100,14 +100,6 @@ const (
 	KeyRepairTimerCap   = "repair-timer-cap"
 )
 
-// KeyOf returns the key with this name, or nil.
-func KeyOf(name string) *Key {
-	if i := slices.IndexFunc(Keys, func(k Key) bool { return k.Name == name }); i >= 0 {
-		return &Keys[i]
-	}
-	return nil
-}
-
 // Set sets the key from a text. The error is what follows the name of the key in a sentence.
 func (k *Key) Set(p *Policy, text string) (err error) {
 	switch field := k.Of(p).(type) {

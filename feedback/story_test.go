@@ -119,7 +119,7 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 			n, _ := strconv.Atoi(arg.Vals[1])
 			cfg.Joined = append(cfg.Joined, Joined{Path: slices.Index(s.names, arg.Vals[0]), PSN: roce.PSN(n).Add(s.shift)})
 		default: // a key of the policy
-			k := KeyOf(arg.Key)
+			k := keyOf(arg.Key)
 			if k == nil {
 				d.Fatalf(t, "unknown argument %q", arg.Key)
 			}
@@ -136,6 +136,14 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 	if source != "" {
 		s.g.Away(slices.Index(s.names, source), beside)
 	}
+}
+
+// keyOf returns the key with this name, or nil.
+func keyOf(name string) *Key {
+	if i := slices.IndexFunc(Keys, func(k Key) bool { return k.Name == name }); i >= 0 {
+		return &Keys[i]
+	}
+	return nil
 }
 
 func (s *story) line(t *testing.T, d *datadriven.TestData, line string) {

@@ -1,30 +1,75 @@
 package house
 
 import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 )
 
-var required = regexp.MustCompile(`(?m)^\s+(\S+) (v\S+)`)
-
-// What is measured is what ships: where both modules need another one, they need the same version
-// of it.
-func TestBothModulesNeedTheSameVersions(t *testing.T) {
-	product := map[string]string{}
-	for _, m := range required.FindAllStringSubmatch(read(t, "go.mod"), -1) {
-		product[m[1]] = m[2]
+// make and the scripts find the modules in go.work: nothing tests or reads one that it lacks.
+func TestGoWorkNamesEveryModule(t *testing.T) {
+	var want []string
+	for _, name := range mustFiles(t) {
+		if path.Base(name) == "go.mod" {
+			want = append(want, path.Dir(name))
+		}
 	}
-	shared := 0
-	for _, m := range required.FindAllStringSubmatch(read(t, "bench/go.mod"), -1) {
-		version, needed := product[m[1]]
-		if !needed {
+	used := regexp.MustCompile(`(?m)^\t(?:\./)?(\S+)$`)
+	var got []string
+	for _, m := range used.FindAllStringSubmatch(read(t, "go.work"), -1) {
+		got = append(got, m[1])
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("go.work names %v, and there are %v", got, want)
+	}
+}
+
+// What does not ship is no part of the product's module: who reads that needs none of it.
+func TestProofsAndLabsHaveTheirModules(t *testing.T) {
+	modules := map[string]bool{}
+	for _, name := range mustFiles(t) {
+		modules[path.Dir(name)] = modules[path.Dir(name)] || path.Base(name) == "go.mod"
+	}
+	for _, s := range mustSources(t) {
+		if !belongs(s.path, []string{"bench", "test", "verify"}) || s.isTest() || path.Base(s.path) == "doc.go" {
 			continue
 		}
-		if shared++; version != m[2] {
-			t.Errorf("bench needs %s %s, and the product %s: go -C bench get %[1]s@%[3]s", m[1], m[2], version)
+		folder := s.folder()
+		for folder != "." && !modules[folder] {
+			folder = path.Dir(folder)
+		}
+		if folder == "." {
+			t.Errorf("%s is no test and does not ship: give its folder a go.mod, and add that to go.work", s.path)
 		}
 	}
-	if shared < 4 {
-		t.Errorf("found only %d modules that both need", shared)
+}
+
+// What is tested and measured is what ships: make build knows go.mod alone, and everything else the
+// versions that all modules of go.work agree on. A dependency of another module may not move them.
+func TestWorkspaceHasTheVersionsOfTheProduct(t *testing.T) {
+	versions := func(workspace string) []string {
+		list := exec.Command("go", "list", "-deps", "-test", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}", "./...")
+		list.Dir, list.Env = root, append(os.Environ(), "GOWORK="+workspace)
+		text, err := list.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(string(bytes.TrimSpace(text)), "\n")
+		slices.Sort(lines)
+		return slices.Compact(lines)
+	}
+	product, all := versions("off"), versions("")
+	if len(product) < 20 {
+		t.Fatalf("found only %d modules that the product needs", len(product))
+	}
+	if !slices.Equal(product, all) {
+		t.Errorf("go.mod has other versions than go.work:\n%v\n%v", product, all)
 	}
 }

@@ -116,7 +116,7 @@ func TestRulesCompile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles what the rules break")
 	}
-	t.Chdir(top)
+	t.Chdir(top(t))
 	texts, _, err := copiesOf(rules)
 	if err != nil {
 		t.Fatal(err)

@@ -147,7 +147,7 @@ func TestGenerateLongStatement(t *testing.T) {
 
 // Rooms, files and the rooms that were swept are chosen by name.
 func TestGenerateAll(t *testing.T) {
-	t.Chdir(top)
+	t.Chdir(top(t))
 	for _, c := range []struct {
 		name string
 		want func(g *generated) bool
@@ -230,7 +230,7 @@ func TestTry(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles tests")
 	}
-	t.Chdir(top)
+	t.Chdir(top(t))
 	source, err := os.ReadFile("roce/rnr.go")
 	if err != nil {
 		t.Fatal(err)

@@ -146,9 +146,10 @@ func (d drawer) say(s *Scenario, c matrix.Cell) {
 	s.Addressing = must(mft.ParseAddressing(c.Get("addressing")))
 	s.IPv6, s.Tagged, s.FanOut = c.Is("family", "ipv6"), c.Is("tag", "vlan"), c.Is("engine", "auto")
 	s.MTUBytes = must(strconv.Atoi(c.Get("mtu")))
-	for _, key := range []string{"nak", "on-fatal"} {
-		if err := feedback.KeyOf(key).Set(&s.Policy, c.Get(key)); err != nil {
-			panic("sim: a value of the matrix: " + key + " " + err.Error())
+	for _, name := range []string{"nak", "on-fatal"} {
+		i := slices.IndexFunc(feedback.Keys, func(k feedback.Key) bool { return k.Name == name })
+		if err := feedback.Keys[i].Set(&s.Policy, c.Get(name)); err != nil {
+			panic("sim: a value of the matrix: " + name + " " + err.Error())
 		}
 	}
 	if c.Is("source-switch", "force") {

@@ -111,13 +111,13 @@ func buildPrograms(ctx context.Context, cache string, u userSpace) (programs, er
 		buildC(ctx, u, built.host, append(host, library...), "-libverbs", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-static-libasan", "-static-libubsan"))
 }
 
-// sourceDir is test/softroce of this repository. The caller may run in any directory of the module.
+// sourceDir is test/softroce of this repository. The caller may run in any directory of it.
 func sourceDir(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	out, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "github.com/rocast/rocast/test/softroce").Output()
 	if err != nil {
-		return "", fmt.Errorf("find the module's root: %w", err)
+		return "", fmt.Errorf("find test/softroce: %w", err)
 	}
-	return filepath.Join(strings.TrimSpace(string(out)), "test", "softroce"), nil
+	return strings.TrimSpace(string(out)), nil
 }
 
 func buildAgent(ctx context.Context, source, target string) error {
