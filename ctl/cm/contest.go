@@ -17,6 +17,7 @@ type contest struct {
 	waiting   []*connection
 	due       time.Duration // when the source is asked again; 0: it is not asked
 	left      int           // how often it is asked yet
+	isLate    bool          // a Count is under way that was asked before the others came
 	isCounted bool          // it is known how many packets the source had sent when it was asked first
 }
 
@@ -24,7 +25,7 @@ type contest struct {
 func (m *Machine) contend(c *connection) {
 	r := m.run
 	if r.waiting = append(r.waiting, c); r.due == 0 {
-		r.left = m.limits.asks
+		r.left, r.isLate = m.limits.asks, r.control.counting
 		m.askSource()
 	}
 }
@@ -39,9 +40,11 @@ func (m *Machine) askSource() {
 		m.count(r.control)
 		return
 	}
-	r.due = 0
-	for _, c := range r.waiting {
+	waiting := r.waiting
+	r.contest = contest{}
+	for _, c := range waiting {
 		if c.state == Waiting {
+			r.waiting = waiting
 			m.hangUp(r.control, fmt.Errorf("%v does not answer, and %v waits for its receivers", r.control.source, c.key.addr))
 			return
 		}

@@ -132,6 +132,58 @@ func TestASourceWhosePacketsMoveKeepsItsRun(t *testing.T) {
 	}
 }
 
+// A source that dies behind its last packets keeps nobody out, although the box counts them while
+// others come: what it sent before they asked proves nothing, whenever it is counted.
+func TestACountThatIsUnderWayProvesNothing(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		sent     uint64 // after the Count that is under way, before the others come
+		later    bool   // packets move on when they have come
+		hasEnded bool
+	}{
+		{"counted before the last packets", 7, false, true},
+		{"counted behind them", 0, false, true},
+		{"it sends", 7, true, false},
+	} {
+		th := dieAfter(t, 8)
+		th.counted = func() {}
+		th.sent64 = 5
+		th.run(2 * time.Second) // until it is asked
+		if !th.m.run.control.counting {
+			t.Fatal("nothing is counted")
+		}
+		th.sent64 += c.sent
+		th.request("d")
+		late := th.counted
+		th.counted = nil
+		th.sending = c.later
+		th.run(100 * time.Millisecond) // it is asked again later
+		late()
+		th.run(time.Second)
+		if ended := slices.Contains(th.reasons(), "source 10.77.0.1 does not answer, and 10.77.0.4 waits for its receivers"); ended != c.hasEnded {
+			t.Errorf("%s: the run is over %v, the other one hears %q, %q", c.name, ended, th.refused, th.reasons())
+		}
+	}
+}
+
+// Nor does what it has sent between two that came for its receivers, of whom the first gave up.
+func TestWhatASourceSentBetweenTwoThatCame(t *testing.T) {
+	th := dieAfter(t, 8)
+	th.request("d")
+	info := [72]byte{7: 4}
+	th.step(Heard{hostIPs["d"], wire.MAD{Message: &wire.REJ{Pair: wire.Pair{Local: other}, Reason: wire.Timeout, InfoBytes: 8, Info: info}}})
+	th.run(1100 * time.Millisecond)
+	if r := th.m.run; r == nil || r.due != 0 {
+		t.Fatalf("%+v", r)
+	}
+	th.sent64 = 7
+	playPerftest(th.host("e"), 1)
+	th.run(1100 * time.Millisecond)
+	if got, want := th.reasons(), "source 10.77.0.1 does not answer, and 10.77.0.5 waits for its receivers"; !slices.Contains(got, want) {
+		t.Errorf("the run ended because %q", got)
+	}
+}
+
 // A run that no receiver is in any more ends at once, although its source says nothing.
 func TestARunWithoutReceiversEnds(t *testing.T) {
 	for _, answers := range []int{1, 8} {

@@ -39,6 +39,7 @@ type theatre struct {
 	refused string // what a program hears that connects besides the actors
 	sending bool   // the source sends packets
 	sent64  uint64
+	counted func() // the outcome of a Count is that of now, and comes when this is called; nil: it comes at once
 	saw     string // of each group
 	notes   []string
 }
@@ -130,7 +131,13 @@ func (th *theatre) step(e Event) {
 			if th.sending {
 				th.sent64++
 			}
-			th.queue = append(th.queue, func() { th.step(Counted{a.Connection, th.sent64}) })
+			counted := func() { th.step(Counted{a.Connection, th.sent64}) }
+			if th.counted != nil {
+				sent := th.sent64
+				th.counted = func() { th.step(Counted{a.Connection, sent}) }
+				continue
+			}
+			th.queue = append(th.queue, counted)
 		case Remove:
 			delete(th.groups, a.Group)
 			th.queue = append(th.queue, func() { th.step(Removed{a.Connection, th.saw}) })

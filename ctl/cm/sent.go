@@ -39,8 +39,8 @@ func (m *Machine) count(c *connection) {
 }
 
 // counted takes how many packets the source of a connection has sent: it is there if these are more
-// than before. Where others wait for its receivers, the first count says only what it had sent
-// before they came.
+// than before. Where others wait for its receivers, the first count that was asked since they came
+// says only what it had sent before.
 func (m *Machine) counted(e Counted) {
 	c := m.conns[e.Connection]
 	if c == nil || c.state != Established {
@@ -52,6 +52,8 @@ func (m *Machine) counted(e Counted) {
 		m.run.goesOn(m.now, &m.limits)
 	}
 	switch {
+	case isControl && m.run.due > 0 && m.run.isLate:
+		m.run.isLate = false
 	case isControl && m.run.due > 0 && !m.run.isCounted:
 		m.run.isCounted = true
 	case hasSent:

@@ -47,7 +47,7 @@ var rooms = []room{
 	{dir: "ctl/metrics", suites: []suite{{dir: "ctl/metrics"}}},
 	{dir: "ctl/neighbour", suites: []suite{{dir: "ctl/neighbour"}, {dir: "ctl/config"}}},
 	{dir: "ctl/nexthop", suites: quickFirst("ctl/nexthop", "TheKernelsHop|VLAN|IPv6|Gateway|Settle|LearnsItAgain|WithoutACarrier|ALink")},
-	{dir: "ctl/perftest", suites: []suite{{dir: "ctl/perftest"}}},
+	{dir: "ctl/perftest", suites: quickFirst("ctl/perftest", "AClientThatDies|StopsTalking|ThatDoesNotAnswer|WithoutReceiversEnds")},
 	{dir: "ctl/plan", suites: []suite{{dir: "ctl/plan"}, control}},
 	{dir: "ctl/ports", suites: []suite{{dir: "ctl/ports"}, control}, swept: true},
 	{dir: "ctl/server", suites: []suite{{dir: "ctl/server"}}},
