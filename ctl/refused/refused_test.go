@@ -21,7 +21,7 @@ func TestEveryReasonHasARow(t *testing.T) {
 	}
 	check := func(name string, row Row, refuses bool) {
 		t.Helper()
-		if (row.Says != nil) != (row.Whose != Nobody) || row.Ends && row.Says == nil || row.Says != nil && !refuses {
+		if (row.Says != nil) != (row.Whose != Nobody) || (row.Ends || row.Stands) && row.Says == nil || row.Ends && row.Stands || row.Says != nil && !refuses {
 			t.Errorf("%s: %+v", name, row)
 		}
 		if row.Says == nil {
@@ -99,7 +99,7 @@ func TestAWatch(t *testing.T) {
 		getsOn bool
 		want   bool
 	}
-	long, blocked, memory := frame(dataplane.OverMTU), frame(dataplane.SourceBlocked), frame(dataplane.RefusedMemory)
+	long, blocked, memory, reads := frame(dataplane.WrongVLAN), frame(dataplane.SourceBlocked), frame(dataplane.RefusedMemory), frame(dataplane.NotSource)
 	for name, looks := range map[string][]look{
 		"nothing":           {{0, nil, false, false}},
 		"for a moment":      {{0, blocked, false, false}, {lastsFor - 1, blocked, false, false}, {lastsFor, nil, true, false}},
@@ -109,6 +109,7 @@ func TestAWatch(t *testing.T) {
 		"it goes on":        {{0, long, false, false}, {heldFor / 2, long, false, true}, {heldFor + 1, nil, false, true}},
 		"it is back":        {{0, long, false, false}, {heldFor, nil, false, false}, {2 * heldFor, long, false, false}, {2*heldFor + lastsFor, nil, false, true}},
 		"its end":           {{0, memory, true, true}, {1, nil, false, true}, {9 * heldFor, nil, false, true}, {9*heldFor + 1, nil, true, false}},
+		"it stands":         {{0, reads, false, false}, {1, reads, false, false}, {lastsFor, nil, false, true}, {9 * heldFor, nil, false, true}, {9*heldFor + 1, reads, false, true}, {9*heldFor + 2, nil, true, false}},
 		"nobody's":          {{0, frame(dataplane.GroupGone), false, false}, {lastsFor, nil, false, false}},
 		"the last one says": {{0, blocked, false, false}, {lastsFor, long, false, true}},
 	} {
@@ -120,6 +121,29 @@ func TestAWatch(t *testing.T) {
 			if ok != l.want || ok && (row.Says == nil || l.frame != nil && last.Reason != l.frame.Reason) {
 				t.Errorf("%s, look %d: %v, want %v", name, i, ok, l.want)
 			}
+		}
+	}
+}
+
+// A trouble that stands is told until the sender's QP shows that it lives, a minute after the last
+// frame: before that it may end yet.
+func TestATroubleThatStands(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	for _, tt := range []struct {
+		lives time.Duration
+		want  bool
+	}{{heldFor - 1, true}, {heldFor, false}, {heldFor + 1, false}} {
+		var w Watch
+		w.Step(begin, &dataplane.Refused{Reason: dataplane.NotSource}, false)
+		w.Lives(begin.Add(tt.lives))
+		now := begin.Add(2 * heldFor)
+		if _, _, is := w.Trouble(now); is != tt.want {
+			t.Errorf("it lives after %v: told %v", tt.lives, is)
+		}
+		w.Step(now, &dataplane.Refused{Reason: dataplane.NotSource}, false) // its next QP does the same
+		w.Step(now.Add(heldFor), nil, false)
+		if _, _, is := w.Trouble(now.Add(heldFor)); !is {
+			t.Errorf("it lived after %v, and is not told again", tt.lives)
 		}
 	}
 }

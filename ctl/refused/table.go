@@ -30,6 +30,9 @@ type Row struct {
 	Whose Whose
 	// Ends: the sender's QP ends with the NAK that it hears, so no further frame may come.
 	Ends bool
+	// Stands: the sender's QP ends when it has repeated what nobody answers, so the trouble stands
+	// although no further frame may come.
+	Stands bool
 	// Says is a sentence that names the trouble and the mend.
 	Says func(c *Case) string
 }
@@ -69,13 +72,13 @@ var reasons = map[dataplane.Reason]Row{
 	of(feedback.Repaired):    {},
 	of(feedback.Gap):         {},
 
-	of(feedback.OutsideWindow): {Whose: Member, Says: func(c *Case) string {
+	of(feedback.OutsideWindow): {Whose: Member, Stands: true, Says: func(c *Case) string {
 		return fmt.Sprintf("its packets have PSNs far from what the group has sent: its first PSN is not %d, as the group file says; create its QP and the group again", c.PSN)
 	}},
-	of(feedback.BeyondSent): {Whose: Member, Says: func(c *Case) string {
+	of(feedback.BeyondSent): {Whose: Member, Stands: true, Says: func(c *Case) string {
 		return fmt.Sprintf("it answers packets that it was never sent: the PSN that its QP expects first is not %d, the psn in the group file; create its QP and the group again", c.PSN)
 	}},
-	of(feedback.Stale): {Whose: Member, Says: func(c *Case) string {
+	of(feedback.Stale): {Whose: Member, Stands: true, Says: func(c *Case) string {
 		return fmt.Sprintf("it answers only older packets than it is sent: the PSN that its QP expects first is below %d, the psn in the group file; create its QP and the group again", c.PSN)
 	}},
 	of(feedback.Refused): {Whose: Member, Ends: true, Says: says("it sent a READ, an atomic or another request that no group carries, and the NAK invalid " +
@@ -107,16 +110,16 @@ var reasons = map[dataplane.Reason]Row{
 		}
 		return fmt.Sprintf("its packets are for QPN %d, and the peer of its QP is QPN %d; connect its QP to that one", c.Frame.QPN, c.PeerQPN)
 	}},
-	dataplane.NotSource:     {Whose: Member, Says: notSource},
+	dataplane.NotSource:     {Whose: Member, Stands: true, Says: notSource},
 	dataplane.SourceBlocked: {Whose: Member, Says: waitsForItsTurn},
 	dataplane.SourceWaits:   {Whose: Member, Says: waitsForItsTurn},
-	dataplane.SourceOutOfStep: {Whose: Member, Says: func(c *Case) string {
+	dataplane.SourceOutOfStep: {Whose: Member, Stands: true, Says: func(c *Case) string {
 		return fmt.Sprintf("its first packet as the source does not have the PSN that it sends next, which was %d at the start (sendPSN); create its QP and the group again", c.PSN)
 	}},
-	dataplane.OverMTU: {Whose: Member, Says: func(c *Case) string {
+	dataplane.OverMTU: {Whose: Member, Stands: true, Says: func(c *Case) string {
 		return fmt.Sprintf("its packets have more payload than the group's path MTU %d; give its QP that path MTU, or write its own as mtu: into the group file", c.MTU)
 	}},
-	dataplane.HopLimitExceeded: {Whose: Member, Says: says("its packets come with a hop limit (TTL) of 1 or 0; give its QP a higher one, such as 64")},
+	dataplane.HopLimitExceeded: {Whose: Member, Stands: true, Says: says("its packets come with a hop limit (TTL) of 1 or 0; give its QP a higher one, such as 64")},
 	dataplane.BadICRC: {Whose: Member, Says: func(c *Case) string {
 		return fmt.Sprintf("its packets arrive damaged; look at its cable and at the errors of ethtool -S %s", c.Port)
 	}},

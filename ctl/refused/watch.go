@@ -8,7 +8,7 @@ import (
 
 const (
 	// heldFor is how long a trouble is told after the last frame. A NIC may wait for seconds
-	// between two tries, and it gives up after some of them.
+	// between two tries, and it gives up after some of them. A trouble that stands is told longer.
 	heldFor = time.Minute
 	// lastsFor is how long a sender must not have got on, or a counter have risen: for a moment
 	// some frames are refused also while all is well.
@@ -20,6 +20,16 @@ type Watch struct {
 	frame       dataplane.Refused
 	row         Row
 	since, last time.Time
+	lives       bool // see Lives
+}
+
+// Lives notes that the sender's QP shows that it has not ended. Soon after a refused frame that
+// proves nothing: the QP may be about to repeat the frame, and ends if nobody answers.
+func (w *Watch) Lives(now time.Time) { w.lives = w.lives || now.Sub(w.last) >= heldFor }
+
+// isPast reports whether the last frame says nothing any more.
+func (w *Watch) isPast(now time.Time) bool {
+	return !w.row.Ends && now.Sub(w.last) >= heldFor && (w.lives || !w.row.Stands)
 }
 
 // Step takes a look: frame is the last one that was refused, if one was refused since the look
@@ -39,10 +49,10 @@ func (w *Watch) see(now time.Time, frame *dataplane.Refused) {
 	switch {
 	case frame == nil:
 		return
-	case w.last.IsZero() || now.Sub(w.last) >= heldFor:
+	case w.last.IsZero() || w.isPast(now):
 		w.since = now
 	}
-	w.frame, w.row, w.last = *frame, Of(frame.Reason), now
+	w.frame, w.row, w.last, w.lives = *frame, Of(frame.Reason), now, false
 }
 
 // Trouble returns what the sender's trouble is at a moment, with the last refused frame. ok says
@@ -50,7 +60,7 @@ func (w *Watch) see(now time.Time, frame *dataplane.Refused) {
 func (w *Watch) Trouble(now time.Time) (row Row, frame dataplane.Refused, ok bool) {
 	switch {
 	case w.last.IsZero(),
-		!w.row.Ends && now.Sub(w.last) >= heldFor,
+		w.isPast(now),
 		!w.row.Ends && now.Sub(w.since) < lastsFor:
 		return Row{}, dataplane.Refused{}, false
 	}

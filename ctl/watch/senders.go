@@ -62,7 +62,7 @@ func (w *Watch) lookAtSenders(now time.Time, g *groups.Group, state dataplane.Gr
 	}
 	says := map[groups.Sender]string{}
 	for who, of := range s.watches {
-		of.Step(now, rose[who], s.getsOn(g, who, of, rose[who], state))
+		of.Step(now, rose[who], s.getsOn(now, g, who, of, rose[who], state))
 		if row, frame, ok := of.Trouble(now); ok {
 			says[who] = row.Says(w.caseOf(g, who, frame, state))
 		}
@@ -73,8 +73,9 @@ func (w *Watch) lookAtSenders(now time.Time, g *groups.Group, state dataplane.Gr
 
 // getsOn reports whether a member has got on since the last look. A member that sends data has got
 // on if, after the last refused frame, its turn has begun or its data was forwarded. A receiver has
-// got on if it has acknowledged something, or lacks nothing.
-func (s *senders) getsOn(g *groups.Group, who groups.Sender, of *watched, rose *dataplane.Refused, state dataplane.GroupState) bool {
+// got on if it has acknowledged something, or lacks nothing. One that sends data lives if it
+// acknowledges what it gets.
+func (s *senders) getsOn(now time.Time, g *groups.Group, who groups.Sender, of *watched, rose *dataplane.Refused, state dataplane.GroupState) bool {
 	path := g.Published.FindPath(who.IP, who.RemoteQPN)
 	if !who.Answers {
 		if who.ID == g.File.Source.ID() {
@@ -83,6 +84,10 @@ func (s *senders) getsOn(g *groups.Group, who groups.Sender, of *watched, rose *
 		turn, sent := state.LastTurn, s.sent
 		if path >= 0 && path < len(state.Receivers) {
 			turn = state.Receivers[path].LastTurn
+			if acknowledged := state.Receivers[path].Acknowledged; acknowledged > of.acknowledged {
+				of.acknowledged = acknowledged
+				of.Lives(now)
+			}
 		}
 		if rose != nil {
 			of.frame, sent = rose.Count, max(sent, rose.Sent)

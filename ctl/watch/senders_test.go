@@ -68,6 +68,10 @@ func TestASourceWhosePacketsAreRefused(t *testing.T) {
 		if v := r.group(); v.Members[0].Reason != strings.TrimPrefix(want, "10.77.0.1: ") {
 			t.Errorf("%v: %+v", reason, v.Members[0])
 		}
+		r.now = r.now.Add(2 * time.Minute) // its QP has ended; but who knows whose the frames of another QP were
+		if s, stands := r.look(), reason != dataplane.WrongQPN; (s.State == api.Degraded) != stands || stands && s.Reason != want {
+			t.Errorf("%v, minutes later: %+v", reason, s)
+		}
 		r.sw.Traffic("g1", dataplane.Traffic{Sent: 1})
 		if s := r.look(); s.State != api.Ready {
 			t.Errorf("%v, once its packets are forwarded: %+v", reason, s)
@@ -130,7 +134,17 @@ func TestDataOfAMemberThatIsNotTheSource(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	r.refuse(dataplane.NotSource, "10.77.0.9", 2, 200) // is no member
-	r.now = r.now.Add(time.Minute)
+	// Its QP has ended without a further frame. It is told until the QP answers.
+	answers := func(n uint64) { r.sw.Answer("10.77.0.3", dataplane.Receiver{Acknowledged: n}) }
+	answers(150)
+	r.look()
+	for range 3 {
+		r.now = r.now.Add(time.Minute)
+		if s := r.look(); s.State != api.Degraded || s.Reason != want {
+			t.Errorf("%+v", s)
+		}
+	}
+	answers(151)
 	if s := r.look(); s.State != api.Ready {
 		t.Errorf("%+v", s)
 	}
