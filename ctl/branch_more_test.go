@@ -847,3 +847,46 @@ func TestThePathOfTheBoxAboveComesWithTheFirstSender(t *testing.T) {
 		}
 	}
 }
+
+// The boxes behind the first one know that a group belongs to a connection, also after a crash:
+// nobody there can change it by a group file.
+func TestBoxesKnowThatAGroupIsOfAService(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b2 b3")
+	b1, b2, b3 := f.box("b1"), f.box("b2"), f.box("b3")
+	b1.route(2, "b2")
+	b1.route(3, "b2")
+	b2.route(3, "b3")
+	file, err := groupfile.Parse([]byte(groupFile("10.2.0.1", "10.3.0.1", "10.3.0.2")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serving{b1.Controller}
+	if unreached, err := s.SetUp(t.Context(), file); err != nil || len(unreached) > 0 {
+		t.Fatal(unreached, err)
+	}
+	b3.restart(false, false)
+	for _, b := range f.boxes {
+		if g, err := b.Group("g1"); err != nil || g.By != api.ByService {
+			t.Errorf("box %s: %+v, %v", b.name, g.GroupSummary, err)
+		}
+	}
+	b3.happened()
+	if err := s.Leave(t.Context(), "g1", addr("10.3.0.2")); err != nil {
+		t.Fatal(err)
+	}
+	f.tendAll(time.Now())
+	if got := b3.happened(); !slices.Contains(got, "member-left g1 10.3.0.2: it has disconnected") {
+		t.Errorf("%q", got)
+	}
+	if g := b3.groups.Named("g1"); !g.OfService() || g.Wanted.Receiver(file.Receivers[2].ID()) >= 0 {
+		t.Errorf("box b3 has %+v", g.Branch)
+	}
+	if err := s.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	f.tendAll(time.Now())
+	f.create(groupFile("10.2.0.1"))
+	if g, _ := b2.Group("g1"); g.By != "" {
+		t.Errorf("an operator's group: %+v", g.GroupSummary)
+	}
+}

@@ -34,6 +34,9 @@ type Branch struct {
 	// Switched says that the source of the group has switched. A box that does not know the branch
 	// then refuses it: only the box that had it knows what its receivers' QPs expect.
 	Switched bool `json:"switched,omitempty"`
+	// OfService: the group is one of rocast cm or perftest, so nobody can change it by a group
+	// file. Absent: an older release may ask.
+	OfService bool `json:"ofService,omitempty"`
 	// Problem is why the asking box, or one above, does not carry the group at present; absent: it
 	// does.
 	Problem string `json:"problem,omitempty"`

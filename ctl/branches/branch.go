@@ -200,7 +200,7 @@ func newBranchOf(upper string, b *api.Branch, own api.LinkEnd) *groups.Branch {
 	lease := time.Duration(b.Lease) * time.Second
 	return &groups.Branch{
 		Upper: upper, Root: b.Root, Epoch: b.Epoch, Claim: b.Claim, Visited: b.Visited, Version: b.Version, Lease: lease,
-		Link: b.Link, First: b.First, Own: own, Expires: time.Now().Add(lease), Sent: roce.PSN(b.Link.PSN).Prev(),
+		Link: b.Link, First: b.First, Own: own, Service: b.OfService, Expires: time.Now().Add(lease), Sent: roce.PSN(b.Link.PSN).Prev(),
 	}
 }
 

@@ -25,13 +25,15 @@ type errand struct {
 	file       *groupfile.File
 	confirmed  []groupfile.ID // the receivers that have confirmed, wherever they are
 	switched   bool           // see api.Branch
+	ofService  bool           // see api.Branch
 	problem    string         // see api.Branch
 }
 
 // errandOf returns what the requests to all boxes behind a group's links have in common, for file
 // f. The caller has locked the groups, unless the group is new.
 func (t *Branches) errandOf(g *groups.Group, f *groupfile.File) errand {
-	e := errand{name: g.Name, root: t.Box, epoch: g.Epoch, claim: g.Claim, visited: []string{t.Box}, file: below(f), switched: g.Past.Switched, problem: g.Problem}
+	e := errand{name: g.Name, root: t.Box, epoch: g.Epoch, claim: g.Claim, visited: []string{t.Box}, file: below(f), switched: g.Past.Switched,
+		ofService: g.OfService(), problem: g.Problem}
 	for i := range f.Receivers {
 		if id := f.Receivers[i].ID(); g.Past.IsConfirmed(id) {
 			e.confirmed = append(e.confirmed, id)
@@ -54,7 +56,7 @@ func (t *Branches) ask(ctx context.Context, e errand, l groups.Link) (groups.Lin
 	request := api.Branch{
 		Registration: api.Registration, Root: e.root, Epoch: e.epoch, Claim: e.claim, Visited: e.visited, Version: l.Version,
 		Lease: int(t.lease() / time.Second), Within: int(within / time.Millisecond), Begun: l.Begun, Link: l.Local, First: l.FirstQPN(),
-		File: string(e.file.BranchText(l.MembersIn(e.file))), Switched: e.switched, Problem: e.problem,
+		File: string(e.file.BranchText(l.MembersIn(e.file))), Switched: e.switched, OfService: e.ofService, Problem: e.problem,
 	}
 	for _, m := range l.Later {
 		request.Later = append(request.Later, m.Message())

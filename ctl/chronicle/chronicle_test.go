@@ -529,3 +529,17 @@ func TestWhereAJoinIsSettled(t *testing.T) {
 		}
 	}
 }
+
+// The group of a connection cannot be updated, so a receiver that is out comes back with the next
+// one.
+func TestHowAReceiverJoinsAgain(t *testing.T) {
+	r := Record{Standing: Evicted, PSN: 7}
+	for ofService, want := range map[bool]string{
+		false: "evicted: it lacks the source's PSN 7 and what follows; to let it join again, group update without it, then with it and the psn its QP expects",
+		true:  "evicted: it lacks the source's PSN 7 and what follows; to let it join again, let the programs connect again",
+	} {
+		if got := r.Advice(ofService); got != want {
+			t.Errorf("of a service %v: %s", ofService, got)
+		}
+	}
+}

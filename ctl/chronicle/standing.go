@@ -49,8 +49,12 @@ type Record struct {
 
 func (r *Record) isOpen() bool { return r.Standing == Joined && r.Before != Acknowledged }
 
-// Advice says why a receiver no longer takes part, and how it can join again.
-func (r *Record) Advice() string {
+// Advice says why a receiver no longer takes part, and how it can join again. ofService: the group
+// is one of rocast cm or perftest, which nobody can update.
+func (r *Record) Advice(ofService bool) string {
+	if ofService {
+		return r.Why() + "; to let it join again, let the programs connect again"
+	}
 	return r.Why() + "; to let it join again, group update without it, then with it and the psn its QP expects"
 }
 

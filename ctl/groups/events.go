@@ -34,7 +34,7 @@ func (s *Set) updateEvents(g *Group, next *groupfile.File) {
 	s.Tell(api.Event{Kind: api.GroupUpdated, Group: g.Name, Cause: fmt.Sprintf("it has %d members, and had %d",
 		len(next.Members()), len(g.Wanted.Members()))})
 	cause := "the group was updated without it"
-	if !g.Kept { // nobody updates the group of a connection
+	if g.OfService() { // nobody updates the group of a connection
 		cause = "it has disconnected"
 	}
 	for i := range g.Wanted.Receivers {

@@ -45,6 +45,7 @@ type Branch struct {
 	Link    api.LinkEnd   `json:"link"`            // the upper box's end
 	First   uint32        `json:"first,omitempty"` // see api.Branch
 	Own     api.LinkEnd   `json:"own"`
+	Service bool          `json:"service,omitempty"` // see api.Branch.OfService
 
 	Above   string    `json:"-"` // why the box above does not carry the group at present, or ""
 	Expires time.Time `json:"-"` // when the branch ends, unless it is renewed

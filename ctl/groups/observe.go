@@ -69,7 +69,7 @@ func (s *Set) Enter(g *Group, state *dataplane.GroupState) {
 // out records that a receiver no longer takes part.
 func (s *Set) out(g *Group, id groupfile.ID, kind api.EventKind, standing chronicle.Standing, psn roce.PSN) {
 	g.Past.Out(id, standing, psn)
-	s.PacketEvent(kind, g, id, psn, "%s", g.Past.Ended(id).Advice())
+	s.PacketEvent(kind, g, id, psn, "%s", g.Past.Ended(id).Advice(g.OfService()))
 }
 
 // RenewRecord enters the running turn into the chronicle, and reports whether it could: the data

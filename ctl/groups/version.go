@@ -41,6 +41,15 @@ type Version struct {
 	Found  Findings            // what is seen of its progress
 }
 
+// OfService reports whether the group is one of rocast cm or perftest, at whichever box. It has no
+// group file that anybody could change.
+func (v *Version) OfService() bool {
+	if v.Branch != nil {
+		return v.Branch.Service
+	}
+	return !v.Kept
+}
+
 // IsSource reports whether a member is the source at present.
 func (v *Version) IsSource(m *groupfile.Member) bool {
 	return m.ID() == v.Source || v.Source == (groupfile.ID{}) && m.Role == groupfile.Source

@@ -80,7 +80,7 @@ func addTree(g *groups.Version, v *api.Group) {
 		state, reason := l.State()
 		link := api.Link{Box: l.Box, State: state, Reason: reason, Local: l.Local, Remote: l.Remote, Waiting: l.Absent}
 		if end := g.LinkEnded(l); end != nil {
-			link.State, link.Reason = api.LeftOut, end.Advice()
+			link.State, link.Reason = api.LeftOut, end.Advice(g.OfService())
 		}
 		for _, id := range l.Members {
 			link.Members = append(link.Members, id.IP.String())
@@ -153,7 +153,7 @@ func region(r mft.Region) api.Region {
 
 func reachOf(g *groups.Version, l *plan.Leg) api.Reach {
 	if r := g.Ended(l.Member); r != nil {
-		reach := api.Reach{State: api.LeftOut, Reason: r.Advice(), Part: string(r.Standing)}
+		reach := api.Reach{State: api.LeftOut, Reason: r.Advice(g.OfService()), Part: string(r.Standing)}
 		if r.Standing != chronicle.Lost {
 			reach.Lacks = new(uint32(r.PSN))
 		}

@@ -66,7 +66,7 @@ func Summary(g *groups.Version) api.GroupSummary {
 // madeBy says who made a group: "" for an operator.
 func madeBy(g *groups.Version) string {
 	switch {
-	case !g.Kept && g.Branch == nil:
+	case g.OfService():
 		return api.ByService
 	case g.Wanted != nil && g.Wanted.Hosts == groupfile.HostsEnd:
 		return api.ByHosts

@@ -39,7 +39,7 @@ func (w *Watch) Confirm(name string, ready *api.Confirmation) error {
 		return nil
 	}
 	if r := g.Past.Ended(m.ID()); r != nil {
-		return api.Errorf(api.BadRequest, "QP %d of %v gets no data from group %s (%s)", m.QPN, m.IP, g.Name, r.Advice())
+		return api.Errorf(api.BadRequest, "QP %d of %v gets no data from group %s (%s)", m.QPN, m.IP, g.Name, r.Advice(g.OfService()))
 	}
 	before := g.Past.Share()
 	g.Past.Confirm(m.ID())

@@ -106,8 +106,7 @@ func (s *senders) getsOn(now time.Time, g *groups.Group, who groups.Sender, of *
 
 // caseOf describes the QP of a sender whose frames are refused.
 func (w *Watch) caseOf(g *groups.Group, who groups.Sender, frame dataplane.Refused, state dataplane.GroupState) *refused.Case {
-	about := &refused.Case{Group: g.Name, MTU: g.File.PathMTU, Port: cmp.Or(w.portName(frame.Port), "PORT"), Lacks: lacks(g, state), Frame: frame}
-	about.OfService = !g.Kept && g.Branch == nil
+	about := &refused.Case{Group: g.Name, MTU: g.File.PathMTU, Port: cmp.Or(w.portName(frame.Port), "PORT"), Lacks: lacks(g, state), OfService: g.OfService(), Frame: frame}
 	if l := g.Leg(who.ID); l != nil {
 		about.PeerIP, about.PeerQPN, about.PSN = l.Src, l.Member.RemoteQPN, l.Member.FirstPSN
 		if !who.Answers && l.Member.Role == groupfile.Both && l.Member.ID() != g.File.Source.ID() {

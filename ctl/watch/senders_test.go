@@ -150,8 +150,8 @@ func TestDataOfAMemberThatIsNotTheSource(t *testing.T) {
 	}
 }
 
-// A group of rocast cm or perftest has no group file in which a receiver could get another role; at
-// a box behind the first one nobody knows whether it has. What a READ needs is the same in all.
+// A group of rocast cm or perftest has no group file in which a receiver could get another role, at
+// no box. What a READ needs is the same in all.
 func TestRequestsOfAReceiverOfAConnection(t *testing.T) {
 	for name, tt := range map[string]struct {
 		kept bool
@@ -161,7 +161,8 @@ func TestRequestsOfAReceiverOfAConnection(t *testing.T) {
 	}{
 		"of a group file": {true, nil, false, "write role: both for it"},
 		"of a connection": {false, nil, false, "carries only what the host sends that connects"},
-		"of a branch":     {false, new(groups.Branch), false, "write role: both for it"},
+		"of a branch":     {true, new(groups.Branch), false, "write role: both for it"},
+		"behind a box":    {true, &groups.Branch{Service: true}, false, "carries only what the host sends that connects"},
 		"a READ":          {false, nil, true, "it sends READ or atomic requests"},
 	} {
 		r := newRunner(t, "")
