@@ -288,6 +288,71 @@ func TestAReceiverThatJoinsWaitsForItsConfirmation(t *testing.T) {
 	}
 }
 
+// A confirmation was stored, the data path refused the receiver, and the disk took nothing more: it
+// has a confirmation that did not happen. No restart believes that. Before a crash or an end that
+// could store nothing the receiver may have joined for all that is known, so it is out, and its
+// program hears so. Else the disk is told until it takes it, at the latest by the end.
+func TestAConfirmationThatDidNotHappenIsNotBelieved(t *testing.T) {
+	const request = `{"ip": "10.77.0.3", "qpn": 19, "state": "RTR"}`
+	for _, tt := range []struct {
+		name          string
+		carried       bool
+		clean, usable bool // how rocastd ends; the disk takes something again before
+		confirms      bool // the program can confirm
+	}{
+		{"crash", true, false, false, false},
+		{"crash, idle", false, false, false, false},
+		{"the disk fails until the end", true, true, false, false},
+		{"the disk fails until the end, idle", false, true, false, false},
+		{"the disk is back", true, true, true, true},
+		{"the disk is back, idle", false, true, true, true},
+	} {
+		w := newWorld(t)
+		w.create(t, g1[:strings.Index(g1, "  - {ip: 10.77.0.3")])
+		if tt.carried {
+			w.sw.Carry("g1", 1000)
+		}
+		if _, err := w.Update(t.Context(), "g1", []byte(confirming)); err != nil {
+			t.Fatal(err)
+		}
+		free := func() {}
+		stores := 0
+		w.groups.Members = func(string) {
+			if stores++; stores == 2 {
+				free = w.blockState(t)
+			}
+		}
+		w.sw.Refuse(errors.New("the map is full"))
+		_, err := w.Confirm("g1", []byte(request))
+		if err == nil || !strings.Contains(err.Error(), "the map is full") || !strings.Contains(err.Error(), "keep the state of group g1") || stores != 2 {
+			t.Fatalf("%s: %v after %d stores", tt.name, err, stores)
+		}
+		if text, err := os.ReadFile(filepath.Join(w.dir, "groups", "g1.state")); err != nil || !strings.Contains(string(text), "confirmed") {
+			t.Errorf("%s: the disk has %s, %v", tt.name, text, err)
+		}
+		if g := w.group(t); g.ClearToSend {
+			t.Errorf("%s: before the end: %+v", tt.name, g.Members[2])
+		}
+		if tt.usable {
+			free()
+		}
+		if tt.clean {
+			if err := w.Close(); err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+		}
+		free()
+		w = w.restart(t, false)
+		g := w.group(t)
+		if g.Members[2].State == api.Ready || g.ClearToSend && tt.confirms {
+			t.Errorf("%s: it is believed: %+v", tt.name, g.Members[2])
+		}
+		if _, err := w.Confirm("g1", []byte(request)); (err == nil) != tt.confirms {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
 // Nobody knows after a crash whether a receiver that waited has joined. It is out, and its program
 // hears so when it confirms, with what lets it join again.
 func TestAReceiverThatACrashHasLeftOutCannotConfirm(t *testing.T) {

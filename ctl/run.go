@@ -106,10 +106,10 @@ func (c *Controller) Close() error {
 	for name, g := range c.groups.All() {
 		switch {
 		case !g.Kept:
-		case c.groups.IsIdle(g):
-			idle = append(idle, name)
 		case !c.groups.KeepAtStop(g):
 			unclean = append(unclean, name)
+		case c.groups.IsIdle(g):
+			idle = append(idle, name)
 		}
 	}
 	return c.Store.Stopped(idle, unclean)

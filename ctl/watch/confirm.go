@@ -35,11 +35,11 @@ func (w *Watch) Confirm(name string, ready *api.Confirmation) error {
 	if err := checkQP(g.Wanted, m, *ready); err != nil {
 		return err
 	}
-	if g.Past.IsConfirmed(m.ID()) {
-		return nil
-	}
 	if r := g.Past.Ended(m.ID()); r != nil {
 		return api.Errorf(api.BadRequest, "QP %d of %v gets no data from group %s (%s)", m.QPN, m.IP, g.Name, r.Advice(g.OfService()))
+	}
+	if g.Past.IsConfirmed(m.ID()) {
+		return nil
 	}
 	before := g.Past.Share()
 	g.Past.Confirm(m.ID())
