@@ -35,17 +35,26 @@ func (s *Services) Perftests() api.Perftests {
 		p := api.Perftest{GroupIP: up.GroupIP.String(), Port: up.Port, Runs: []api.PerftestRun{}}
 		p.Allow, p.Receivers = texts(up.Allow), texts(up.Receivers)
 		for _, run := range up.Sessions {
-			p.Runs = append(p.Runs, perftestRun(run))
+			p.Runs = append(p.Runs, s.perftestRun(&run))
 		}
 		list.Perftests = append(list.Perftests, p)
 	}
 	return list
 }
 
-func perftestRun(s perftest.Session) api.PerftestRun {
+// perftestRun is a run for the operator. While it is running, its reason is what the box sees of its
+// groups: the programs of perftest wait for ever, whatever happens to their packets.
+func (s *Services) perftestRun(run *perftest.Session) api.PerftestRun {
+	reason := run.Reason
+	for _, name := range run.Groups {
+		if sees := s.Control.Sees(name); sees != "" {
+			reason = sees
+			break
+		}
+	}
 	return api.PerftestRun{
-		Client: s.Client.String(), State: s.State.String(), Reason: s.Reason, Version: s.Version, QPs: s.QPs, MTU: s.PathMTU,
-		Groups: s.Groups, Ends: ended(s.Ends), Unless: s.Unless, Began: s.Began.UTC().Truncate(time.Millisecond), Ended: ended(s.Ended),
+		Client: run.Client.String(), State: run.State.String(), Reason: reason, Version: run.Version, QPs: run.QPs, MTU: run.PathMTU,
+		Groups: run.Groups, Ends: ended(run.Ends), Unless: run.Unless, Began: run.Began.UTC().Truncate(time.Millisecond), Ended: ended(run.Ended),
 	}
 }
 

@@ -35,13 +35,35 @@ func TestPerftestUpAnswersWithTheHelperThatItStarted(t *testing.T) {
 func TestAPerftestRunIsShownWithItsTimes(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 6_789_000, time.FixedZone("", 3600))
 	s := perftest.Session{Client: addr("10.77.0.1"), Reason: "why", Began: began}
-	run := perftestRun(s)
+	run := newWorld().perftestRun(&s)
 	if run.Client != "10.77.0.1" || run.Reason != "why" || run.Ended != nil || run.Began.String() != "2026-01-02 02:04:05.006 +0000 UTC" {
 		t.Errorf("while it runs: %+v", run)
 	}
 	s.Ended = began.Add(time.Second)
-	if run := perftestRun(s); run.Ended == nil || run.Ended.String() != "2026-01-02 02:04:06.006 +0000 UTC" {
+	if run := newWorld().perftestRun(&s); run.Ended == nil || run.Ended.String() != "2026-01-02 02:04:06.006 +0000 UTC" {
 		t.Errorf("after its end: %+v", run)
+	}
+}
+
+// What the box sees of any queue pair's group is said while the run is running. Such a run has no
+// reason of its own.
+func TestAPerftestRunsReasonHasWhatTheBoxSees(t *testing.T) {
+	w := newWorld()
+	for _, tt := range []struct {
+		state  perftest.State
+		groups []string
+		about  string
+		want   string
+	}{
+		{perftest.Running, []string{"healthy", "one", "healthy"}, "", "sees one"},
+		{perftest.Running, []string{"healthy"}, "", ""},
+		{perftest.Waiting, nil, "the run of another has not ended", "the run of another has not ended"},
+		{perftest.Ended, nil, "", ""},
+	} {
+		run := w.perftestRun(&perftest.Session{Client: addr("10.77.0.1"), State: tt.state, Groups: tt.groups, Reason: tt.about})
+		if run.Reason != tt.want || run.State != tt.state.String() {
+			t.Errorf("%v of %q: %+v", tt.state, tt.groups, run)
+		}
 	}
 }
 
