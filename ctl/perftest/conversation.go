@@ -35,9 +35,12 @@ type conversation struct {
 	qps     []*queuePair // in the order in which the client names them
 	keys    int          // key lines that the client has sent
 	made    []string     // names of the groups that exist
-	leaving departure
-	active  activity
-	pumps   sync.WaitGroup
+	// reports: the sides have told each other their results. isThrough: they have met once more,
+	// which is the last thing that they do before they hang up.
+	reports, isThrough bool
+	leaving            departure
+	active             activity
+	pumps              sync.WaitGroup
 }
 
 // run returns nil if the run ended normally, a refusal if no group can carry the run, and otherwise
@@ -219,19 +222,23 @@ func (c *conversation) pathMTU(ctx context.Context) error {
 }
 
 // converse forwards key lines and reports until the first side leaves, and then waits until the
-// other sides leave.
+// other sides leave. Sides that are through leave when they like: a busy host takes its time.
 func (c *conversation) converse(ctx context.Context) error {
 	for {
 		k, message, err := c.next(ctx)
 		switch {
+		case c.isThrough && isHungUp(err):
+			return nil
 		case err != nil:
 			return err
 		case k == kindDone:
 			return c.leave(ctx)
 		case k == kindKey:
 			err = c.key(ctx, message)
+			c.isThrough = c.reports
 		default:
 			err = c.report(ctx, message)
+			c.reports, c.isThrough = true, false
 		}
 		if err != nil {
 			return err

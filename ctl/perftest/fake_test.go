@@ -118,6 +118,7 @@ func newLab(t *testing.T, n int, change func(*limits)) *lab {
 	}
 	l.helper = New(Options{Groups: l.groups, Addresses: l, Log: zap.New(teller{told: l.told})})
 	l.helper.limits.sleep = time.Hour // no client is taken for ib_write_bw
+	l.helper.limits.version, l.helper.limits.dial, l.helper.limits.part = testlab.Patience, testlab.Patience, testlab.Patience
 	l.helper.limits.cmPort = 0
 	if change != nil {
 		change(&l.helper.limits)
@@ -243,7 +244,7 @@ func goroutines() (left string) {
 func (l *lab) hears(end string) {
 	l.Helper()
 	var heard []string
-	timeout := time.After(10 * time.Second)
+	timeout := time.After(testlab.Patience)
 	for {
 		select {
 		case s := <-l.told:

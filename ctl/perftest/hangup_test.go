@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 // cut returns the script up to exchange n.
@@ -87,6 +89,53 @@ func TestServersHangUpFirst(t *testing.T) {
 	l := newLab(t, 1, quick)
 	l.breaks(newest().keys("aaaaa").held(), 8, func(int) *script { return newest().keys("aaaaa") },
 		"run of 127.0.0.1 ended: receiver 127.0.0.11 hung up before the run was over")
+}
+
+// TestWhoIsLateBehindTheEnd: when all have heard the last message of a run, the run has ended well,
+// however long one of them takes to hang up. Before that it has not.
+func TestWhoIsLateBehindTheEnd(t *testing.T) {
+	whole := newest().keys("aaa").reports(5).keys("a")
+	for _, c := range []struct {
+		name            string
+		client, one, of *script // of is the other receiver
+		reason          string
+	}{
+		{"the client", whole.held(), whole, whole, ""},
+		{"a receiver", whole, whole.held(), whole, ""},
+		{"the client and a receiver", whole.held(), whole.held(), whole, ""},
+		{"nobody", whole, whole, whole, ""},
+		{"the client, before its last message", whole.cut(12).held(), whole.cut(12), whole.cut(12), ": receiver 127.0.0.1"},
+		{"a receiver, before the last message", whole.cut(12), whole.cut(12).held(), whole.cut(12).held(), ": client 127.0.0.1 hung up before the run was over"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t, 2, quick)
+			l.up()
+			for i, sc := range []*script{c.one, c.of} {
+				l.play(func() error { _, err := l.server(i, sc.moved(l.config.Receivers[i], i+1)); return err })
+			}
+			l.play(func() error { _, err := l.client(c.client, 8); return err })
+			l.ended(3)
+			testlab.Eventually(t, testlab.Patience, "the run is over", func() bool { return l.last().State.IsOver() }, nil)
+			if run := l.last(); run.State != Ended || !strings.HasPrefix(": "+run.Reason, c.reason) || (run.Reason == "") != (c.reason == "") {
+				t.Errorf("%+v, want %q", run, c.reason)
+			}
+		})
+	}
+}
+
+// TestARunThatIsThroughAndTakenDown: what ends a run while its sides are about to hang up is said.
+func TestARunThatIsThroughAndTakenDown(t *testing.T) {
+	l := newLab(t, 1, func(lim *limits) { lim.grace = time.Hour })
+	l.up()
+	sc := newest().keys("aaa").reports(1).keys("a").held()
+	l.play(func() error { _, err := l.server(0, sc.moved(l.config.Receivers[0], 1)); return err })
+	conn := l.connect("")
+	l.follow(conn, sc.exchanges)
+	if err := l.helper.Down(groupIP); err != nil {
+		t.Fatal(err)
+	}
+	l.hears("run of 127.0.0.1 ended: taken down by the box's operator")
+	l.ended(1)
 }
 
 // TestMessageInPieces: the client's message may arrive byte by byte; the servers get it in one

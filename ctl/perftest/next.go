@@ -132,13 +132,16 @@ func (c *conversation) checkDirection() error {
 
 // leave handles the end of the client's messages. If every receiver hangs up too, the run has ended
 // normally. A receiver that is still connected after the grace time has been abandoned by the
-// client.
+// client, unless it is only late behind the end of the run.
 func (c *conversation) leave(ctx context.Context) error {
 	c.leaving.begin(c.client, c.limits.grace)
 	for _, r := range c.receivers {
 		select {
 		case <-r.gone:
 		case <-c.leaving.limit:
+			if c.isThrough {
+				return nil
+			}
 			return hungUp{c.leaving.first}
 		case <-ctx.Done():
 			return context.Cause(ctx)

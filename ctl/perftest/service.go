@@ -131,13 +131,13 @@ func (s *service) run(ctx context.Context, client *side, record *Session) {
 		s.hold(nil, nil)
 		<-s.turn
 	}
+	if err != nil && client.isSilent() { // after its farewell the silence of a client is no news
+		s.event(api.ConnectionSilent, client.addr, err.Error()) // first: who sees that the run is over knows why
+	}
 	s.change(record, func(r *Session) {
 		r.end(err)
 		s.leave(r.Client) // who sees that the run is over may connect
 	})
-	if err != nil && client.isSilent() { // after its farewell the silence of a client is no news
-		s.event(api.ConnectionSilent, client.addr, err.Error())
-	}
 }
 
 // hold notes which run is on.
