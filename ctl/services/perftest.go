@@ -42,8 +42,8 @@ func (s *Services) Perftests() api.Perftests {
 	return list
 }
 
-// perftestRun is a run for the operator. While it is running, its reason is what the box sees of its
-// groups: the programs of perftest wait for ever, whatever happens to their packets.
+// perftestRun is a run for the operator. While it is running, its reason is what the box sees of
+// its groups: the programs of perftest wait for ever, whatever happens to their packets.
 func (s *Services) perftestRun(run *perftest.Session) api.PerftestRun {
 	reason := run.Reason
 	for _, name := range run.Groups {
