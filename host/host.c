@@ -15,6 +15,7 @@ enum {
 	RETRIES = 7,
 	RNR_TIMER = 12,
 	HOP_LIMIT = 64,
+	CONNECT_AGAIN_US = 10000,
 	ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
 };
 
@@ -290,9 +291,13 @@ static enum ibv_mtu mtu_code(unsigned bytes)
 	return code;
 }
 
-/* Brings a queue pair to RTS. expects and sends are the first PSNs in each direction. */
+/*
+ * Brings a queue pair to RTS. expects and sends are the first PSNs in each direction. The kernel
+ * asks the network for the peer's MAC, and gives up after a second: the time in which it asks a
+ * lost question again. So it is told to ask anew, until the deadline.
+ */
 int connect_qp(struct rocast *host, struct ibv_qp *qp, const union address *peer, uint32_t peer_qpn, uint32_t expects,
-	       uint32_t sends, unsigned mtu)
+	       uint32_t sends, unsigned mtu, int64_t deadline)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR, .path_mtu = mtu_code(mtu), .dest_qp_num = peer_qpn, .rq_psn = expects, .min_rnr_timer = RNR_TIMER,
@@ -302,8 +307,9 @@ int connect_qp(struct rocast *host, struct ibv_qp *qp, const union address *peer
 	int error;
 
 	gid_of(peer, &attr.ah_attr.grh.dgid);
-	error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	while ((error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)) == ETIMEDOUT && now_ms() < deadline)
+		usleep(CONNECT_AGAIN_US);
 	if (!error) {
 		attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = sends, .timeout = ACK_TIMEOUT, .retry_cnt = RETRIES, .rnr_retry = RETRIES };
 		error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |

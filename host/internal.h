@@ -206,7 +206,7 @@ int fail(enum rocast_error error, const char *format, ...) __attribute__((format
 /* host.c */
 struct ibv_qp *new_qp(struct rocast *host, struct ibv_cq *cq, struct ibv_srq *srq, unsigned sends);
 int connect_qp(struct rocast *host, struct ibv_qp *qp, const union address *peer, uint32_t peer_qpn, uint32_t expects,
-	       uint32_t sends, unsigned mtu);
+	       uint32_t sends, unsigned mtu, int64_t deadline);
 uint32_t random_psn(void);
 int check_process(const struct rocast *host);
 

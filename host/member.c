@@ -262,7 +262,7 @@ int join_group(struct rocast_group *group, int64_t deadline)
 	if (!error && !parse_ip(group->ip, &ip))
 		error = fail(ROCAST_EBOX, "the box says the group's IP is \"%s\"; run the same version of rocast on both", group->ip);
 	if (!error)
-		error = connect_qp(group->host, group->qp, &ip, group->qpn, group->psn, group->send_psn, group->mtu);
+		error = connect_qp(group->host, group->qp, &ip, group->qpn, group->psn, group->send_psn, group->mtu, deadline);
 	if (!error)
 		error = ask_until(group, true, deadline, &outside);
 	if (error) {

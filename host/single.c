@@ -227,7 +227,7 @@ static bool answer_hello(struct link *l, const struct message *m)
 	if (!(l->qp = new_qp(group->host, group->cq, group->srq, 1)))
 		return false;
 	l->psn = random_psn();
-	if (connect_qp(group->host, l->qp, &l->peer, be32toh(m->qpn), be32toh(m->psn), l->psn, group->mtu) != ROCAST_OK)
+	if (connect_qp(group->host, l->qp, &l->peer, be32toh(m->qpn), be32toh(m->psn), l->psn, group->mtu, 0) != ROCAST_OK)
 		return false;
 	return l->ready = tell(l, MESSAGE_HERE);
 }
@@ -329,7 +329,7 @@ static int take_answer(struct link *l)
 	if (heard <= 0)
 		return heard;
 	if (be32toh(m.kind) != MESSAGE_HERE ||
-	    connect_qp(group->host, l->qp, &l->peer, be32toh(m.qpn), be32toh(m.psn), l->psn, group->mtu) != ROCAST_OK)
+	    connect_qp(group->host, l->qp, &l->peer, be32toh(m.qpn), be32toh(m.psn), l->psn, group->mtu, 0) != ROCAST_OK)
 		return -1;
 	for (unsigned i = 0; i < MAX_REGIONS; i++)
 		l->targets[i] = (struct target){ be64toh(m.targets[i].va), be32toh(m.targets[i].rkey) };

@@ -189,6 +189,17 @@ full: the box refuses group full: as full as it is
 `, "127.0.0.1 full")
 }
 
+// Where the kernel does not find the MAC of the group's IP, because an answer of the network was
+// lost, a join asks again until its time is up. Another error ends it at once.
+func TestAJoinAsksTheNetworkAgain(t *testing.T) {
+	playGroups(t, "lost", `
+some: done at 0, class 0
+all: the queue pair cannot be connected to 127.0.0.100 (Connection timed out); does a route lead there, and does it answer ARP?
+none: the queue pair cannot be connected to 127.0.0.100 (Invalid argument); does a route lead there, and does it answer ARP?
+again: done at 0, class 0
+`, "127.0.0.1 some, 127.0.0.1 all, 127.0.0.1 none, 127.0.0.1 again")
+}
+
 // The box is shown the secret that the program has set. Without one nothing is said of secrets,
 // which a box of an older version does not know.
 func TestTheSecretThatIsShown(t *testing.T) {

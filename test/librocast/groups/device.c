@@ -211,7 +211,14 @@ struct ibv_qp *__wrap_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	return &p->verbs;
 }
 
-static unsigned newest_class;
+static unsigned newest_class, lost_answers;
+static int lost_error;
+
+void lose_answers(unsigned tries, int error)
+{
+	lost_answers = tries;
+	lost_error = error;
+}
 
 unsigned traffic_class(void)
 {
@@ -223,6 +230,10 @@ int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	struct pair *p = (struct pair *)qp;
 
+	if ((mask & IBV_QP_AV) && lost_answers > 0) {
+		lost_answers--;
+		return lost_error;
+	}
 	pthread_mutex_lock(&lock);
 	if (mask & IBV_QP_DEST_QPN)
 		p->peer = attr->dest_qp_num;

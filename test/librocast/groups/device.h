@@ -13,6 +13,12 @@ struct rocast *new_host(const char *address);
 /* Whether what is sent to groups arrives. */
 void let_groups_work(bool work);
 
+/*
+ * The next so many tries to connect a queue pair fail with an error. It is ETIMEDOUT where nobody
+ * tells the peer's MAC.
+ */
+void lose_answers(unsigned tries, int error);
+
 /* The traffic class of the queue pair that was connected last. */
 unsigned traffic_class(void);
 

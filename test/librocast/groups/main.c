@@ -14,6 +14,7 @@
  *   groups policies  says policies to a box that refuses it and says what it was told
  *   groups outside   joins groups that the box refuses for several reasons; prints what it hears
  */
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -57,6 +58,7 @@ static void try_policy(const char *name, enum rocast_role role, bool without_fal
 {
 	struct rocast_membership wanted = {
 		.name = name, .role = role, .members = 2, .regions = &memories[0], .region_count = 1, .without_fallback = without_fallback,
+		.patience_ms = strcmp(name, "all") ? 0 : 500,
 	};
 	struct rocast_group *group;
 
@@ -301,6 +303,14 @@ int main(int argc, char **argv)
 		say("class", rocast_set_traffic_class(hosts[0], 104));
 		try_policy("plain", ROCAST_BOTH, false);
 		say("class", rocast_set_traffic_class(hosts[0], 256));
+	} else if (strcmp(argv[1], "lost") == 0) {
+		lose_answers(3, ETIMEDOUT);
+		try_policy("some", ROCAST_BOTH, false);
+		lose_answers(1000000, ETIMEDOUT);
+		try_policy("all", ROCAST_BOTH, false);
+		lose_answers(1, EINVAL);
+		try_policy("none", ROCAST_BOTH, false);
+		try_policy("again", ROCAST_BOTH, false);
 	} else if (strcmp(argv[1], "secrets") == 0) {
 		be_refused("secret");
 		say("set", rocast_set_secret(hosts[0], "s3cret-_.+/="));
