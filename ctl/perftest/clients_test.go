@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/internal/testlab"
 )
@@ -148,6 +149,7 @@ func TestDownSendsThoseWhoWaitAway(t *testing.T) {
 // TestTooManyClientsOfOneHost: a host that connects and says nothing keeps no other host out.
 func TestTooManyClientsOfOneHost(t *testing.T) {
 	l := newLab(t, 1, func(lim *limits) { lim.version = time.Hour })
+	l.helper.options.Bounds = bounds.New(zap.NewNop())
 	l.up()
 	for range MaxOfAClient {
 		l.connect("")
@@ -157,8 +159,62 @@ func TestTooManyClientsOfOneHost(t *testing.T) {
 		t.Error(err)
 	}
 	l.hears("run of 127.0.0.1 refused: 4 clients of 127.0.0.1 are connected already; wait until one has ended")
+	if n := l.helper.options.Bounds.Counts()[bounds.PerftestClients]; n != 1 {
+		t.Errorf("the bound is met %d times", n)
+	}
 	l.connectFrom(clientIP.Next().Next(), "")
 	l.until("handshaking handshaking handshaking handshaking refused handshaking")
+}
+
+// TestWhoWaitsBetweenTwoRuns: the run before is over, and the next one has not begun.
+func TestWhoWaitsBetweenTwoRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turn := make(chan struct{}, 1)
+		turn <- struct{}{}
+		c := &conversation{
+			limits: usual, client: &side{gone: make(chan struct{})}, turn: turn, note: func(func(*Session)) {}, holds: func() {},
+			holder: func() *side { return nil },
+		}
+		time.AfterFunc(time.Minute, func() { <-turn })
+		if err := c.takeTurn(t.Context()); err != nil || !c.hasTurn {
+			t.Errorf("%v, it has the turn: %v", err, c.hasTurn)
+		}
+	})
+}
+
+// TestWhoseRunOthersWaitFor: when it ends is said if it is known.
+func TestWhoseRunOthersWaitFor(t *testing.T) {
+	s := &service{}
+	if says := s.holding(); says != "" {
+		t.Errorf("no run is on: %q", says)
+	}
+	s.on = &Session{Client: clientIP}
+	const want = "the run of 127.0.0.1 has not ended"
+	if says := s.holding(); says != want {
+		t.Errorf("%q, want %q", says, want)
+	}
+	s.expects(s.on, time.Now().Add(time.Hour), "it sends")
+	if says := s.holding(); says != want+"; it ends in 60 min unless it sends" {
+		t.Errorf("%q", says)
+	}
+}
+
+// TestWhatIsAskedPutsTheEndOff: with each question to the receivers they have their time again.
+func TestWhatIsAskedPutsTheEndOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ends time.Time
+		c := &conversation{limits: usual, expects: func(at time.Time, unless string) {
+			if ends = at; unless != "its sides go on" {
+				t.Errorf("it ends unless %q", unless)
+			}
+		}}
+		for range 2 {
+			time.Sleep(time.Minute) // in no real time
+			if _, err := c.askAll(t.Context(), []byte("1")); err != nil || !ends.Equal(time.Now().Add(usual.answer)) {
+				t.Errorf("it ends at %v, %v", ends, err)
+			}
+		}
+	})
 }
 
 // TestAPlaceIsFreeWhenItsRunIsOver: who sees that a run has ended may connect at once.

@@ -91,7 +91,6 @@ func (c *conversation) takeTurn(ctx context.Context) error {
 	}
 	c.note(func(s *Session) { s.State = Waiting })
 	asking := time.NewTicker(c.limits.ask)
-	defer asking.Stop()
 	for {
 		select {
 		case c.turn <- struct{}{}:

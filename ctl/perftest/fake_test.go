@@ -162,7 +162,12 @@ func (l *lab) Own(ip netip.Addr, towards []netip.Addr) ([]netip.Prefix, func(), 
 		l.owned[ip] += by
 	}
 	count(1)
-	return l.subnets, func() { count(-1) }, nil
+	return l.subnets, func() {
+		count(-1)
+		if have := l.groups.names(); len(have) > 0 { // the runs have ended before
+			l.Errorf("groups %v are left when the group IP goes", have)
+		}
+	}, nil
 }
 
 // teller is a log that delivers its entries as sentences: "run of CLIENT ended: REASON".

@@ -3,6 +3,7 @@ package perftest
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/roce"
@@ -99,15 +100,15 @@ func (b *InBand) Answer(answers [][]byte) (answer []byte, keys *groupip.Keys, er
 
 // smallestMTU only says what the programs print: the path MTU of a queue pair is that of its REQ.
 func (b *InBand) smallestMTU(answers [][]byte) ([]byte, *groupip.Keys, error) {
-	least := maxMTU
+	var all []mtu
 	for i, a := range answers {
 		its, err := parseMTU(a)
 		if err != nil {
 			return nil, nil, refuse("%s %v", b.receiverName(i), err)
 		}
-		least = min(least, its)
+		all = append(all, its)
 	}
-	return least.message(), nil, nil
+	return slices.Min(all).message(), nil, nil
 }
 
 func (b *InBand) answerKey(answers [][]byte) ([]byte, *groupip.Keys, error) {

@@ -246,6 +246,35 @@ func TestInBandRefusals(t *testing.T) {
 }
 
 // A number beyond what its field can hold shows that the bytes are no key.
+// What only the first receiver says is what the client hears: the numbers of a report, and what is
+// in a key beside its addresses and memory.
+func TestTheFirstReceiverSpeaksForAll(t *testing.T) {
+	client, server := sends(t, "write_R")
+	b := NewInBand(netip.MustParseAddr("10.77.0.100"), inBandClientIP, inBandReceivers)
+	b.Connected(inBandClient, inBandGroup)
+	seen := map[int]bool{}
+	for i := range client {
+		if _, err := b.Ask(client[i]); err != nil {
+			t.Fatal(err)
+		}
+		second := bytes.Clone(server[i])
+		isKey := len(second) >= binaryKeyBytes
+		if isKey || len(second) == reportBytes {
+			second[len(second)-1]++
+		}
+		answer, _, err := b.Answer([][]byte{server[i], second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[len(answer)] = true; (isKey || len(answer) == reportBytes) && answer[len(answer)-1] != server[i][len(answer)-1] {
+			t.Errorf("message %d: the client hears %x, the first receiver says %x", i, answer, server[i])
+		}
+	}
+	if !seen[reportBytes] || !seen[binaryKeyBytes] && !seen[binaryKeyBytes+markerBytes] {
+		t.Errorf("lengths %v", seen)
+	}
+}
+
 func TestABinaryKeyHasNumbersThatFit(t *testing.T) {
 	for at, most := range map[int]uint32{0: 0xFFFF, 4: 0xFFFF, 8: 0xFFFFFF, 12: 0xFFFFFF} {
 		for _, n := range []uint32{most, most + 1} {

@@ -98,8 +98,6 @@ func versionMessage() []byte {
 // mtu is an enum ibv_mtu: 1 means 256 bytes, 5 means 4096 bytes.
 type mtu uint8
 
-const maxMTU mtu = 5
-
 func (m mtu) bytes() int { return 128 << m }
 
 func (m mtu) message() []byte { return []byte{'0' + byte(m), 0} }

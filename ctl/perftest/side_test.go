@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/ctl/groupfile"
 )
@@ -229,6 +230,27 @@ func TestTheClientsToolShowsInItsFirstSecond(t *testing.T) {
 				t.Errorf("silent for %v: %v, %s, want %s", silent, err, c.tool(), want)
 			}
 		})
+	}
+}
+
+// TestHowTheKernelAsksAHost: it finds within ten seconds that a host has died, and five lost
+// questions do not look like that.
+func TestHowTheKernelAsksAHost(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	s := newSide("client", conn)
+	for name, want := range map[int]int{unix.TCP_KEEPIDLE: 5, unix.TCP_KEEPINTVL: 1, unix.TCP_KEEPCNT: 5} {
+		if got := option(t, s, name); got != want {
+			t.Errorf("option %d is %d, want %d", name, got, want)
+		}
 	}
 }
 
