@@ -3,24 +3,24 @@ module github.com/rocast/rocast
 go 1.26.0
 
 require (
-	github.com/cilium/ebpf v0.22.0
-	github.com/cockroachdb/datadriven v1.0.3
+	github.com/cilium/ebpf v0.22.0 // the objects are committed, so building needs no clang
+	github.com/cockroachdb/datadriven v1.0.3 // tests
 	github.com/coreos/go-systemd/v22 v22.7.0
-	github.com/google/go-cmp v0.7.0
-	github.com/gopacket/gopacket v1.7.7
+	github.com/google/go-cmp v0.7.0 // tests
+	github.com/gopacket/gopacket v1.7.7 // continues google/gopacket; for captures and tests, never per packet
 	github.com/prometheus/client_golang v1.25.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
-	github.com/vishvananda/netlink v1.3.1
+	github.com/vishvananda/netlink v1.3.1 // routes, neighbours, bridge FDB, addresses
 	github.com/vishvananda/netns v0.0.5
 	go.etcd.io/etcd/api/v3 v3.6.16
-	go.etcd.io/etcd/client/v3 v3.6.16
+	go.etcd.io/etcd/client/v3 v3.6.16 // groups of several boxes, with store: etcd
 	go.uber.org/zap v1.28.0
 	go.yaml.in/yaml/v3 v3.0.6
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0
 	google.golang.org/grpc v1.83.2
-	pgregory.net/rapid v1.3.0
+	pgregory.net/rapid v1.3.0 // tests
 )
 
 require (

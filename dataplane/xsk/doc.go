@@ -1,6 +1,7 @@
 // Package xsk moves frames between network devices and memory with AF_XDP sockets: a UMEM of
 // chunks, which the sockets of one worker thread share, and four rings for each socket. It does not
-// look into frames, loads no program, starts no goroutine and takes no lock.
+// look into frames, loads no program, starts no goroutine and takes no lock. The older Go library,
+// asavie/xdp, has no UMEM that sockets share.
 //
 // One thread owns a UMEM, its sockets and the call of Poller.Poll. Other goroutines may call
 // Poller.Wake and Socket.Stats. With SocketConfig.Owner another goroutine may also open and close

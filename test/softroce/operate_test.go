@@ -43,7 +43,9 @@ func TestOperate(t *testing.T) {
 		if o.group == "" {
 			o.group = groupName.FindString(output)
 		}
-		fmt.Fprintf(&o.text, "%s\n%s", s.prompt(), output)
+		if !s.hidden {
+			fmt.Fprintf(&o.text, "%s\n%s", s.prompt(), s.page(output))
+		}
 		fmt.Printf("%s\n%s", s.prompt(), output)
 		t.Logf("%.1f s: %s", time.Since(began).Seconds(), s.prompt())
 	}

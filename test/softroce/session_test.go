@@ -26,10 +26,12 @@ type step struct {
 	// needs some seconds to notice. The page shows the last output.
 	wants []string
 	lacks []string // what the output does not have
+	keep  string   // a pattern of the lines that the page shows; "": all
 	// meanwhile lets the command run while the next ones do. wait, on the same host, ends it.
 	meanwhile bool
 	happen    event // if at is ""
 	readme    bool  // README.md has the same command
+	hidden    bool  // the page leaves the step out: it shows in another way what the page shows already
 	unhealthy bool  // the exit status says that the box is not healthy
 }
 
@@ -56,11 +58,11 @@ var session = []step{
 	{at: "box", command: "ip link add br0 type bridge && ip link set br0 up", readme: true},
 	{at: "box", command: "for p in eth1 eth2 eth3 eth4; do ip link set $p master br0 up; done", readme: true},
 	{at: "box", command: "ip address add 10.77.0.254/24 dev br0", readme: true},
-	{at: "box", command: "apt install ./rocast_*_amd64.deb", readme: true, wants: []string{"Setting up rocast"}},
+	{at: "box", command: "apt install ./rocast_*_amd64.deb", readme: true, wants: []string{"Setting up rocast"}, keep: "^Setting up rocast"},
 	{at: "box", command: "sed -i 's/^ports:.*/ports: [eth1, eth2, eth3, eth4]/' /etc/rocast/rocastd.yaml", readme: true},
 	{at: "box", command: "systemctl enable --now rocastd && rocast port ls", readme: true, wants: []string{"eth1", "eth4"}},
 	{at: "box", command: "rocast cm up --group-ip 10.77.0.100 --port 18515 --receivers 10.77.0.2,10.77.0.3,10.77.0.4 --memory perftest", readme: true},
-	{at: "box", command: "rocast status", wants: []string{"4 up", "healthy  yes"}},
+	{at: "box", command: "rocast status", wants: []string{"4 up", "healthy  yes"}, hidden: true},
 	{at: "host 2", command: "ib_write_bw -R -n 500", meanwhile: true},
 	{at: "host 3", command: "ib_write_bw -R -n 500", meanwhile: true},
 	{at: "host 4", command: "ib_write_bw -R -n 500", meanwhile: true},
@@ -72,17 +74,17 @@ var session = []step{
 	// for its MAC. How many commands fit in between depends on the machine.
 	{command: "the cable of host 3 is pulled out at the host's end", happen: pullOut},
 	{at: "box", command: "rocast status", wants: []string{"degraded", "10.77.0.3"}, unhealthy: true},
-	{at: "box", command: "rocast top --once " + groupOfSession, wants: []string{"is degraded", "slowest: 10.77.0.3"}},
+	{at: "box", command: "rocast top --once " + groupOfSession, wants: []string{"is degraded", "slowest: 10.77.0.3"}, hidden: true},
 	{at: "box", command: "rocast events", wants: []string{"member-stalled", "degraded", "10.77.0.3"}},
 	{at: "box", command: "curl -sSf 127.0.0.1:7470/v1/traffic/" + groupOfSession + ` | tr '{' '\n' | grep trouble`,
-		wants: []string{`"ip":"10.77.0.3"`, `"trouble":"`}, lacks: wellHosts},
-	{at: "box", command: "curl -sSf 127.0.0.1:7470/ui/ | grep title", wants: []string{"<title>rocast</title>"}},
+		wants: []string{`"ip":"10.77.0.3"`, `"trouble":"`}, lacks: wellHosts, hidden: true},
+	{at: "box", command: "curl -sSf 127.0.0.1:7470/ui/ | grep title", wants: []string{"<title>rocast</title>"}, hidden: true},
 	{at: "box", command: "curl -sSf 127.0.0.1:7470/metrics | awk '/^rocast_(groups|member_lag|member_trouble)/ && $2 > 0'",
 		wants: []string{`rocast_groups{state="degraded"} 1`, "rocast_member_lag_packets{", "rocast_member_lag_seconds{", `member="10.77.0.3"`, `trouble="`}, lacks: wellHosts},
-	{at: "box", command: "rocast group show " + groupOfSession + " | head -20", wants: []string{"degraded", "10.77.0.3"}},
+	{at: "box", command: "rocast group show " + groupOfSession + " | head -20", wants: []string{"degraded", "10.77.0.3"}, hidden: true},
 	{at: "box", command: "rocast capture --count 6 --group " + groupOfSession, wants: []string{"(resent)", "to   10.77.0.3"}},
 	{command: "the cable of host 3 is plugged in again", happen: plugIn},
-	{at: "host 1", command: waitCommand, wants: []string{"BW average"}},
+	{at: "host 1", command: waitCommand, wants: []string{"BW average"}, keep: "^ (#bytes|65536)"},
 	{at: "box", command: "rocast events", wants: []string{"member-returned", "restored"}},
 	{at: "box", command: "rocast status", wants: []string{"healthy  yes"}},
 }
@@ -129,16 +131,37 @@ func TestThePageShowsTheSession(t *testing.T) {
 		}
 	}
 	var want []string
-	for _, s := range session {
+	steps := slices.DeleteFunc(slices.Clone(session), func(s step) bool { return s.hidden })
+	for _, s := range steps {
 		want = append(want, s.prompt())
 	}
 	if !slices.Equal(prompts, want) {
 		t.Fatalf("%s shows\n%s\nand make operate-story runs\n%s", sessionPage, strings.Join(prompts, "\n"), strings.Join(want, "\n"))
 	}
-	for i, s := range session {
+	for i, s := range steps {
 		if wrong := s.wrong(outputs[i]); wrong != "" {
 			t.Errorf("%s: the output of %q %s", sessionPage, s.prompt(), wrong)
 		}
+		if again := s.page(outputs[i]); again != outputs[i] {
+			t.Errorf("%s: of the output of %q it shows %q", sessionPage, s.prompt(), again)
+		}
+	}
+}
+
+func TestThePageLeavesLinesOut(t *testing.T) {
+	s := step{keep: "^b"}
+	for output, want := range map[string]string{
+		"":                   "",
+		"b\nbb\n":            "b\nbb\n",
+		"a\na\nb\na\nb\na\n": "...\nb\n...\nb\n...\n",
+		"...\nb\n...\n":      "...\nb\n...\n", // it is shown already
+	} {
+		if got := s.page(output); got != want {
+			t.Errorf("%q: %q", output, got)
+		}
+	}
+	if got := (step{}).page("a\nb\n"); got != "a\nb\n" {
+		t.Errorf("without a pattern: %q", got)
 	}
 }
 
@@ -163,6 +186,25 @@ func TestTheSessionBeginsAsTheReadmeSays(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("README.md has\n%s\nand the session\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+}
+
+// page returns what the page shows of an output: ... stands for lines that are left out.
+func (s step) page(output string) string {
+	if s.keep == "" {
+		return output
+	}
+	var b strings.Builder
+	keep, left := regexp.MustCompile(s.keep), false
+	for line := range strings.Lines(output) {
+		keeps := keep.MatchString(line)
+		if keeps {
+			b.WriteString(line)
+		} else if !left {
+			b.WriteString("...\n")
+		}
+		left = !keeps
+	}
+	return b.String()
 }
 
 // wrong says what the output of the step lacks, or has and should not; "": the output is right.
