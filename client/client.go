@@ -223,10 +223,10 @@ func (c *Client) Traffic(ctx context.Context, group string) (traffic api.Traffic
 	return traffic, c.do(ctx, http.MethodGet, path, nil, &traffic)
 }
 
-// EventsAfter returns the events after a place, and the place for the next question. If there is
+// EventsAfter returns the events after a cursor, and the cursor for the next question. If there is
 // none, it waits for one, at most for the time wait; a wait over api.MaxEventWait is shortened.
 // group selects the events of one group; "": all.
-func (c *Client) EventsAfter(ctx context.Context, at Place, group string, wait time.Duration) (events Events, err error) {
+func (c *Client) EventsAfter(ctx context.Context, at Cursor, group string, wait time.Duration) (events Events, err error) {
 	q := url.Values{"run": {at.Run}, "seq": {strconv.FormatUint(at.Seq, 10)}, "group": {group}}
 	q.Set("wait", strconv.Itoa(int(min(wait, api.MaxEventWait)/time.Second)))
 	return events, c.do(ctx, http.MethodGet, api.EventsPath+"?"+q.Encode(), nil, &events)
@@ -264,7 +264,7 @@ const lookAgainAfter = time.Second
 // error when the group has failed, or with that of ctx.
 func (c *Client) WaitClear(ctx context.Context, name string) (group Group, err error) {
 	for {
-		at, err := c.EventsAfter(ctx, Place{}, name, 0) // only the place counts
+		at, err := c.EventsAfter(ctx, Cursor{}, name, 0) // only the cursor counts
 		if err == nil {
 			group, err = c.Group(ctx, name)
 		}
@@ -278,7 +278,7 @@ func (c *Client) WaitClear(ctx context.Context, name string) (group Group, err e
 		case err == nil && group.ClearToSend:
 			return group, nil
 		}
-		if _, err := c.EventsAfter(ctx, at.Place, name, lookAgainAfter); err != nil && ctx.Err() == nil {
+		if _, err := c.EventsAfter(ctx, at.Cursor, name, lookAgainAfter); err != nil && ctx.Err() == nil {
 			return group, err
 		}
 	}

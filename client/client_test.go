@@ -89,10 +89,10 @@ func TestRequestsAreThoseOfTheAPI(t *testing.T) {
 	_, e2 := c.UpdateGroup(ctx, "g 1", []byte("name: g1"))
 	_, e3 := c.RemoveGroup(ctx, "g1")
 	_, e4 := c.Confirm(ctx, "g1", Confirmation{IP: "10.0.0.1", QPN: 7, State: "RTR", PSN: &psn})
-	_, e5 := c.EventsAfter(ctx, Place{Run: "r&", Seq: 9}, "g1", 90*time.Second)
-	_, e6 := c.EventsAfter(ctx, Place{}, "", 1500*time.Millisecond)
+	_, e5 := c.EventsAfter(ctx, Cursor{Run: "r&", Seq: 9}, "g1", 90*time.Second)
+	_, e6 := c.EventsAfter(ctx, Cursor{}, "", 1500*time.Millisecond)
 	_, e7 := c.ChangeRegions(ctx, "g 1", RegionChange{
-		Add:    []NewRegion{{VA: 0x20000, Length: 4096, RKey: 7, At: []RegionPlace{{IP: "10.0.0.2", VA: 1, RKey: 2}}}},
+		Add:    []NewRegion{{VA: 0x20000, Length: 4096, RKey: 7, At: []RegionAt{{IP: "10.0.0.2", VA: 1, RKey: 2}}}},
 		Remove: []RegionStart{{VA: 3, RKey: 4}},
 	})
 	_, e8 := c.Traffic(ctx, "")
@@ -123,11 +123,11 @@ func TestEventsGoOnWhenTheDaemonComesBack(t *testing.T) {
 				places = append(places, r.URL.Query().Get("run")+r.URL.Query().Get("seq"))
 				switch at {
 				case 1:
-					answer(w, Events{Events: []Event{{Seq: 1}}, Place: Place{Run: "a", Seq: 1}})
+					answer(w, Events{Events: []Event{{Seq: 1}}, Cursor: Cursor{Run: "a", Seq: 1}})
 				case 4:
-					answer(w, Events{Missed: true, Place: Place{Run: "b"}})
+					answer(w, Events{Missed: true, Cursor: Cursor{Run: "b"}})
 				case 5:
-					answer(w, Events{Place: Place{Run: "b", Seq: 5}}) // nothing for this group
+					answer(w, Events{Cursor: Cursor{Run: "b", Seq: 5}}) // nothing for this group
 				default:
 					refuse(w, api.Errorf(api.Forbidden, "no"))
 				}
@@ -135,8 +135,8 @@ func TestEventsGoOnWhenTheDaemonComesBack(t *testing.T) {
 		})
 		var got []string
 		began := time.Now()
-		for events, err := range c.Follow(t.Context(), Place{Run: "z", Seq: 8}, "g1") {
-			word := string(KindOf(err)) + " " + events.Place.Run
+		for events, err := range c.Follow(t.Context(), Cursor{Run: "z", Seq: 8}, "g1") {
+			word := string(KindOf(err)) + " " + events.Cursor.Run
 			if events.Missed {
 				word += " missed"
 			}
@@ -158,15 +158,15 @@ func TestAReaderThatStopsIsNotAskedAgain(t *testing.T) {
 	c := New(onSocket(t, func(w http.ResponseWriter, r *http.Request) {
 		answer(w, Events{Events: []Event{{Seq: 1}}})
 	}))
-	for range c.Follow(t.Context(), Place{}, "") {
+	for range c.Follow(t.Context(), Cursor{}, "") {
 		break
 	}
-	for range New("/nowhere/s").Follow(t.Context(), Place{}, "") {
+	for range New("/nowhere/s").Follow(t.Context(), Cursor{}, "") {
 		break
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for events, err := range c.Follow(ctx, Place{}, "") {
+	for events, err := range c.Follow(ctx, Cursor{}, "") {
 		t.Errorf("%+v, %v", events, err)
 	}
 }

@@ -11,13 +11,13 @@ import (
 // askAgainAfter is the pause before a daemon that did not answer is asked again.
 const askAgainAfter = time.Second
 
-// Follow yields the events after a place as they happen, and with each the place to go on from, in
-// this program or in its next run. It ends with ctx, or with an error that asking again does not
+// Follow yields the events after a cursor as they happen, and with each the cursor to go on from,
+// in this program or in its next run. It ends with ctx, or with an error that asking again does not
 // mend. A daemon that does not answer is asked again: its error is yielded once, with no events.
 //
 // If Events.Missed is set, more has happened than the daemon keeps, or it has started again: look
 // at the groups.
-func (c *Client) Follow(ctx context.Context, at Place, group string) iter.Seq2[Events, error] {
+func (c *Client) Follow(ctx context.Context, at Cursor, group string) iter.Seq2[Events, error] {
 	return func(yield func(Events, error) bool) {
 		silent := false
 		for ctx.Err() == nil {
@@ -26,7 +26,7 @@ func (c *Client) Follow(ctx context.Context, at Place, group string) iter.Seq2[E
 			case ctx.Err() != nil:
 				return
 			case isUnreachable(err):
-				if !silent && !yield(Events{Place: at}, err) {
+				if !silent && !yield(Events{Cursor: at}, err) {
 					return
 				}
 				silent = true
@@ -34,10 +34,10 @@ func (c *Client) Follow(ctx context.Context, at Place, group string) iter.Seq2[E
 					return
 				}
 			case err != nil:
-				yield(Events{Place: at}, err)
+				yield(Events{Cursor: at}, err)
 				return
 			default:
-				silent, at = false, events.Place
+				silent, at = false, events.Cursor
 				if (len(events.Events) > 0 || events.Missed) && !yield(events, nil) {
 					return
 				}

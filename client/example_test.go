@@ -80,7 +80,7 @@ func ExampleClient_Confirm() {
 func ExampleClient_Follow() {
 	socket, stop := daemon()
 	defer stop()
-	for events, err := range client.New(socket).Follow(context.Background(), client.Place{}, "g1") {
+	for events, err := range client.New(socket).Follow(context.Background(), client.Cursor{}, "g1") {
 		if err != nil {
 			fmt.Println(err) // the daemon does not answer, and is asked again
 		}

@@ -16,7 +16,7 @@ type (
 	RegionChange = api.RegionChange
 	NewRegion    = api.NewRegion
 	RegionStart  = api.RegionStart
-	RegionPlace  = api.RegionPlace
+	RegionAt     = api.RegionAt
 	Regions      = api.Regions
 	Hex          = api.Hex
 	Goodput      = api.Goodput
@@ -25,7 +25,7 @@ type (
 	Event        = api.Event
 	Events       = api.Events
 	EventKind    = api.EventKind
-	Place        = api.Place
+	Cursor       = api.Cursor
 	Error        = api.Error
 	Kind         = api.Kind
 )

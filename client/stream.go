@@ -262,8 +262,8 @@ func (r *runner[T]) close(ctx context.Context) error {
 // listen passes on the daemon's events about the group. If the daemon does not answer, there is no
 // signal: the group may run on without it.
 func (r *runner[T]) listen(ctx context.Context) {
-	before, _ := r.Client.EventsAfter(ctx, Place{}, r.Group, 0) // what happened before says nothing
-	for events := range r.Client.Follow(ctx, before.Place, r.Group) {
+	before, _ := r.Client.EventsAfter(ctx, Cursor{}, r.Group, 0) // what happened before says nothing
+	for events := range r.Client.Follow(ctx, before.Cursor, r.Group) {
 		s, cause := verdict(events.Events)
 		if events.Missed {
 			s, cause = r.look(ctx, s, cause)

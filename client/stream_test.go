@@ -134,7 +134,7 @@ func (l *lab) daemon() http.HandlerFunc {
 			answer(w, next)
 			return
 		}
-		list := Events{Place: Place{Run: "r"}}
+		list := Events{Cursor: Cursor{Run: "r"}}
 		if r.URL.Query().Get("wait") != "0" {
 			select {
 			case list.Events = <-l.events:

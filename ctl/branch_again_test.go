@@ -295,7 +295,7 @@ func TestAnEndedBranchRemembersWhoIsOut(t *testing.T) {
 	f.expects("10.2.0.3", 1200)
 	for _, ip := range all {
 		out := ip == "10.2.0.1" || ip == "10.3.0.1" || ip == "10.4.0.1"
-		if at := b1.groups.Named("g1").PlaceOf(idOf(ip)); at.Out != out {
+		if at := b1.groups.Named("g1").MembershipOf(idOf(ip)); at.Out != out {
 			t.Errorf("to b1, %s has the place %+v", ip, at)
 		}
 	}

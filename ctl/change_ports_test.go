@@ -45,7 +45,7 @@ func TestAMemberIsReachedThroughAPortThatComes(t *testing.T) {
 	if g := w.group(t); g.Members[2].State != api.Waiting || g.Members[1].State != api.Ready {
 		t.Fatalf("before: %+v", g.Members)
 	}
-	w.at = w.Events(t.Context(), api.Place{}, "").Place
+	w.at = w.Events(t.Context(), api.Cursor{}, "").Cursor
 	if err := w.change("eth4"); err != nil {
 		t.Fatal(err)
 	}

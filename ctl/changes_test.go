@@ -341,12 +341,12 @@ type reading struct {
 	read func()
 }
 
-func (r reading) Hold(p address.Place) error {
+func (r reading) Hold(p address.IfAddr) error {
 	r.read()
 	return r.Addresses.Hold(p)
 }
 
-func (r reading) Release(p address.Place) error {
+func (r reading) Release(p address.IfAddr) error {
 	r.read()
 	return r.Addresses.Release(p)
 }

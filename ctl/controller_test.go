@@ -42,7 +42,7 @@ type world struct {
 	hops      *ctltest.Hops
 	addresses *ctltest.Addresses
 	logs      *observer.ObservedLogs
-	at        api.Place // the event that was looked at last
+	at        api.Cursor // the event that was looked at last
 }
 
 func newWorld(t *testing.T) *world {

@@ -155,7 +155,7 @@ func TestPortsAndWaysAreTold(t *testing.T) {
 	w.sw.SetPort(1, dataplane.PortDown, 42)
 	w.network.Refresh()
 	w.expectEvents(t, "port-down eth2: its link is down")
-	if got := w.Events(t.Context(), api.Place{}, "g1"); len(got.Events) != 4 || got.Place != w.at {
+	if got := w.Events(t.Context(), api.Cursor{}, "g1"); len(got.Events) != 4 || got.Cursor != w.at {
 		t.Errorf("the events of g1: %+v", got)
 	}
 }

@@ -128,10 +128,12 @@ func (h hosting) Behind(ctx context.Context, host netip.Addr) (box string, err e
 	return box, err
 }
 
-func (h hosting) Now(name string) api.Place { return h.c.groups.Events.After(api.Place{}, name).Place }
+func (h hosting) Now(name string) api.Cursor {
+	return h.c.groups.Events.After(api.Cursor{}, name).Cursor
+}
 
-func (h hosting) Await(ctx context.Context, name string, at api.Place) api.Place {
-	return h.c.Events(ctx, at, name).Place
+func (h hosting) Await(ctx context.Context, name string, at api.Cursor) api.Cursor {
+	return h.c.Events(ctx, at, name).Cursor
 }
 
 func (h hosting) RefuseIP(ctx context.Context, ip netip.Addr) error {
@@ -140,14 +142,14 @@ func (h hosting) RefuseIP(ctx context.Context, ip netip.Addr) error {
 	}
 	hop := h.c.NextHops.Track(ip)
 	defer h.c.NextHops.Untrack(ip)
-	var places []address.Place
+	var at []address.IfAddr
 	if hop.Interface != 0 {
-		places = append(places, address.Place{IfIndex: hop.Interface, IP: ip})
+		at = append(at, address.IfAddr{IfIndex: hop.Interface, IP: ip})
 	}
-	if err := h.c.refuseIP(ctx, ip, places); err != nil {
+	if err := h.c.refuseIP(ctx, ip, at); err != nil {
 		return err
 	}
-	if len(places) == 0 {
+	if len(at) == 0 {
 		return fmt.Errorf("ip %v is in no subnet of this box (%s); write an unused address of the subnet of the hosts", ip, hop.Reason)
 	}
 	return nil

@@ -43,12 +43,12 @@ func (c cannot) Subnets(ifIndex int) ([]netip.Prefix, error) {
 func (c cannot) Sweep() error { return errors.Join(c.Addresses.Sweep(), c.err("Sweep")) }
 func (c cannot) Close() error { return errors.Join(c.Addresses.Close(), c.err("Close")) }
 
-func (c cannot) Release(p address.Place) error {
+func (c cannot) Release(p address.IfAddr) error {
 	return errors.Join(c.Addresses.Release(p), c.err("Release"))
 }
 
-func (c cannot) Run(ctx context.Context, restored func(address.Place, string), changed func([]address.Change), rival address.Rival) error {
-	restored(address.Place{IfIndex: 2, IP: addr("10.77.0.100")}, "eth2")
+func (c cannot) Run(ctx context.Context, restored func(address.IfAddr, string), changed func([]address.Change), rival address.Rival) error {
+	restored(address.IfAddr{IfIndex: 2, IP: addr("10.77.0.100")}, "eth2")
 	return c.Addresses.Run(ctx, restored, changed, rival)
 }
 

@@ -357,7 +357,7 @@ func TestAMemberMovesBehindALinkThatJoins(t *testing.T) {
 	b1.update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.2.0.1", "10.2.0.2"))
 	b2.joins("10.2.0.2", b2.published("g1").Source.FirstPSN.Add(5))
 	f.goes("10.3.0.2", "b1", "b2")
-	if at := b1.groups.Named("g1").PlaceOf(idOf("10.2.0.2")); !at.Known || at.Since != 1015 {
+	if at := b1.groups.Named("g1").MembershipOf(idOf("10.2.0.2")); !at.Known || at.Since != 1015 {
 		t.Errorf("%+v", at)
 	}
 }

@@ -126,7 +126,7 @@ func TestWhatTheBoxSawOfAGroupOfAConnection(t *testing.T) {
 		t.Errorf("of a group that is not there: %q", got)
 	}
 	groups.Control.Tell(api.Event{Kind: api.ConnectionRefused, Member: "10.77.0.9"})
-	events := r.Events(t.Context(), api.Place{}, "").Events
+	events := r.Events(t.Context(), api.Cursor{}, "").Events
 	if last := events[len(events)-1]; last.Kind != api.ConnectionRefused || last.Member != "10.77.0.9" {
 		t.Errorf("%+v", last)
 	}
@@ -144,7 +144,7 @@ func TestAReceiverLeavesTheGroupOfItsConnection(t *testing.T) {
 	if err := groups.Create(t.Context(), file); err != nil {
 		t.Fatal(err)
 	}
-	at := w.Events(t.Context(), api.Place{}, "").Place
+	at := w.Events(t.Context(), api.Cursor{}, "").Cursor
 	if err := groups.Leave(t.Context(), "g1", addr("10.77.0.3")); err != nil {
 		t.Fatal(err)
 	}

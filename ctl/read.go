@@ -179,8 +179,8 @@ func (c *Controller) Tally() Tally {
 	return Tally{Groups: len(c.groups.SeenNames()), Ports: len(ports), Open: len(ports.Open())}
 }
 
-// Events returns the events after a place. If there is none, it waits for one until ctx is done.
-func (c *Controller) Events(ctx context.Context, at api.Place, group string) api.Events {
+// Events returns the events after a cursor. If there is none, it waits for one until ctx is done.
+func (c *Controller) Events(ctx context.Context, at api.Cursor, group string) api.Events {
 	return c.groups.Events.Wait(ctx, at, group)
 }
 

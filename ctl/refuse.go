@@ -119,7 +119,7 @@ func (c *Controller) refuseRemoteIP(m *groupfile.Member) error {
 func (c *Controller) refuseGroupIP(ctx context.Context, f *groupfile.File, p *plan.Plan) error {
 	switch f.Addressing {
 	case mft.ByGroupIP:
-		err := c.refuseIP(ctx, f.IP, slices.Collect(maps.Keys(p.Places(f))), p.Boxes()...)
+		err := c.refuseIP(ctx, f.IP, slices.Collect(maps.Keys(p.IfAddrs(f))), p.Boxes()...)
 		if errors.Is(err, errOwnIP) {
 			err = fmt.Errorf("%w, or use addressing: switch-ip", err)
 		}
@@ -138,9 +138,10 @@ func (c *Controller) refuseGroupIP(ctx context.Context, f *groupfile.File, p *pl
 
 var errOwnIP = errors.New("is this box's own; write an address that no host has")
 
-// refuseIP refuses an IP that the box would add to places, if hosts there could not use it or
-// another host already has it. The group's other boxes, which have the MACs in boxes, may have it.
-func (c *Controller) refuseIP(ctx context.Context, ip netip.Addr, places []address.Place, boxes ...[6]byte) error {
+// refuseIP refuses an IP that the box would add to the interfaces at, if hosts there could not use
+// it or another host already has it. The group's other boxes, which have the MACs in boxes, may
+// have it.
+func (c *Controller) refuseIP(ctx context.Context, ip netip.Addr, at []address.IfAddr, boxes ...[6]byte) error {
 	local, err := c.Addresses.Local(ip)
 	if err != nil {
 		return err
@@ -148,20 +149,20 @@ func (c *Controller) refuseIP(ctx context.Context, ip netip.Addr, places []addre
 	if local {
 		return fmt.Errorf("ip %v %w", ip, errOwnIP)
 	}
-	if err := c.refuseOffSubnet(ip, places); err != nil {
+	if err := c.refuseOffSubnet(ip, at); err != nil {
 		return err
 	}
-	if claim, found := c.Addresses.Claimed(ctx, places, boxes...); found {
+	if claim, found := c.Addresses.Claimed(ctx, at, boxes...); found {
 		return fmt.Errorf("ip %v is taken (%v); write an address that no host has", ip, claim)
 	}
 	return nil
 }
 
-// refuseOffSubnet refuses an IP that is outside all subnets of the places: hosts would send its
-// frames to a router. If the box has no addresses at the places, there is no subnet to compare
-// with, and the IP is accepted.
-func (c *Controller) refuseOffSubnet(ip netip.Addr, places []address.Place) error {
-	subnets, err := c.subnetsAt(ip, places)
+// refuseOffSubnet refuses an IP that is outside all subnets of the interfaces at: hosts would send
+// its frames to a router. If the box has no addresses there, there is no subnet to compare with,
+// and the IP is accepted.
+func (c *Controller) refuseOffSubnet(ip netip.Addr, at []address.IfAddr) error {
+	subnets, err := c.subnetsAt(ip, at)
 	if err != nil {
 		return err
 	}
@@ -175,9 +176,9 @@ func (c *Controller) refuseOffSubnet(ip netip.Addr, places []address.Place) erro
 	return nil
 }
 
-// subnetsAt returns the subnets of ip's address family on the interfaces of places.
-func (c *Controller) subnetsAt(ip netip.Addr, places []address.Place) (subnets []netip.Prefix, err error) {
-	for _, p := range places {
+// subnetsAt returns the subnets of ip's address family on the interfaces at.
+func (c *Controller) subnetsAt(ip netip.Addr, at []address.IfAddr) (subnets []netip.Prefix, err error) {
+	for _, p := range at {
 		more, err := c.Addresses.Subnets(p.IfIndex)
 		if err != nil {
 			return nil, err

@@ -131,11 +131,11 @@ func noRegion(group string, r api.RegionStart) error {
 
 // addRegion appends a region to the memory of a file, and to the regions of each receiver.
 func addRegion(f *groupfile.File, r *api.NewRegion) error {
-	places, err := placesOf(f, r)
+	kept, err := whereKept(f, r)
 	if err != nil {
 		return err
 	}
-	for i, p := range places {
+	for i, p := range kept {
 		m := &f.Receivers[i]
 		m.Regions = append(m.Regions, p)
 	}
@@ -143,37 +143,37 @@ func addRegion(f *groupfile.File, r *api.NewRegion) error {
 	return nil
 }
 
-// placesOf returns where each receiver of a file keeps a new region.
-func placesOf(f *groupfile.File, r *api.NewRegion) ([]mft.Region, error) {
+// whereKept returns where each receiver of a file keeps a new region.
+func whereKept(f *groupfile.File, r *api.NewRegion) ([]mft.Region, error) {
 	if r.Length == 0 {
 		return nil, api.Errorf(api.BadRequest, "the region at VA %v has length 0; write its length in bytes", r.VA)
 	}
 	if r.RKey > math.MaxUint32 {
 		return nil, api.Errorf(api.BadRequest, "the R_Key of the region at VA %v has more than 32 bits", r.VA)
 	}
-	places := make([]mft.Region, len(f.Receivers))
+	kept := make([]mft.Region, len(f.Receivers))
 	for i := range r.At {
 		p := &r.At[i]
 		at, err := receiverAt(f, p)
 		switch {
 		case err != nil:
 			return nil, err
-		case places[at].Length != 0:
+		case kept[at].Length != 0:
 			return nil, api.Errorf(api.BadRequest, "receiver %s has two places for the region at VA %v; write one", p.IP, r.VA)
 		case p.RKey > math.MaxUint32:
 			return nil, api.Errorf(api.BadRequest, "the R_Key of receiver %s for the region at VA %v has more than 32 bits", p.IP, r.VA)
 		}
-		places[at] = mft.Region{VA: uint64(p.VA), Length: r.Length, RKey: uint32(p.RKey)}
+		kept[at] = mft.Region{VA: uint64(p.VA), Length: r.Length, RKey: uint32(p.RKey)}
 	}
-	if at := slices.IndexFunc(places, func(p mft.Region) bool { return p.Length == 0 }); at >= 0 {
+	if at := slices.IndexFunc(kept, func(p mft.Region) bool { return p.Length == 0 }); at >= 0 {
 		return nil, api.Errorf(api.BadRequest, "receiver %v has no place for the region at VA %v; add where it keeps the region",
 			f.Receivers[at].IP, r.VA)
 	}
-	return places, nil
+	return kept, nil
 }
 
-// receiverAt finds the receiver of a place.
-func receiverAt(f *groupfile.File, p *api.RegionPlace) (int, error) {
+// receiverAt finds the receiver that p names.
+func receiverAt(f *groupfile.File, p *api.RegionAt) (int, error) {
 	ip, err := netip.ParseAddr(p.IP)
 	if err != nil {
 		return 0, api.Errorf(api.BadRequest, "%q is no address; write that of a receiver, such as 10.77.0.2", p.IP)

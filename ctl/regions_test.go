@@ -20,7 +20,7 @@ func another(receivers ...string) api.RegionChange {
 	r := api.NewRegion{VA: 0x20000, Length: 100, RKey: 0x88}
 	for _, ip := range receivers {
 		a := addr(ip).As4()
-		r.At = append(r.At, api.RegionPlace{IP: ip, VA: api.Hex(4096*(10*int(a[1])+int(a[3])) + 1<<32), RKey: 8})
+		r.At = append(r.At, api.RegionAt{IP: ip, VA: api.Hex(4096*(10*int(a[1])+int(a[3])) + 1<<32), RKey: 8})
 	}
 	return api.RegionChange{Add: []api.NewRegion{r}}
 }

@@ -75,7 +75,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { return c.NextHops.Run(ctx, c.network.HopsChanged) })
 	tasks.Go(func() error {
-		return c.Addresses.Run(ctx, func(p address.Place, name string) {
+		return c.Addresses.Run(ctx, func(p address.IfAddr, name string) {
 			c.Log.Warn("another program removed a group's IP; rocastd has added it again",
 				zap.Stringer("ip", p.IP), zap.String("interface", name))
 		}, c.addressesChanged, c.network.AddressTaken)

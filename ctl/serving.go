@@ -61,7 +61,7 @@ func (s serving) Sees(name string) string {
 	if v == nil {
 		return ""
 	}
-	return view.Saw(v, s.c.groups.Events.After(api.Place{}, name).Events)
+	return view.Saw(v, s.c.groups.Events.After(api.Cursor{}, name).Events)
 }
 
 func (s serving) Tell(e api.Event) { s.c.groups.Events.Add(e) }
@@ -80,11 +80,11 @@ func (s serving) Behind(host netip.Addr) (boxes []string, err error) {
 	return s.c.Branches.Through(&groupfile.Member{IP: host}, nil)
 }
 
-func (s serving) FreeIP(ctx context.Context, ip netip.Addr, places []address.Place) (subnets []netip.Prefix, err error) {
-	if err := s.c.refuseIP(ctx, ip, places); err != nil {
+func (s serving) FreeIP(ctx context.Context, ip netip.Addr, at []address.IfAddr) (subnets []netip.Prefix, err error) {
+	if err := s.c.refuseIP(ctx, ip, at); err != nil {
 		return nil, err
 	}
-	return s.c.subnetsAt(ip, places)
+	return s.c.subnetsAt(ip, at)
 }
 
 func (s serving) Settle(ctx context.Context, hosts []netip.Addr) (release func()) {

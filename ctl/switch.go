@@ -61,8 +61,8 @@ type Addresses interface {
 	Announce(netip.Addr) error
 	Local(netip.Addr) (bool, error)
 	Subnets(ifIndex int) ([]netip.Prefix, error)
-	Claimed(ctx context.Context, places []address.Place, boxes ...[6]byte) (claim address.Claim, found bool)
-	Run(ctx context.Context, restored func(address.Place, string), changed func([]address.Change), rival address.Rival) error
+	Claimed(ctx context.Context, at []address.IfAddr, boxes ...[6]byte) (claim address.Claim, found bool)
+	Run(ctx context.Context, restored func(address.IfAddr, string), changed func([]address.Change), rival address.Rival) error
 	Close() error
 }
 

@@ -39,12 +39,12 @@ func tableChange(v *groups.Version, change *api.RegionChange) (*regions.Change, 
 	}
 	for i := range change.Add {
 		r := &change.Add[i]
-		places, err := placesOf(v.File, r)
+		kept, err := whereKept(v.File, r)
 		if err != nil {
 			return nil, err
 		}
 		c.Add = append(c.Add, regions.Range{
-			VirtualRegion: mft.VirtualRegion{VA: uint64(r.VA), Length: r.Length, RKey: uint32(r.RKey)}, At: places,
+			VirtualRegion: mft.VirtualRegion{VA: uint64(r.VA), Length: r.Length, RKey: uint32(r.RKey)}, At: kept,
 		})
 	}
 	return c, nil

@@ -26,7 +26,7 @@ var nearReceivers = []string{"10.1.0.2", "10.1.0.3"}
 func newRegion(va uint64) api.NewRegion {
 	r := api.NewRegion{VA: api.Hex(va), Length: 16, RKey: 0x88}
 	for i, ip := range nearReceivers {
-		r.At = append(r.At, api.RegionPlace{IP: ip, VA: api.Hex(va + uint64(i+1)<<32), RKey: api.Hex(i + 1)})
+		r.At = append(r.At, api.RegionAt{IP: ip, VA: api.Hex(va + uint64(i+1)<<32), RKey: api.Hex(i + 1)})
 	}
 	return r
 }
@@ -157,7 +157,7 @@ func TestReceiversOfATable(t *testing.T) {
 	f.create(tableFile("10.1.0.2", "10.1.0.3", "10.1.0.4"))
 	b1 := f.box("b1")
 	change := adding(0x1000)
-	change.Add[0].At = append(change.Add[0].At, api.RegionPlace{IP: "10.1.0.4", VA: 4, RKey: 4})
+	change.Add[0].At = append(change.Add[0].At, api.RegionAt{IP: "10.1.0.4", VA: 4, RKey: 4})
 	f.mustChange(change)
 	b1.update(t, tableFile(nearReceivers...))
 	f.hasTable(0x1000)

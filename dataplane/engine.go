@@ -249,7 +249,7 @@ func (e *engine) resume(now feedback.Tick, st *state) {
 	acked := e.space.acked[:f.paths]
 	told, _ := st.merge.Told()
 	for i := range acked {
-		acked[i] = st.merge.Place(int(m.path[i]))
+		acked[i] = st.merge.Progress(int(m.path[i]))
 	}
 	span := st.span(told.PSN)
 	m.why = e.fanOut.Merge(st.group.ID, acked, told, span)
@@ -270,7 +270,7 @@ func (e *engine) endMerge(st *state) (did folding) {
 	did.told, did.paths = e.fanOut.EndMerge(st.group.ID, acked), e.space.paths[:len(acked)]
 	m.told = did.told.PSN
 	for i, at := range acked {
-		did.paths[i] = feedback.Answered{Path: int(m.path[i]), Place: at}
+		did.paths[i] = feedback.Answered{Path: int(m.path[i]), Progress: at}
 	}
 	return did
 }

@@ -37,11 +37,11 @@ type FanOut interface {
 	// The limit moves on with what the source is told: from here on until the group is disarmed,
 	// packets up to span beyond that may be carried as well, feedback.Window beyond the limit at
 	// most.
-	Merge(id mft.GroupID, at []feedback.Place, told feedback.Place, span int32) error
+	Merge(id mft.GroupID, at []feedback.Progress, told feedback.Progress, span int32) error
 	// EndMerge ends the merging. It fills in what each path has acknowledged, and returns what the
 	// source was told last, which is not beyond that. Call it before Load and Disarm, so that they
 	// count every packet that was acknowledged.
-	EndMerge(id mft.GroupID, at []feedback.Place) (told feedback.Place)
+	EndMerge(id mft.GroupID, at []feedback.Progress) (told feedback.Progress)
 	// Retained returns a packet that the engine carried and retains, as the source sent it, or nil.
 	// The group must have a slot. It must have been armed with a block with Retain, and what may
 	// be carried must end less than Retain beyond psn, for as long as the result is used.

@@ -35,13 +35,13 @@ type engineBench struct {
 	onWanted func()                   // called when the core asks what others want
 	refuse   error                    // of Arm
 	deaf     error                    // of Merge
-	untold   *feedback.Place          // of EndMerge: the engine was stopped before it told the source more
+	untold   *feedback.Progress       // of EndMerge: the engine was stopped before it told the source more
 }
 
 var errDeaf = errors.New("it cannot send by the source's port")
 
 // Merge is part of dataplane.FanOut.
-func (b *engineBench) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place, span int32) error {
+func (b *engineBench) Merge(id mft.GroupID, at []feedback.Progress, told feedback.Progress, span int32) error {
 	if b.deaf != nil {
 		return b.deaf
 	}
@@ -49,7 +49,7 @@ func (b *engineBench) Merge(id mft.GroupID, at []feedback.Place, told feedback.P
 }
 
 // EndMerge is part of dataplane.FanOut.
-func (b *engineBench) EndMerge(id mft.GroupID, at []feedback.Place) feedback.Place {
+func (b *engineBench) EndMerge(id mft.GroupID, at []feedback.Progress) feedback.Progress {
 	told := b.FanOut.EndMerge(id, at)
 	if b.untold != nil {
 		told, b.untold = *b.untold, nil

@@ -61,12 +61,12 @@ var (
 // folding is what the engine merged for one group until endMerge.
 type folding struct {
 	paths []feedback.Answered // none: it did not merge
-	told  feedback.Place
+	told  feedback.Progress
 }
 
 // mergeSpace is the core's memory for the paths of a block.
 type mergeSpace struct {
-	acked [mft.BlockAnswers]feedback.Place
+	acked [mft.BlockAnswers]feedback.Progress
 	paths [mft.BlockAnswers]feedback.Answered
 }
 
@@ -87,7 +87,7 @@ func (st *state) mayMerge(b *mft.Block) error {
 
 // MergedACK is what an engine sends the source of a block when the lowest path is at a place,
 // because of an ACK with the priority pcp.
-func MergedACK(b *mft.Block, at feedback.Place, pcp uint8) Reply {
+func MergedACK(b *mft.Block, at feedback.Progress, pcp uint8) Reply {
 	return Reply{
 		Leg: b.Source, PSN: at.PSN, AETH: roce.AETH{Syndrome: roce.SyndromeUnlimited, MSN: at.MSN}, MigReq: b.MigReq,
 		PKey: b.PKey, TrafficClass: b.TrafficClass, HopLimit: replyHopLimit,

@@ -121,7 +121,7 @@ func TestTheCoreTellsWhatTheEngineDoesNotTellAnyMore(t *testing.T) {
 	g := group()
 	b := newEngineBench(t, g)
 	b.arm(g)
-	b.untold = &feedback.Place{PSN: firstPSN - 1}
+	b.untold = &feedback.Progress{PSN: firstPSN - 1}
 	b.mustCarry(g, 3)
 	for i := range g.Paths {
 		b.merges(g, i)

@@ -241,7 +241,7 @@ func (s *slow) Arm(_ mft.GroupID, _ *mft.Block, w dataplane.FanWord, _ roce.PSN)
 	return nil
 }
 
-func (s *slow) Merge(mft.GroupID, []feedback.Place, feedback.Place, int32) error {
+func (s *slow) Merge(mft.GroupID, []feedback.Progress, feedback.Progress, int32) error {
 	return errors.New("it does not merge")
 }
 

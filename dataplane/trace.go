@@ -180,8 +180,8 @@ func (r *retention) of(h *held, st *state) *retention {
 type frozen struct {
 	FanOut
 	word FanWord
-	at   []feedback.Place // of a group whose answers it merges
-	told feedback.Place
+	at   []feedback.Progress // of a group whose answers it merges
+	told feedback.Progress
 }
 
 // freeze returns the engine as it is with a group now; nil: there is none.
@@ -203,11 +203,11 @@ func (f *frozen) Release(mft.GroupID)                                  {}
 func (f *frozen) Arm(mft.GroupID, *mft.Block, FanWord, roce.PSN) error { return errFrozen }
 func (f *frozen) Load(mft.GroupID) FanWord                             { return f.word }
 func (f *frozen) Limit(mft.GroupID, roce.PSN)                          {}
-func (f *frozen) Merge(_ mft.GroupID, at []feedback.Place, told feedback.Place, _ int32) error {
+func (f *frozen) Merge(_ mft.GroupID, at []feedback.Progress, told feedback.Progress, _ int32) error {
 	f.at, f.told = slices.Clone(at), told
 	return nil
 }
-func (f *frozen) EndMerge(_ mft.GroupID, at []feedback.Place) (told feedback.Place) {
+func (f *frozen) EndMerge(_ mft.GroupID, at []feedback.Progress) (told feedback.Progress) {
 	copy(at, f.at)
 	return f.told
 }

@@ -360,7 +360,7 @@ func (st *state) soFar() (t mft.Turn, ok bool) {
 	case lowest >= 0 && st.turns == nil, lowest < 0 && !(known && st.onlyJoin()):
 		return t, false
 	case lowest >= 0:
-		at = st.merge.Place(lowest)
+		at = st.merge.Progress(lowest)
 	}
 	next, messages := at.PSN.Next(), at.MSN
 	t = st.turnOf(st.active)

@@ -7,17 +7,17 @@ import "github.com/rocast/rocast/roce"
 // it tells the source. Before the next event of any kind the engine ends that, and one call of
 // Answered reports what it did.
 
-// Place is a place in the source's stream: up to where a path has acknowledged it, or up to where
-// the source was told so. PSN and MSN are the source's.
-type Place struct {
+// Progress is up to where the source's stream is acknowledged: by a path, or to the source. PSN and
+// MSN are the source's.
+type Progress struct {
 	PSN roce.PSN
 	MSN roce.MSN
 }
 
-// Answered is the place of one path.
+// Answered is the progress of one path.
 type Answered struct {
 	Path int
-	Place
+	Progress
 }
 
 // MayMerge reports whether an engine may merge the plain ACKs of the active paths: those with the
@@ -52,7 +52,7 @@ func (g *Group) AcksDecide() bool {
 // and told is what the source was told last. It does the same as one Response event for each ACK,
 // except that the source is sent only what it was not told yet. What was carried must have been
 // reported before.
-func (g *Group) Answered(now Tick, paths []Answered, told Place, acts []Action) []Action {
+func (g *Group) Answered(now Tick, paths []Answered, told Progress, acts []Action) []Action {
 	for i := range paths {
 		at := &paths[i]
 		if p := &g.paths[at.Path]; p.part == PartActive && at.PSN.After(p.acked) {

@@ -40,11 +40,11 @@ func TestAnsweredEqualsResponses(t *testing.T) {
 					Kind: Response, Path: at[i].Path, PSN: a.NextPSN().Add(-int32(rapid.IntRange(1, 6).Draw(t, "below"))),
 					MSN: at[i].MSN.Add(int32(rapid.IntRange(0, 2).Draw(t, "messages"))), Syndrome: roce.SyndromeUnlimited,
 				}
-				tells, taken := m.ACK(i, Place{ev.PSN, ev.MSN})
+				tells, taken := m.ACK(i, Progress{ev.PSN, ev.MSN})
 				if !taken {
 					continue // another MSN of the same PSN
 				}
-				at[i].Place = m.At[i]
+				at[i].Progress = m.At[i]
 				merged++
 				acts, _ = a.Step(now, ev, acts[:0])
 				want := []Action{{Kind: Reply, PSN: m.Told.PSN, MSN: m.Told.MSN, Syndrome: roce.SyndromeUnlimited}}
@@ -78,12 +78,12 @@ func TestAnsweredEqualsResponses(t *testing.T) {
 }
 
 // begin lets an engine merge the ACKs of a plain group.
-func begin(g *Group) (m merger.Merger[Place], at []Answered) {
+func begin(g *Group) (m merger.Merger[Progress], at []Answered) {
 	m.Told, _ = g.Told()
 	for i := range g.paths {
 		if g.Part(i) == PartActive {
-			m.At = append(m.At, g.Place(i))
-			at = append(at, Answered{i, g.Place(i)})
+			m.At = append(m.At, g.Progress(i))
+			at = append(at, Answered{i, g.Progress(i)})
 		}
 	}
 	return m, at
@@ -95,13 +95,13 @@ func TestAnsweredTellsWhatTheEngineDidNot(t *testing.T) {
 	for psn := roce.PSN(100); psn < 104; psn++ {
 		g.Step(0, Event{Kind: Data, PSN: psn, First: true, Last: true}, nil)
 	}
-	places := []Answered{{0, Place{102, 3}}, {1, Place{103, 4}}}
-	acts := g.Answered(0, places, Place{101, 2}, nil)
+	places := []Answered{{0, Progress{102, 3}}, {1, Progress{103, 4}}}
+	acts := g.Answered(0, places, Progress{101, 2}, nil)
 	want := []Action{{Kind: Reply, PSN: 102, MSN: 3, Syndrome: roce.SyndromeUnlimited}}
 	if !slices.Equal(acts, want) {
 		t.Errorf("the source is told %+v, want %+v", acts, want)
 	}
-	if acts = g.Answered(0, places, Place{102, 3}, nil); len(acts) != 0 {
+	if acts = g.Answered(0, places, Progress{102, 3}, nil); len(acts) != 0 {
 		t.Errorf("the source is told %+v again", acts)
 	}
 }
@@ -113,7 +113,7 @@ func TestANakBehindWhatTheEngineTold(t *testing.T) {
 	for psn := roce.PSN(100); psn < 104; psn++ {
 		g.Step(0, Event{Kind: Data, PSN: psn, First: true, Last: true}, nil)
 	}
-	g.Answered(0, []Answered{{0, Place{101, 2}}, {1, Place{103, 4}}}, Place{101, 2}, nil)
+	g.Answered(0, []Answered{{0, Progress{101, 2}}, {1, Progress{103, 4}}}, Progress{101, 2}, nil)
 	acts, _ := g.Step(0, Event{Kind: Response, Path: 0, PSN: 102, MSN: 2, Syndrome: roce.NAKSequence}, nil)
 	want := []Action{{Kind: Reply, PSN: 102, MSN: 2, Syndrome: roce.NAKSequence, Cause: CauseReceiver}}
 	if !slices.Equal(acts, want) {
@@ -160,8 +160,8 @@ func TestAnsweredOfThePast(t *testing.T) {
 	g.Step(0, Event{Kind: Response, Path: 1, PSN: 101, MSN: 2, Syndrome: roce.SyndromeUnlimited}, nil)
 	g.paths[2].part = PartGone
 	g.recount()
-	g.Answered(0, []Answered{{0, Place{100, 1}}, {1, Place{100, 1}}, {2, Place{101, 2}}}, Place{99, 0}, nil)
-	if a, b, c := g.Place(0), g.Place(1), g.Place(2); a != (Place{100, 1}) || b != (Place{101, 2}) || c != (Place{99, 0}) {
+	g.Answered(0, []Answered{{0, Progress{100, 1}}, {1, Progress{100, 1}}, {2, Progress{101, 2}}}, Progress{99, 0}, nil)
+	if a, b, c := g.Progress(0), g.Progress(1), g.Progress(2); a != (Progress{100, 1}) || b != (Progress{101, 2}) || c != (Progress{99, 0}) {
 		t.Errorf("the paths are at %v, %v and %v", a, b, c)
 	}
 }

@@ -155,5 +155,5 @@ func (rx *receivers) Acked(i int) roce.PSN { return rx.paths[i].acked }
 // MSN is the MSN of path i's last answer, in the source's space.
 func (rx *receivers) MSN(i int) roce.MSN { return rx.paths[i].msn }
 
-// Place returns what path i has acknowledged.
-func (rx *receivers) Place(i int) Place { return Place{rx.paths[i].acked, rx.paths[i].msn} }
+// Progress returns what path i has acknowledged.
+func (rx *receivers) Progress(i int) Progress { return Progress{rx.paths[i].acked, rx.paths[i].msn} }

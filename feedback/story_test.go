@@ -85,7 +85,7 @@ type story struct {
 	untold  Event // what the engine carried since the last event of the group; its kind is Data if nothing
 	carried int
 	merges  bool // the engine merges ACKs since the last event of the group
-	merger  merger.Merger[Place]
+	merger  merger.Merger[Progress]
 	merged  int
 	causes  [NumCauses]int // of what the source was sent
 }
@@ -480,10 +480,10 @@ func (s *story) merge(ev Event) (said string, ok bool) {
 	}
 	if !s.merges {
 		told, _ := s.g.Told()
-		s.merges, s.merger = true, merger.Merger[Place]{Told: told}
+		s.merges, s.merger = true, merger.Merger[Progress]{Told: told}
 		for i := range s.g.paths {
 			if s.g.Part(i) == PartActive {
-				s.merger.At = append(s.merger.At, s.g.Place(i))
+				s.merger.At = append(s.merger.At, s.g.Progress(i))
 			}
 		}
 	}
@@ -500,7 +500,7 @@ func (s *story) merge(ev Event) (said string, ok bool) {
 	case ev.PSN == at:
 		outcome = Duplicate
 	}
-	tells, taken := s.merger.ACK(entry, Place{ev.PSN, ev.MSN})
+	tells, taken := s.merger.ACK(entry, Progress{ev.PSN, ev.MSN})
 	switch told := s.merger.Told; {
 	case !taken:
 		return "", false

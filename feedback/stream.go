@@ -31,8 +31,8 @@ func (st *stream) Settled() bool { return st.floor.known && st.floor.psn == st.s
 
 // Told returns what the source was told, or is about to be told, and whether that is known. Of a
 // plain group it is known, and the source was told it.
-func (st *stream) Told() (told Place, known bool) {
-	return Place{st.floor.psn, st.floor.msn}, st.floor.known
+func (st *stream) Told() (told Progress, known bool) {
+	return Progress{st.floor.psn, st.floor.msn}, st.floor.known
 }
 
 // Inside reports whether the newest packet is inside a message: whether it is not the last packet

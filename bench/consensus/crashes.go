@@ -196,13 +196,13 @@ var errTooFew = errors.New("too few replicas can follow")
 // tooFew returns errTooFew when the box has said of so many replicas that they get no more data
 // that, beside those that have lost their logs, no quorum is left.
 func (l *leader) tooFew(ctx context.Context, lost map[string]bool) error {
-	var at client.Place
+	var at client.Cursor
 	for wait := time.Duration(0); ; wait = api.MaxEventWait {
 		events, err := l.api.EventsAfter(ctx, at, l.group(), wait)
 		if err != nil {
 			return err
 		}
-		at = events.Place
+		at = events.Cursor
 		group, err := l.api.Group(ctx, l.group())
 		if err != nil {
 			return err

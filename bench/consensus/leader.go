@@ -49,9 +49,9 @@ type leader struct {
 	away    bool      // the group lacks entries that a quorum has by connections
 	decided int       // the place behind the last entry that clients know to be decided
 	log     []entry
-	memory  []byte       // the log as replicas have it
-	events  client.Place // where this leader's events begin
-	joining *replica     // has a new seat, and lacks what came before its first packet
+	memory  []byte        // the log as replicas have it
+	events  client.Cursor // where this leader's events begin
+	joining *replica      // has a new seat, and lacks what came before its first packet
 }
 
 func (l *leader) group() string { return fmt.Sprintf("term-%d", l.term) }
@@ -82,11 +82,11 @@ func (l *leader) stand(ctx context.Context) error {
 			return err
 		}
 	}
-	at, err := l.api.EventsAfter(ctx, client.Place{}, l.group(), 0)
+	at, err := l.api.EventsAfter(ctx, client.Cursor{}, l.group(), 0)
 	if err != nil {
 		return err
 	}
-	l.events = at.Place
+	l.events = at.Cursor
 	if _, err := l.api.WaitClear(ctx, l.group()); err != nil {
 		return err
 	}
@@ -299,12 +299,12 @@ func (l *leader) next(ctx context.Context, wanted func(client.Event) bool) (clie
 			return client.Event{}, err
 		}
 		for _, e := range events.Events {
-			l.events.Run, l.events.Seq = events.Place.Run, e.Seq
+			l.events.Run, l.events.Seq = events.Cursor.Run, e.Seq
 			if wanted(e) {
 				return e, nil
 			}
 		}
-		l.events = events.Place
+		l.events = events.Cursor
 	}
 }
 

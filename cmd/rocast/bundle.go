@@ -136,7 +136,7 @@ func (b *bundle) askDaemon(ctx context.Context, c *client.Client) {
 	b.json("stats.json", stats, err)
 	traffic, err := c.Traffic(ctx, "")
 	b.json("traffic.json", traffic, err)
-	events, err := c.EventsAfter(ctx, client.Place{}, "", 0)
+	events, err := c.EventsAfter(ctx, client.Cursor{}, "", 0)
 	b.json("events.json", events, err)
 	perftests, err := c.Perftests(ctx)
 	b.json("perftest.json", perftests, err)

@@ -34,13 +34,13 @@ With -w --json each event is a JSON document on a line of its own, and a last do
 				})
 			}
 			if !watch {
-				list, err := a.client().EventsAfter(cmd.Context(), client.Place{}, group, 0)
+				list, err := a.client().EventsAfter(cmd.Context(), client.Cursor{}, group, 0)
 				if err != nil {
 					return err
 				}
 				return a.print(list, func(w io.Writer) { printEvents(w, list) })
 			}
-			for list, err := range a.client().Follow(cmd.Context(), client.Place{}, group) {
+			for list, err := range a.client().Follow(cmd.Context(), client.Cursor{}, group) {
 				if err != nil {
 					return err
 				}

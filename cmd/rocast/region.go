@@ -240,7 +240,7 @@ func needed(cmd *cobra.Command, names ...string) error {
 }
 
 // readAt reads IP=VA:RKEY or IP/REMOTEQPN=VA:RKEY.
-func readAt(text string) (p api.RegionPlace, err error) {
+func readAt(text string) (p api.RegionAt, err error) {
 	host, at, _ := strings.Cut(text, "=")
 	ip, qpn, several := strings.Cut(host, "/")
 	if p.IP = ip; several {

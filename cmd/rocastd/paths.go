@@ -17,7 +17,7 @@ import (
 // that is forbidden is no error here: the config may be checked by another user than that of the
 // daemon.
 func findPaths(c *config.Config) error {
-	for _, path := range store.Places(c.StateDir) {
+	for _, path := range store.Paths(c.StateDir) {
 		if err := canMake(path, "stateDir"); err != nil {
 			return fmt.Errorf("create the state directory: %w", err)
 		}

@@ -32,7 +32,7 @@ members:
 func regionNumber(i int) client.NewRegion {
 	r := client.NewRegion{VA: client.Hex(i) << 12, Length: 4096, RKey: 0x77}
 	for qpn := range uint32(3) {
-		r.At = append(r.At, client.RegionPlace{IP: "10.77.0.2", RemoteQPN: qpn + 1, VA: client.Hex(qpn+1)<<40 + r.VA, RKey: client.Hex(qpn)})
+		r.At = append(r.At, client.RegionAt{IP: "10.77.0.2", RemoteQPN: qpn + 1, VA: client.Hex(qpn+1)<<40 + r.VA, RKey: client.Hex(qpn)})
 	}
 	return r
 }

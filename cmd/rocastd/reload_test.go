@@ -226,7 +226,7 @@ func TestAHangupReloadsTheConfig(t *testing.T) {
 	hangUp()
 	expect(true, "no such file", "no such file")
 	var kinds []string
-	events, err := client.EventsAfter(t.Context(), api.Place{}, "", 0)
+	events, err := client.EventsAfter(t.Context(), api.Cursor{}, "", 0)
 	for _, e := range events.Events {
 		if strings.HasPrefix(string(e.Kind), "config-") {
 			kinds = append(kinds, string(e.Kind))

@@ -6,28 +6,29 @@ import (
 	"net/netip"
 )
 
-// Announce tells the hosts at the places where the Owner holds an IP that the box has it. A host
-// may remember the MAC of another box, which had the IP for a group and has it no longer: what the
-// host sends would go there until it asks anew, which takes Linux half a minute. The announcements
-// are those of RFC 5227, 2.3, and RFC 4861, 7.2.6. Hosts that do not know the IP learn nothing.
+// Announce tells the hosts at the interfaces where the Owner holds an IP that the box has it. A
+// host may remember the MAC of another box, which had the IP for a group and has it no longer: what
+// the host sends would go there until it asks anew, which takes Linux half a minute. The
+// announcements are those of RFC 5227, 2.3, and RFC 4861, 7.2.6. Hosts that do not know the IP
+// learn nothing.
 func (o *Owner) Announce(ip netip.Addr) error {
 	o.mu.Lock()
-	var places []Place
+	var held []IfAddr
 	for p := range o.held {
 		if p.IP == ip {
-			places = append(places, p)
+			held = append(held, p)
 		}
 	}
 	o.mu.Unlock()
 	var errs []error
-	for _, p := range places {
+	for _, p := range held {
 		errs = append(errs, o.kernel.announce(p))
 	}
 	return errors.Join(errs...)
 }
 
 // announce does nothing where no host hears it.
-func (k *netlinkKernel) announce(p Place) error {
+func (k *netlinkKernel) announce(p IfAddr) error {
 	mac, err := k.asker(p.IfIndex)
 	if errors.Is(err, errNobody) {
 		return nil

@@ -26,15 +26,15 @@ const (
 	claimRound  = 100 * time.Millisecond
 )
 
-// Claimed asks the hosts at an IP's future places whether one of them has the IP, and returns the
+// Claimed asks the hosts at an IP's future interfaces whether one has the IP, and returns the
 // first claim. The questions follow RFC 5227 and RFC 4862, so no host learns a MAC from them.
 // Claimed finds nothing where it cannot ask, for example on an interface without a carrier, and
 // does not ask for an IP that the Owner already holds. Answers from the box itself are not claims,
 // because the box may have two interfaces on one network. Nor are answers of the group's other
 // boxes, which have these MACs. The questions are sent in the network namespace of the calling
 // thread.
-func (o *Owner) Claimed(ctx context.Context, places []Place, boxes ...[6]byte) (claim Claim, found bool) {
-	if len(places) == 0 || o.holds(places[0].IP) {
+func (o *Owner) Claimed(ctx context.Context, at []IfAddr, boxes ...[6]byte) (claim Claim, found bool) {
+	if len(at) == 0 || o.holds(at[0].IP) {
 		return Claim{}, false
 	}
 	own, err := o.kernel.macs()
@@ -44,9 +44,9 @@ func (o *Owner) Claimed(ctx context.Context, places []Place, boxes ...[6]byte) (
 	allowed := slices.Concat(own, boxes)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	claims := make(chan Claim, len(places))
+	claims := make(chan Claim, len(at))
 	waiting := 0
-	for _, p := range places {
+	for _, p := range at {
 		name, err := o.kernel.name(p.IfIndex)
 		if err != nil {
 			continue

@@ -16,29 +16,29 @@ import (
 
 func TestWhoAnswersForAnIP(t *testing.T) {
 	stranger, box := [6]byte{2, 9}, [6]byte{2, 1}
-	gone := Place{IfIndex: 9, IP: group}
+	gone := IfAddr{IfIndex: 9, IP: group}
 	for _, c := range []struct {
 		name  string
-		heard map[Place][][6]byte
+		heard map[IfAddr][][6]byte
 		held  bool
 		want  string
 		asked int
 	}{
-		{"a host", map[Place][][6]byte{onBr0: {stranger}}, false, "02:09:00:00:00:00 answers for it on br0", 1},
-		{"a host on one of two interfaces", map[Place][][6]byte{onBr0: nil, onEth1: {box, stranger}}, false, "02:09:00:00:00:00 answers for it on eth1", 2},
-		{"nobody", map[Place][][6]byte{onBr0: nil, onEth1: nil}, false, "", 2},
-		{"the box's other interface", map[Place][][6]byte{onBr0: {box}, onEth1: {box}}, false, "", 2},
+		{"a host", map[IfAddr][][6]byte{onBr0: {stranger}}, false, "02:09:00:00:00:00 answers for it on br0", 1},
+		{"a host on one of two interfaces", map[IfAddr][][6]byte{onBr0: nil, onEth1: {box, stranger}}, false, "02:09:00:00:00:00 answers for it on eth1", 2},
+		{"nobody", map[IfAddr][][6]byte{onBr0: nil, onEth1: nil}, false, "", 2},
+		{"the box's other interface", map[IfAddr][][6]byte{onBr0: {box}, onEth1: {box}}, false, "", 2},
 		{"nobody can be asked", nil, false, "", 0},
-		{"an interface that has gone", map[Place][][6]byte{gone: {stranger}}, false, "", 0},
-		{"the box has it for another group", map[Place][][6]byte{onBr0: {stranger}}, true, "", 0},
+		{"an interface that has gone", map[IfAddr][][6]byte{gone: {stranger}}, false, "", 0},
+		{"the box has it for another group", map[IfAddr][][6]byte{onBr0: {stranger}}, true, "", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k := &fakeKernel{on: map[Place]bool{}, heard: c.heard, boxes: [][6]byte{box}}
+			k := &fakeKernel{on: map[IfAddr]bool{}, heard: c.heard, boxes: [][6]byte{box}}
 			o := open(t, k, t.TempDir())
 			if c.held {
 				must(t, o.Hold(onEth1))
 			}
-			claim, found := o.Claimed(t.Context(), []Place{gone, onBr0, onEth1})
+			claim, found := o.Claimed(t.Context(), []IfAddr{gone, onBr0, onEth1})
 			if got := claim.String(); found != (c.want != "") || found && got != c.want || len(k.asked) != c.asked {
 				t.Errorf("found %v: %s, asked %v", found, got, k.asked)
 			}
@@ -52,7 +52,7 @@ type pairKernel struct {
 	silent *silentQuestion
 }
 
-func (k pairKernel) ask(p Place) (question, error) {
+func (k pairKernel) ask(p IfAddr) (question, error) {
 	if p == onEth1 {
 		return k.silent, nil
 	}
@@ -78,8 +78,8 @@ func (q *silentQuestion) close() {}
 func TestNobodyIsAskedAfterAClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := &silentQuestion{}
-		o := open(t, pairKernel{&fakeKernel{on: map[Place]bool{}}, silent}, t.TempDir())
-		if claim, found := o.Claimed(t.Context(), []Place{onEth1, onBr0}); !found || claim.Interface != "br0" {
+		o := open(t, pairKernel{&fakeKernel{on: map[IfAddr]bool{}}, silent}, t.TempDir())
+		if claim, found := o.Claimed(t.Context(), []IfAddr{onEth1, onBr0}); !found || claim.Interface != "br0" {
 			t.Errorf("%v, %v", claim, found)
 		}
 		time.Sleep(time.Second)
@@ -111,7 +111,7 @@ func TestALivingHostsIPIsClaimed(t *testing.T) {
 	claimed := func(ip string, boxes ...[6]byte) (claim Claim, found bool) {
 		addr := netip.MustParseAddr(ip)
 		must(t, box.Do(func() error {
-			claim, found = o.Claimed(t.Context(), []Place{{other.Index, addr}, {port.Index, addr}}, boxes...)
+			claim, found = o.Claimed(t.Context(), []IfAddr{{other.Index, addr}, {port.Index, addr}}, boxes...)
 			return nil
 		}))
 		return claim, found
@@ -139,7 +139,7 @@ func TestALivingHostsIPIsClaimed(t *testing.T) {
 	defer cancel()
 	must(t, box.Do(func() error {
 		began := time.Now()
-		if claim, found := o.Claimed(ctx, []Place{{port.Index, group}}); found || time.Since(began) >= claimRounds*claimRound {
+		if claim, found := o.Claimed(ctx, []IfAddr{{port.Index, group}}); found || time.Since(began) >= claimRounds*claimRound {
 			t.Errorf("without a carrier: %v %v after %v", claim, found, time.Since(began))
 		}
 		return nil
@@ -161,7 +161,7 @@ func TestALivingHostsIPv6IsClaimed(t *testing.T) {
 	o := openIn(t, box, t.TempDir())
 	must(t, box.Do(func() error {
 		for ip, want := range map[string]bool{"fd00::50": true, "fd00::51": false} {
-			claim, found := o.Claimed(t.Context(), []Place{{port.Index, netip.MustParseAddr(ip)}})
+			claim, found := o.Claimed(t.Context(), []IfAddr{{port.Index, netip.MustParseAddr(ip)}})
 			if found != want || found && claim != (Claim{[6]byte(far.MAC), "eth1"}) {
 				t.Errorf("%s: %v, %v", ip, claim, found)
 			}

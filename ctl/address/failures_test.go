@@ -20,7 +20,7 @@ import (
 
 // What the kernel cannot do is no success, and a later try finds everything as it was.
 func TestEachFailureOfTheKernelIsReported(t *testing.T) {
-	k := &fakeKernel{on: map[Place]bool{}}
+	k := &fakeKernel{on: map[IfAddr]bool{}}
 	dir := t.TempDir()
 	o := open(t, k, dir)
 	must(t, o.Hold(onBr0))
@@ -36,7 +36,7 @@ func TestEachFailureOfTheKernelIsReported(t *testing.T) {
 	if _, err := o.Subnets(2); err == nil || err.Error() != "look up the addresses of interface 2: the kernel cannot" {
 		t.Errorf("subnets: %v", err)
 	}
-	if err := o.Hold(Place{IfIndex: 9, IP: group}); err == nil || err.Error() != "own 10.77.0.100: look up the name of interface 9: no such device" {
+	if err := o.Hold(IfAddr{IfIndex: 9, IP: group}); err == nil || err.Error() != "own 10.77.0.100: look up the name of interface 9: no such device" {
 		t.Errorf("hold: %v", err)
 	}
 	k.fail = "remove"
@@ -70,7 +70,7 @@ func TestEachFailureOfTheKernelIsReported(t *testing.T) {
 
 // One note that the kernel does not confirm says nothing about the next one.
 func TestEachNoteIsConfirmedByItself(t *testing.T) {
-	k := &fakeKernel{on: map[Place]bool{onEth1: true}}
+	k := &fakeKernel{on: map[IfAddr]bool{onEth1: true}}
 	dir := t.TempDir()
 	notes, _, err := openNotes(dir)
 	must(t, err)
@@ -84,7 +84,7 @@ func TestEachNoteIsConfirmedByItself(t *testing.T) {
 }
 
 func TestAnAddressIsHeldAgainAfterItsRelease(t *testing.T) {
-	k := &fakeKernel{on: map[Place]bool{}}
+	k := &fakeKernel{on: map[IfAddr]bool{}}
 	o := open(t, k, t.TempDir())
 	for range 2 {
 		must(t, o.Hold(onBr0))
@@ -97,7 +97,7 @@ func TestAnAddressIsHeldAgainAfterItsRelease(t *testing.T) {
 
 // An interface that went away took its addresses along.
 func TestAnAddressOfAnInterfaceThatHasGoneIsForgotten(t *testing.T) {
-	k := &fakeKernel{on: map[Place]bool{}}
+	k := &fakeKernel{on: map[IfAddr]bool{}}
 	dir := t.TempDir()
 	o := open(t, k, dir)
 	must(t, o.Hold(onBr0))
@@ -109,7 +109,7 @@ func TestAnAddressOfAnInterfaceThatHasGoneIsForgotten(t *testing.T) {
 	}
 }
 
-func deleted(kind uint16, p Place) syscall.NetlinkMessage {
+func deleted(kind uint16, p IfAddr) syscall.NetlinkMessage {
 	header := nl.NewIfAddrmsg(unix.AF_INET)
 	header.Index, header.Prefixlen = uint32(p.IfIndex), 32
 	data := slices.Concat(header.Serialize(), nl.NewRtAttr(unix.IFA_LOCAL, p.IP.AsSlice()).Serialize())
@@ -119,9 +119,9 @@ func deleted(kind uint16, p Place) syscall.NetlinkMessage {
 // What others do to their addresses is told. What the Owner does is not, nor what is done to the
 // Owner's addresses.
 func TestWhatOthersDoIsTold(t *testing.T) {
-	before := Place{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.1")}
-	foreign := Place{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.2")}
-	o := open(t, &fakeKernel{on: map[Place]bool{before: false}}, t.TempDir())
+	before := IfAddr{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.1")}
+	foreign := IfAddr{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.2")}
+	o := open(t, &fakeKernel{on: map[IfAddr]bool{before: false}}, t.TempDir())
 	must(t, o.Hold(onBr0))
 	must(t, o.Hold(before))
 	marked := deleted(unix.RTM_DELADDR, onEth1) // it was released just now
@@ -137,15 +137,15 @@ func TestWhatOthersDoIsTold(t *testing.T) {
 
 // Only what the Owner itself added and others took off is put back: once, and as soon as possible.
 func TestWhatIsPutBack(t *testing.T) {
-	before := Place{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.1")}
-	foreign := Place{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.2")}
-	k := &fakeKernel{on: map[Place]bool{before: false}}
+	before := IfAddr{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.1")}
+	foreign := IfAddr{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.2")}
+	k := &fakeKernel{on: map[IfAddr]bool{before: false}}
 	o := open(t, k, t.TempDir())
-	for _, p := range []Place{onBr0, onEth1, before} {
+	for _, p := range []IfAddr{onBr0, onEth1, before} {
 		must(t, o.Hold(p))
 	}
 	putBack := func() (restored string) {
-		o.putBack(func(p Place, name string) { restored += note{p.IP, name}.String() })
+		o.putBack(func(p IfAddr, name string) { restored += note{p.IP, name}.String() })
 		return restored
 	}
 	delete(k.on, onBr0)
@@ -207,8 +207,8 @@ func TestNotesThatCannotBe(t *testing.T) {
 	if err := notes.drop(n); !errors.Is(err, unix.ENOTEMPTY) {
 		t.Errorf("drop: %v", err)
 	}
-	k := &fakeKernel{on: map[Place]bool{}}
-	o := &Owner{kernel: k, notes: notes, held: map[Place]*holding{}}
+	k := &fakeKernel{on: map[IfAddr]bool{}}
+	o := &Owner{kernel: k, notes: notes, held: map[IfAddr]*holding{}}
 	if err := o.Hold(onBr0); !errors.Is(err, unix.EISDIR) || k.String() != "" {
 		t.Errorf("hold: %v, and there is %s", err, k)
 	}
@@ -229,7 +229,7 @@ func TestNotesThatCannotBe(t *testing.T) {
 // A file that another program or a person put beside the notes neither prevents a start nor is
 // deleted: the daemon names it.
 func TestFilesThatAreNoNotesAreNamedAndLeftAlone(t *testing.T) {
-	k := &fakeKernel{on: map[Place]bool{}}
+	k := &fakeKernel{on: map[IfAddr]bool{}}
 	dir := t.TempDir()
 	o := open(t, k, dir)
 	must(t, o.Hold(onBr0))
@@ -278,7 +278,7 @@ func TestNotesOfAnotherBootThatCannotBeDropped(t *testing.T) {
 
 // A note that the kernel does not confirm and that stays could be taken for proof some day.
 func TestAnUnconfirmedNoteThatCannotBeDropped(t *testing.T) {
-	k := &fakeKernel{on: map[Place]bool{}}
+	k := &fakeKernel{on: map[IfAddr]bool{}}
 	dir := t.TempDir()
 	notes, _, err := openNotes(dir)
 	must(t, err)
@@ -297,9 +297,9 @@ func TestAnUnconfirmedNoteThatCannotBeDropped(t *testing.T) {
 // Three questions, a tenth of a second each; a question that nobody can hear costs nothing.
 func TestHowLongHostsAreAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := &fakeKernel{on: map[Place]bool{}, heard: map[Place][][6]byte{onBr0: nil}}
+		k := &fakeKernel{on: map[IfAddr]bool{}, heard: map[IfAddr][][6]byte{onBr0: nil}}
 		o := open(t, k, t.TempDir())
-		if claim, found := o.Claimed(t.Context(), []Place{{IfIndex: 9, IP: group}, onEth1, onBr0}); found || claim != (Claim{}) {
+		if claim, found := o.Claimed(t.Context(), []IfAddr{{IfIndex: 9, IP: group}, onEth1, onBr0}); found || claim != (Claim{}) {
 			t.Errorf("%v", claim)
 		}
 		synctest.Wait() // a question is closed after the answer
@@ -314,18 +314,18 @@ func TestHowLongHostsAreAsked(t *testing.T) {
 		}
 		k.fail = "macs"
 		k.heard[onBr0] = [][6]byte{{2, 9}}
-		if _, found := o.Claimed(t.Context(), []Place{onBr0}); found {
+		if _, found := o.Claimed(t.Context(), []IfAddr{onBr0}); found {
 			t.Error("claimed, maybe by the box itself")
 		}
 		synctest.Wait()
 		k.fail = ""
-		must(t, o.Hold(Place{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.9")}))
-		if _, found := o.Claimed(t.Context(), []Place{onBr0}); !found {
+		must(t, o.Hold(IfAddr{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.9")}))
+		if _, found := o.Claimed(t.Context(), []IfAddr{onBr0}); !found {
 			t.Error("not asked because the box holds another IP")
 		}
 		given, up := context.WithCancel(t.Context())
 		up()
-		if _, found := o.Claimed(given, []Place{onBr0}); found {
+		if _, found := o.Claimed(given, []IfAddr{onBr0}); found {
 			t.Error("claimed, although nobody was asked any more")
 		}
 		if _, found := o.Claimed(t.Context(), nil); found {
@@ -348,11 +348,11 @@ func TestAddressesAsTheKernelListsThem(t *testing.T) {
 		want assigned
 		ok   bool
 	}{
-		"IPv4":      {message(address, local), assigned{Place{7, ip}, 24, netip.MustParsePrefix("10.77.0.0/24"), 0}, true},
-		"a peer":    {message(attr(unix.IFA_ADDRESS, peer.AsSlice()), local), assigned{Place{7, ip}, 24, netip.MustParsePrefix("10.88.0.0/24"), 0}, true},
-		"no local":  {message(address, attr(ifaProto, []byte{114})), assigned{Place{7, ip}, 24, netip.MustParsePrefix("10.77.0.0/24"), 114}, true},
-		"local":     {message(local), assigned{Place{7, ip}, 24, netip.Prefix{}, 0}, true},
-		"nothing":   {message(), assigned{Place: Place{IfIndex: 7}, bits: 24}, false},
+		"IPv4":      {message(address, local), assigned{IfAddr{7, ip}, 24, netip.MustParsePrefix("10.77.0.0/24"), 0}, true},
+		"a peer":    {message(attr(unix.IFA_ADDRESS, peer.AsSlice()), local), assigned{IfAddr{7, ip}, 24, netip.MustParsePrefix("10.88.0.0/24"), 0}, true},
+		"no local":  {message(address, attr(ifaProto, []byte{114})), assigned{IfAddr{7, ip}, 24, netip.MustParsePrefix("10.77.0.0/24"), 114}, true},
+		"local":     {message(local), assigned{IfAddr{7, ip}, 24, netip.Prefix{}, 0}, true},
+		"nothing":   {message(), assigned{IfAddr: IfAddr{IfIndex: 7}, bits: 24}, false},
 		"too short": {message()[:7], assigned{}, false},
 		"damaged":   {message([]byte{200, 0, 1, 0}), assigned{}, false},
 	} {

@@ -16,14 +16,14 @@ import (
 // fakeKernel is a set of addresses on interfaces 1 "eth1" and 2 "br0". It marks the addresses that
 // the package added.
 type fakeKernel struct {
-	on     map[Place]bool      // value: marked
-	refuse error               // answer to the next add
-	heard  map[Place][][6]byte // the hosts that answer for an IP; at a place that is missing, no question can be asked
-	boxes  [][6]byte           // MACs of the box
-	macOf  map[int][6]byte     // of an interface; of the others it is 2
-	asked  []Place
+	on     map[IfAddr]bool      // value: marked
+	refuse error                // answer to the next add
+	heard  map[IfAddr][][6]byte // the hosts that answer for an IP; at a place that is missing, no question can be asked
+	boxes  [][6]byte            // MACs of the box
+	macOf  map[int][6]byte      // of an interface; of the others it is 2
+	asked  []IfAddr
 
-	announced []Place
+	announced []IfAddr
 	fail      string // the method that returns errFake
 	rounds    []*fakeQuestion
 	closed    bool
@@ -40,7 +40,7 @@ func (k *fakeKernel) failing(method string) error {
 
 var names = map[int]string{1: "eth1", 2: "br0"}
 
-func (k *fakeKernel) add(p Place) error {
+func (k *fakeKernel) add(p IfAddr) error {
 	if err := k.refuse; err != nil {
 		k.refuse = nil
 		return err
@@ -52,7 +52,7 @@ func (k *fakeKernel) add(p Place) error {
 	return nil
 }
 
-func (k *fakeKernel) remove(p Place) error {
+func (k *fakeKernel) remove(p IfAddr) error {
 	if err := k.failing("remove"); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (k *fakeKernel) remove(p Place) error {
 	return nil
 }
 
-func (k *fakeKernel) places(ip netip.Addr) (places []Place, err error) {
+func (k *fakeKernel) interfacesOf(ip netip.Addr) (places []IfAddr, err error) {
 	for p := range k.on {
 		if p.IP == ip {
 			places = append(places, p)
@@ -84,7 +84,7 @@ func (k *fakeKernel) marked() (map[note]bool, error) {
 
 func (k *fakeKernel) subnets(int) ([]netip.Prefix, error) { return nil, k.failing("subnets") }
 
-func (k *fakeKernel) addresses(ifIndex int) (places []Place, err error) {
+func (k *fakeKernel) addresses(ifIndex int) (places []IfAddr, err error) {
 	for p := range k.on {
 		if p.IfIndex == ifIndex {
 			places = append(places, p)
@@ -121,12 +121,12 @@ func (k *fakeKernel) asker(ifIndex int) (mac [6]byte, err error) {
 	return [6]byte{2}, k.failing("asker")
 }
 
-func (k *fakeKernel) announce(p Place) error {
+func (k *fakeKernel) announce(p IfAddr) error {
 	k.announced = append(k.announced, p)
 	return k.failing("announce")
 }
 
-func (k *fakeKernel) ask(p Place) (question, error) {
+func (k *fakeKernel) ask(p IfAddr) (question, error) {
 	answers, can := k.heard[p]
 	if !can {
 		return nil, errNobody

@@ -18,7 +18,7 @@ type Change struct {
 }
 
 // Run adds the addresses again that other programs remove, until ctx is done. It then calls
-// restored with the place of the address and the name of the interface. It calls changed with what
+// restored with the address and the name of its interface. It calls changed with what
 // other programs have done to the addresses of the box; nil: notifications were lost.
 //
 // Where an interface on which the Owner holds an address gets another MAC, it tells the hosts
@@ -27,7 +27,7 @@ type Change struct {
 //
 // It calls rival with each other host that uses an address which the Owner has added, once until
 // the host has not been heard for some minutes.
-func (o *Owner) Run(ctx context.Context, restored func(p Place, ifName string), changed func([]Change), rival Rival) error {
+func (o *Owner) Run(ctx context.Context, restored func(p IfAddr, ifName string), changed func([]Change), rival Rival) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { return o.followRivals(ctx, rival) })
 	tasks.Go(func() error {
@@ -72,11 +72,11 @@ func (o *Owner) notice(messages []syscall.NetlinkMessage) (others []Change) {
 		if !ok {
 			continue
 		}
-		h := o.held[a.Place]
+		h := o.held[a.IfAddr]
 		ours := h != nil && h.ours
 		switch {
 		case ours && m.Header.Type == unix.RTM_DELADDR:
-			o.lost[a.Place] = struct{}{}
+			o.lost[a.IfAddr] = struct{}{}
 		case !ours && a.proto != mark: // a marked one was released, or is about to be swept
 			others = append(others, Change{a.IP, m.Header.Type == unix.RTM_DELADDR})
 		}
@@ -84,7 +84,7 @@ func (o *Owner) notice(messages []syscall.NetlinkMessage) (others []Change) {
 	return others
 }
 
-func (o *Owner) putBack(restored func(Place, string)) {
+func (o *Owner) putBack(restored func(IfAddr, string)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for p := range o.lost {
@@ -121,8 +121,8 @@ func (o *Owner) announceMoved() {
 	}
 	o.mu.Unlock()
 	for ifIndex := range moved {
-		places, _ := o.kernel.addresses(ifIndex)
-		for _, p := range places {
+		all, _ := o.kernel.addresses(ifIndex)
+		for _, p := range all {
 			_ = o.kernel.announce(p) // a host that does not hear it asks anew within a minute
 		}
 	}

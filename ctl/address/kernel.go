@@ -16,17 +16,17 @@ import (
 type kernel interface {
 	// add adds an address to an interface. It returns EEXIST if the interface already has the
 	// address.
-	add(Place) error
+	add(IfAddr) error
 	// remove removes an address, and nothing else: the routes through its interface stay.
-	remove(Place) error
-	// places returns the interfaces that have an IP, with any prefix length. It leaves out an IP
-	// that carries the package's mark: if no note names it, a crash left it behind, and it belongs
-	// to nobody.
-	places(netip.Addr) ([]Place, error)
+	remove(IfAddr) error
+	// interfacesOf returns the interfaces that have an IP, with any prefix length. It leaves out an
+	// IP that carries the package's mark: if no note names it, a crash left it behind, and it
+	// belongs to nobody.
+	interfacesOf(netip.Addr) ([]IfAddr, error)
 	// subnets returns the subnets of an interface's addresses: see Owner.Subnets.
 	subnets(ifIndex int) ([]netip.Prefix, error)
 	// addresses returns the addresses of an interface, those that the package added and all others.
-	addresses(ifIndex int) ([]Place, error)
+	addresses(ifIndex int) ([]IfAddr, error)
 	// marked returns the addresses that may belong to the package: they carry its mark, or the
 	// kernel does not support marks.
 	marked() (map[note]bool, error)
@@ -37,10 +37,10 @@ type kernel interface {
 	// asker returns the MAC of an interface. It returns an error if no host can hear it there.
 	asker(ifIndex int) (mac [6]byte, err error)
 	// announce tells the hosts on an interface that the box has an IP.
-	announce(Place) error
+	announce(IfAddr) error
 	// ask prepares a question to the hosts on an interface: which of them has an IP? It returns an
 	// error if no host can be asked there.
-	ask(Place) (question, error)
+	ask(IfAddr) (question, error)
 	Close()
 }
 
@@ -87,11 +87,11 @@ func (k *netlinkKernel) macs() ([][6]byte, error) {
 	return macs, err
 }
 
-func (k *netlinkKernel) add(p Place) error {
+func (k *netlinkKernel) add(p IfAddr) error {
 	return k.change(unix.RTM_NEWADDR, p) // without NLM_F_REPLACE it is EEXIST if the address is there
 }
 
-func (k *netlinkKernel) remove(p Place) error {
+func (k *netlinkKernel) remove(p IfAddr) error {
 	lost, lookErr := k.lostWith(p)
 	if err := k.change(unix.RTM_DELADDR, p); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (k *netlinkKernel) remove(p Place) error {
 	return errors.Join(lookErr, k.putBack(lost))
 }
 
-func (k *netlinkKernel) change(message int, p Place) error {
+func (k *netlinkKernel) change(message int, p IfAddr) error {
 	header := nl.NewIfAddrmsg(unix.AF_INET)
 	if p.IP.Is6() {
 		header.Family = unix.AF_INET6

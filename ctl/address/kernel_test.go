@@ -44,7 +44,7 @@ func TestTheKernelAnswersForTheGroupIP(t *testing.T) {
 	must(t, port.AddAddress("10.77.0.254/24"))
 	must(t, far.AddAddress("10.77.0.1/24"))
 	o := openIn(t, box, t.TempDir())
-	p := Place{IfIndex: port.Index, IP: group}
+	p := IfAddr{IfIndex: port.Index, IP: group}
 	must(t, o.Hold(p))
 	if output, err := host.Exec("ping", "-c1", "-W5", group.String()); err != nil {
 		t.Errorf("%v: %s", err, output)
@@ -83,7 +83,7 @@ func TestAnInterfacesSubnetsAreThoseOfItsHosts(t *testing.T) {
 		}
 	}
 	o := openIn(t, box, t.TempDir())
-	must(t, o.Hold(Place{port.Index, group}))
+	must(t, o.Hold(IfAddr{port.Index, group}))
 	nets, err := o.Subnets(port.Index)
 	must(t, err)
 	var got []string
@@ -105,9 +105,9 @@ func TestTheKernelConfirmsWhatIsOurs(t *testing.T) {
 	port, _ := netns.Veth(t, box, "eth1", box, "eth2", netns.VethOptions{})
 	dir := t.TempDir()
 	o := openIn(t, box, dir)
-	must(t, o.Hold(Place{port.Index, group}))
+	must(t, o.Hold(IfAddr{port.Index, group}))
 	must(t, port.AddAddress("10.77.0.101/32"))
-	admins := Place{port.Index, netip.MustParseAddr("10.77.0.101")}
+	admins := IfAddr{port.Index, netip.MustParseAddr("10.77.0.101")}
 	must(t, o.notes.put(note{admins.IP, "eth1"}))
 
 	o = openIn(t, box, dir) // after a crash
@@ -129,7 +129,7 @@ func TestAnAddressWithoutItsNoteIsNotTheBoxsOwn(t *testing.T) {
 	if err := box.Do(CheckMarks); err != nil {
 		t.Skipf("needs addresses with marks: %v", err)
 	}
-	must(t, openIn(t, box, t.TempDir()).Hold(Place{port.Index, group}))
+	must(t, openIn(t, box, t.TempDir()).Hold(IfAddr{port.Index, group}))
 	o := openIn(t, box, t.TempDir())
 	if local, err := o.Local(group); err != nil || local {
 		t.Errorf("local %v, %v", local, err)
@@ -152,11 +152,11 @@ func TestIPv6IsOwnedAtOnceAndNeverChosenAsSource(t *testing.T) {
 	}
 	ip := netip.MustParseAddr("fd00::2") // shares a longer prefix with the host's IP than the box's own, so the kernel would prefer it
 	o := openIn(t, box, t.TempDir())
-	must(t, o.Hold(Place{port.Index, ip}))
+	must(t, o.Hold(IfAddr{port.Index, ip}))
 	if output, err := host.Exec("ping", "-c1", "-W5", ip.String()); err != nil {
 		t.Errorf("%v: %s", err, output)
 	}
-	if err := o.kernel.add(Place{port.Index, ip}); !errors.Is(err, unix.EEXIST) {
+	if err := o.kernel.add(IfAddr{port.Index, ip}); !errors.Is(err, unix.EEXIST) {
 		t.Errorf("added twice: %v", err)
 	}
 	route, err := box.Netlink().RouteGet(net.ParseIP("fd00::1"))
@@ -174,12 +174,12 @@ func TestWhatOthersTakeOffIsPutBack(t *testing.T) {
 	box := netns.New(t)
 	port, _ := netns.Veth(t, box, "eth1", box, "eth2", netns.VethOptions{})
 	o := openIn(t, box, t.TempDir())
-	must(t, o.Hold(Place{port.Index, group}))
+	must(t, o.Hold(IfAddr{port.Index, group}))
 	ctx, stop := context.WithCancel(context.Background())
 	told, done := make(chan string, 1), make(chan error)
 	changes := make(chan Change, 9)
 	go func() {
-		done <- o.Run(ctx, func(p Place, name string) { told <- fmt.Sprintf("%v on %s", p.IP, name) }, func(all []Change) {
+		done <- o.Run(ctx, func(p IfAddr, name string) { told <- fmt.Sprintf("%v on %s", p.IP, name) }, func(all []Change) {
 			for _, c := range all {
 				changes <- c
 			}
@@ -240,9 +240,9 @@ func TestHostsHearWhoHasAnIP(t *testing.T) {
 	unknown, released := netip.MustParseAddr("10.77.0.101"), netip.MustParseAddr("10.77.0.102")
 	ips := []netip.Addr{group, netip.MustParseAddr("fd00::2"), released}
 	for _, ip := range append(ips, unknown) {
-		must(t, o.Hold(Place{port.Index, ip}))
+		must(t, o.Hold(IfAddr{port.Index, ip}))
 	}
-	must(t, o.Release(Place{port.Index, released}))
+	must(t, o.Release(IfAddr{port.Index, released}))
 	own := []netip.Addr{netip.MustParseAddr("10.77.0.254"), netip.MustParseAddr("fd00::fe")}
 	for _, ip := range slices.Concat(ips, own) {
 		if _, err := host.Exec("ip", "neigh", "replace", ip.String(), "lladdr", others, "dev", "p0", "nud", "reachable"); err != nil {

@@ -13,7 +13,7 @@ import (
 
 // assigned is an address in the kernel's list.
 type assigned struct {
-	Place
+	IfAddr
 	bits  int
 	net   netip.Prefix // the subnet of the address, or of its peer if it has one
 	proto int          // the mark
@@ -43,7 +43,7 @@ func parse(data []byte) (assigned, bool) {
 	if err != nil {
 		return assigned{}, false
 	}
-	a := assigned{Place: Place{IfIndex: int(header.Index)}, bits: int(header.Prefixlen)}
+	a := assigned{IfAddr: IfAddr{IfIndex: int(header.Index)}, bits: int(header.Prefixlen)}
 	var address, local []byte // if address is the peer's address, local is the box's own
 	for _, attr := range attrs {
 		switch attr.Attr.Type {
@@ -76,26 +76,26 @@ func (k *netlinkKernel) subnets(ifIndex int) ([]netip.Prefix, error) {
 	return nets, err
 }
 
-func (k *netlinkKernel) addresses(ifIndex int) (places []Place, err error) {
+func (k *netlinkKernel) addresses(ifIndex int) (all []IfAddr, err error) {
 	list, err := k.list()
 	for _, a := range list {
 		if a.IfIndex == ifIndex {
-			places = append(places, a.Place)
+			all = append(all, a.IfAddr)
 		}
 	}
-	return places, err
+	return all, err
 }
 
-func (k *netlinkKernel) places(ip netip.Addr) ([]Place, error) {
+func (k *netlinkKernel) interfacesOf(ip netip.Addr) ([]IfAddr, error) {
 	list, err := k.list()
-	var places []Place
+	var found []IfAddr
 	for _, a := range list {
 		ours := a.proto == mark && a.bits == ip.BitLen()
 		if a.IP == ip && !ours {
-			places = append(places, a.Place)
+			found = append(found, a.IfAddr)
 		}
 	}
-	return places, err
+	return found, err
 }
 
 func (k *netlinkKernel) marked() (map[note]bool, error) {

@@ -12,8 +12,8 @@ import (
 	"github.com/rocast/rocast/ctl/rtnl"
 )
 
-// Place is an address on an interface.
-type Place struct {
+// IfAddr is an address on an interface.
+type IfAddr struct {
 	IfIndex int
 	IP      netip.Addr
 }
@@ -28,9 +28,9 @@ type Owner struct {
 	watch watch
 
 	mu     sync.Mutex
-	held   map[Place]*holding
+	held   map[IfAddr]*holding
 	left   map[note]bool // addresses that an earlier run added and that are not held yet
-	lost   map[Place]struct{}
+	lost   map[IfAddr]struct{}
 	rivals map[sighting]time.Time // when each was heard last
 }
 
@@ -72,7 +72,7 @@ func newOwner(k kernel, dir string) (*Owner, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &Owner{kernel: k, notes: notes, strays: strays, held: map[Place]*holding{}, left: map[note]bool{}, lost: map[Place]struct{}{}, rivals: map[sighting]time.Time{}}
+	o := &Owner{kernel: k, notes: notes, strays: strays, held: map[IfAddr]*holding{}, left: map[note]bool{}, lost: map[IfAddr]struct{}{}, rivals: map[sighting]time.Time{}}
 	if err := o.findLeftovers(); err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (o *Owner) Strays() []string { return o.strays }
 
 // Hold adds the IP to the interface unless it is already there. The IP stays until Release has been
 // called as often as Hold.
-func (o *Owner) Hold(p Place) error {
+func (o *Owner) Hold(p IfAddr) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if h := o.held[p]; h != nil {
@@ -126,7 +126,7 @@ func (o *Owner) Hold(p Place) error {
 	return nil
 }
 
-func (o *Owner) take(p Place, h *holding) error {
+func (o *Owner) take(p IfAddr, h *holding) error {
 	if o.left[h.note] {
 		delete(o.left, h.note)
 		h.ours = true
@@ -147,7 +147,7 @@ func (o *Owner) take(p Place, h *holding) error {
 }
 
 // Release reverses one call of Hold.
-func (o *Owner) Release(p Place) error {
+func (o *Owner) Release(p IfAddr) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h := o.held[p]
@@ -167,7 +167,7 @@ func (o *Owner) Release(p Place) error {
 
 // giveBack removes an address. It is no error if the address, or the whole interface, is already
 // gone.
-func (o *Owner) giveBack(p Place, n note) error {
+func (o *Owner) giveBack(p IfAddr, n note) error {
 	err := o.kernel.remove(p)
 	if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("remove %v from %s: %w", n.ip, n.name, err)
@@ -184,7 +184,7 @@ func (o *Owner) Sweep() error {
 		delete(o.left, n)
 		ifIndex, err := o.kernel.index(n.name)
 		if err == nil {
-			err = o.giveBack(Place{IfIndex: ifIndex, IP: n.ip}, n)
+			err = o.giveBack(IfAddr{IfIndex: ifIndex, IP: n.ip}, n)
 		}
 		errs = append(errs, err)
 	}
@@ -193,13 +193,13 @@ func (o *Owner) Sweep() error {
 
 // Local reports whether the box has the IP for a reason other than Hold.
 func (o *Owner) Local(ip netip.Addr) (bool, error) {
-	places, err := o.kernel.places(ip)
+	found, err := o.kernel.interfacesOf(ip)
 	if err != nil {
 		return false, fmt.Errorf("look up the interfaces that have %v: %w", ip, err)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, p := range places {
+	for _, p := range found {
 		if h := o.held[p]; h == nil || !h.ours {
 			return true, nil
 		}

@@ -13,14 +13,14 @@ import (
 
 var (
 	group  = netip.MustParseAddr("10.77.0.100")
-	onBr0  = Place{IfIndex: 2, IP: group}
-	onEth1 = Place{IfIndex: 1, IP: group}
+	onBr0  = IfAddr{IfIndex: 2, IP: group}
+	onEth1 = IfAddr{IfIndex: 1, IP: group}
 )
 
 const earlierBoot = "5ff5a2b1-05a0-4c3b-8f3e-6a4f3a1b2c3d"
 
 func TestTheLastHolderTakesTheAddressAlong(t *testing.T) {
-	k := &fakeKernel{on: map[Place]bool{}}
+	k := &fakeKernel{on: map[IfAddr]bool{}}
 	o := open(t, k, t.TempDir())
 	must(t, o.Hold(onBr0))
 	must(t, o.Hold(onBr0))
@@ -38,7 +38,7 @@ func TestTheLastHolderTakesTheAddressAlong(t *testing.T) {
 }
 
 func TestWhatTheBoxHadBeforeStays(t *testing.T) {
-	k := &fakeKernel{on: map[Place]bool{onBr0: false}}
+	k := &fakeKernel{on: map[IfAddr]bool{onBr0: false}}
 	dir := t.TempDir()
 	o := open(t, k, dir)
 	must(t, o.Hold(onBr0))
@@ -58,7 +58,7 @@ func TestWhatTheBoxHadBeforeStays(t *testing.T) {
 }
 
 func TestAGroupsIPIsNotTheBoxsOwn(t *testing.T) {
-	o := open(t, &fakeKernel{on: map[Place]bool{}}, t.TempDir())
+	o := open(t, &fakeKernel{on: map[IfAddr]bool{}}, t.TempDir())
 	must(t, o.Hold(onBr0))
 	if local, err := o.Local(group); err != nil || local {
 		t.Errorf("local %v, %v", local, err)
@@ -66,7 +66,7 @@ func TestAGroupsIPIsNotTheBoxsOwn(t *testing.T) {
 }
 
 func TestACrashsLeftoversAreTakenBackOrTakenOver(t *testing.T) {
-	k := &fakeKernel{on: map[Place]bool{}}
+	k := &fakeKernel{on: map[IfAddr]bool{}}
 	dir := t.TempDir()
 	o := open(t, k, dir)
 	must(t, o.Hold(onBr0))
@@ -87,7 +87,7 @@ func TestACrashsLeftoversAreTakenBackOrTakenOver(t *testing.T) {
 // The daemon crashed after it wrote the note and before it added the address. Then the
 // administrator added the same address.
 func TestANoteAloneIsNotBelieved(t *testing.T) {
-	k := &fakeKernel{on: map[Place]bool{}}
+	k := &fakeKernel{on: map[IfAddr]bool{}}
 	dir := t.TempDir()
 	o := open(t, k, dir)
 	must(t, o.notes.put(note{group, "br0"}))
@@ -106,7 +106,7 @@ func TestNotesOfAnotherBootAreDropped(t *testing.T) {
 	other := filepath.Join(dir, earlierBoot)
 	must(t, os.Mkdir(other, 0o700))
 	must(t, os.WriteFile(filepath.Join(other, "10.77.0.100@br0"), nil, 0o600))
-	k := &fakeKernel{on: map[Place]bool{onBr0: true}}
+	k := &fakeKernel{on: map[IfAddr]bool{onBr0: true}}
 	o := open(t, k, dir)
 	must(t, o.Sweep())
 	if got, want := k.String(), "10.77.0.100@br0"; got != want {
@@ -118,7 +118,7 @@ func TestNotesOfAnotherBootAreDropped(t *testing.T) {
 }
 
 func TestAnAddressThatCannotBeAddedIsNotHeld(t *testing.T) {
-	k := &fakeKernel{on: map[Place]bool{}, refuse: unix.EPERM}
+	k := &fakeKernel{on: map[IfAddr]bool{}, refuse: unix.EPERM}
 	dir := t.TempDir()
 	o := open(t, k, dir)
 	if err := o.Hold(onBr0); !errors.Is(err, unix.EPERM) || err.Error() != "own 10.77.0.100 on br0: operation not permitted" {
@@ -134,10 +134,10 @@ func TestAnAddressThatCannotBeAddedIsNotHeld(t *testing.T) {
 }
 
 func TestCloseGivesEverythingBack(t *testing.T) {
-	before := Place{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.1")}
-	k := &fakeKernel{on: map[Place]bool{before: false}}
+	before := IfAddr{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.1")}
+	k := &fakeKernel{on: map[IfAddr]bool{before: false}}
 	o := open(t, k, t.TempDir())
-	for _, p := range []Place{onBr0, onEth1, before} {
+	for _, p := range []IfAddr{onBr0, onEth1, before} {
 		must(t, o.Hold(p))
 		must(t, o.Hold(p))
 	}
@@ -150,7 +150,7 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 
 // If the note cannot be written, for example on a full disk, the address is added all the same.
 func TestAnAddressIsHeldThoughItCannotBeNoted(t *testing.T) {
-	k := &fakeKernel{on: map[Place]bool{}}
+	k := &fakeKernel{on: map[IfAddr]bool{}}
 	dir := t.TempDir()
 	o := open(t, k, dir)
 	must(t, os.RemoveAll(dir))
@@ -168,14 +168,14 @@ func TestAnAddressIsHeldThoughItCannotBeNoted(t *testing.T) {
 
 // An IP is announced where it is held, and what cannot be announced is an error.
 func TestAnIPIsAnnouncedWhereItIsHeld(t *testing.T) {
-	k := &fakeKernel{on: map[Place]bool{}}
+	k := &fakeKernel{on: map[IfAddr]bool{}}
 	o := open(t, k, t.TempDir())
-	for _, p := range []Place{{1, group}, {2, group}, {2, netip.MustParseAddr("10.77.0.7")}} {
+	for _, p := range []IfAddr{{1, group}, {2, group}, {2, netip.MustParseAddr("10.77.0.7")}} {
 		must(t, o.Hold(p))
 	}
-	must(t, o.Release(Place{1, group}))
+	must(t, o.Release(IfAddr{1, group}))
 	must(t, o.Announce(group))
-	if want := []Place{{2, group}}; !slices.Equal(k.announced, want) {
+	if want := []IfAddr{{2, group}}; !slices.Equal(k.announced, want) {
 		t.Errorf("announced at %v, want %v", k.announced, want)
 	}
 	k.fail = "announce"
@@ -189,28 +189,28 @@ func TestAnIPIsAnnouncedWhereItIsHeld(t *testing.T) {
 // waits.
 func TestAnotherMACIsAnnounced(t *testing.T) {
 	other := netip.MustParseAddr("10.77.0.7")
-	box := Place{1, netip.MustParseAddr("10.77.0.1")}
-	k := &fakeKernel{on: map[Place]bool{box: false}, macOf: map[int][6]byte{1: {2, 1}}}
+	box := IfAddr{1, netip.MustParseAddr("10.77.0.1")}
+	k := &fakeKernel{on: map[IfAddr]bool{box: false}, macOf: map[int][6]byte{1: {2, 1}}}
 	o := open(t, k, t.TempDir())
-	for _, p := range []Place{onEth1, onBr0, {2, other}} {
+	for _, p := range []IfAddr{onEth1, onBr0, {2, other}} {
 		must(t, o.Hold(p))
 	}
 	for _, step := range []struct {
 		when string
 		macs map[int][6]byte
-		want []Place
+		want []IfAddr
 	}{
 		{"nothing has changed", map[int][6]byte{1: {2, 1}}, nil},
-		{"eth1 has another MAC", map[int][6]byte{1: {2, 9}}, []Place{onEth1, box}},
+		{"eth1 has another MAC", map[int][6]byte{1: {2, 9}}, []IfAddr{onEth1, box}},
 		{"nothing has changed since", map[int][6]byte{1: {2, 9}}, nil},
 		{"br0 is down", map[int][6]byte{1: {2, 9}, 2: {}}, nil},
 		{"br0 is up as before", map[int][6]byte{1: {2, 9}, 2: {2}}, nil},
-		{"br0 has gone down and come up with another MAC", map[int][6]byte{1: {2, 9}, 2: {2, 8}}, []Place{onBr0, {2, other}}},
+		{"br0 has gone down and come up with another MAC", map[int][6]byte{1: {2, 9}, 2: {2, 8}}, []IfAddr{onBr0, {2, other}}},
 	} {
 		k.macOf, k.announced = step.macs, nil
 		o.announceMoved()
-		slices.SortFunc(k.announced, func(a, b Place) int { return b.IP.Compare(a.IP) })
-		slices.SortFunc(step.want, func(a, b Place) int { return b.IP.Compare(a.IP) })
+		slices.SortFunc(k.announced, func(a, b IfAddr) int { return b.IP.Compare(a.IP) })
+		slices.SortFunc(step.want, func(a, b IfAddr) int { return b.IP.Compare(a.IP) })
 		if !slices.Equal(k.announced, step.want) {
 			t.Errorf("%s: announced at %v, want %v", step.when, k.announced, step.want)
 		}
@@ -219,7 +219,7 @@ func TestAnotherMACIsAnnounced(t *testing.T) {
 
 // An interface that nobody could hear when the address came needs no announcement when it comes up.
 func TestTheFirstMACIsNotAnnounced(t *testing.T) {
-	k := &fakeKernel{on: map[Place]bool{}, macOf: map[int][6]byte{1: {}}}
+	k := &fakeKernel{on: map[IfAddr]bool{}, macOf: map[int][6]byte{1: {}}}
 	o := open(t, k, t.TempDir())
 	must(t, o.Hold(onEth1))
 	k.macOf[1] = [6]byte{2, 5}
@@ -227,7 +227,7 @@ func TestTheFirstMACIsNotAnnounced(t *testing.T) {
 		t.Errorf("announced at %v", k.announced)
 	}
 	k.macOf[1] = [6]byte{2, 6}
-	if o.announceMoved(); !slices.Equal(k.announced, []Place{onEth1}) {
+	if o.announceMoved(); !slices.Equal(k.announced, []IfAddr{onEth1}) {
 		t.Errorf("announced at %v", k.announced)
 	}
 }

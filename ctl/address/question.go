@@ -39,7 +39,7 @@ type packets struct {
 }
 
 // ask opens a question for the IP. It returns an error if no host can hear the question.
-func (k *netlinkKernel) ask(p Place) (question, error) {
+func (k *netlinkKernel) ask(p IfAddr) (question, error) {
 	mac, err := k.asker(p.IfIndex)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (k *netlinkKernel) asker(ifIndex int) (mac [macBytes]byte, err error) {
 }
 
 // newPackets returns the question of an interface that has the MAC from, still without a socket.
-func newPackets(p Place, from [macBytes]byte) *packets {
+func newPackets(p IfAddr, from [macBytes]byte) *packets {
 	target := p.IP.As16()
 	q := &packets{to: toHosts(p, [4]byte{0xff, target[13], target[14], target[15]})}
 	if p.IP.Is4() {
@@ -80,7 +80,7 @@ func newPackets(p Place, from [macBytes]byte) *packets {
 
 // toHosts addresses all hosts on an interface in IPv4, and in IPv6 those in a multicast group, of
 // whose address low is the end (RFC 2464, 7).
-func toHosts(p Place, low [4]byte) *unix.SockaddrLinklayer {
+func toHosts(p IfAddr, low [4]byte) *unix.SockaddrLinklayer {
 	to := &unix.SockaddrLinklayer{Ifindex: p.IfIndex, Halen: macBytes}
 	if p.IP.Is4() {
 		to.Protocol = networkOrder(unix.ETH_P_ARP)

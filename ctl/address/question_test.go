@@ -80,7 +80,7 @@ func TestAKernelThatCannotBeAsked(t *testing.T) {
 	must(t, err)
 	k := &netlinkKernel{conn}
 	k.Close()
-	_, err = k.places(group)
+	_, err = k.interfacesOf(group)
 	errs := map[string]error{"places": err, "add": k.add(onEth1), "remove": k.remove(onEth1)}
 	_, errs["subnets"] = k.subnets(1)
 	_, errs["marked"] = k.marked()
@@ -121,7 +121,7 @@ func TestAnInterfaceWithoutHostsCannotBeAsked(t *testing.T) {
 		if _, err := packetSocket(&unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ARP), Ifindex: 99}); !errors.Is(err, unix.ENODEV) {
 			t.Errorf("a socket on no interface: %v", err)
 		}
-		if _, err := k.ask(Place{IfIndex: 99, IP: group}); err == nil || errors.Is(err, errNobody) {
+		if _, err := k.ask(IfAddr{IfIndex: 99, IP: group}); err == nil || errors.Is(err, errNobody) {
 			t.Errorf("no interface: %v", err)
 		}
 		if opened := before.Since(t); len(opened) > 0 {
@@ -143,7 +143,7 @@ func TestWhomAQuestionGoesTo(t *testing.T) {
 		"10.77.0.100":     {unix.ETH_P_ARP, "ffffffffffff"},
 		"fd00::1234:5678": {unix.ETH_P_IPV6, "3333ff345678"},
 	} {
-		q := newPackets(Place{IfIndex: 7, IP: netip.MustParseAddr(ip)}, [6]byte{2, 9})
+		q := newPackets(IfAddr{IfIndex: 7, IP: netip.MustParseAddr(ip)}, [6]byte{2, 9})
 		if got := hex.EncodeToString(q.to.Addr[:q.to.Halen]); got != want.to || q.to.Ifindex != 7 || q.to.Protocol != networkOrder(want.protocol) {
 			t.Errorf("%s: to %s, %+v", ip, got, q.to)
 		}
@@ -198,7 +198,7 @@ func TestAnIPv6QuestionHearsAdvertisementsOnly(t *testing.T) {
 			return err
 		}
 		defer conn.Close()
-		asked, err := (&netlinkKernel{conn}).ask(Place{IfIndex: port.Index, IP: netip.MustParseAddr("fd00::50")})
+		asked, err := (&netlinkKernel{conn}).ask(IfAddr{IfIndex: port.Index, IP: netip.MustParseAddr("fd00::50")})
 		if err == nil {
 			q = asked.(*packets)
 		}
@@ -225,7 +225,7 @@ func TestOtherPacketsAreNoAnswer(t *testing.T) {
 	box, host := netns.New(t), netns.New(t)
 	port, far := netns.Veth(t, box, "eth1", host, "p0", netns.VethOptions{})
 	claims := func(from netns.Link, ip netip.Addr) *packets {
-		q := newPackets(Place{from.Index, ip}, [6]byte(from.MAC))
+		q := newPackets(IfAddr{from.Index, ip}, [6]byte(from.MAC))
 		copy(q.request[arpSender:], ip.AsSlice()) // an announcement
 		must(t, from.NS.Do(func() (err error) { q.socket, err = packetSocket(q.to); return err }))
 		t.Cleanup(q.close)

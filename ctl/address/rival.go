@@ -81,7 +81,7 @@ func claimed(b []byte, isARP bool) (ip netip.Addr, ok bool) {
 }
 
 // put asks the hosts on an interface with the MAC from for an address.
-func (w watch) put(p Place, from [macBytes]byte) error {
+func (w watch) put(p IfAddr, from [macBytes]byte) error {
 	q := newPackets(p, from)
 	if q.socket = w.arp; !p.IP.Is4() {
 		q.socket = w.nd
@@ -120,7 +120,7 @@ func (o *Owner) followRivals(ctx context.Context, tell Rival) error {
 }
 
 // askNext returns the addresses whose turn it is at the time now.
-func (o *Owner) askNext(now time.Time) (turn []Place) {
+func (o *Owner) askNext(now time.Time) (turn []IfAddr) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for p, h := range o.held {
@@ -137,7 +137,7 @@ func (o *Owner) askNext(now time.Time) (turn []Place) {
 // heard to claim it within rivalGone.
 func (o *Owner) rival(now time.Time, ip netip.Addr, mac [macBytes]byte, ifIndex int) (c Claim, news bool) {
 	o.mu.Lock()
-	h := o.held[Place{IfIndex: ifIndex, IP: ip}]
+	h := o.held[IfAddr{IfIndex: ifIndex, IP: ip}]
 	o.mu.Unlock()
 	if h == nil || !h.ours {
 		return c, false

@@ -12,13 +12,13 @@ import (
 // A host that uses a held address is told once while it does, wherever else the box holds it.
 func TestARivalIsToldOnce(t *testing.T) {
 	box := [6]byte{2, 1}
-	k := &fakeKernel{on: map[Place]bool{}, boxes: [][6]byte{box}}
+	k := &fakeKernel{on: map[IfAddr]bool{}, boxes: [][6]byte{box}}
 	o, err := newOwner(k, t.TempDir())
 	must(t, err)
 	other := netip.MustParseAddr("10.77.0.101")
-	k.on[Place{2, other}] = false // the box has it anyway
-	must(t, o.Hold(Place{2, group}))
-	must(t, o.Hold(Place{2, other}))
+	k.on[IfAddr{2, other}] = false // the box has it anyway
+	must(t, o.Hold(IfAddr{2, group}))
+	must(t, o.Hold(IfAddr{2, other}))
 	host, at := [6]byte{2, 9}, time.Unix(1000, 0)
 	expect := func(after time.Duration, ip netip.Addr, mac [6]byte, ifIndex int, want bool) {
 		t.Helper()
@@ -37,9 +37,9 @@ func TestARivalIsToldOnce(t *testing.T) {
 	expect(rivalGone-1, group, host, 2, false)
 	expect(0, group, [6]byte{2, 8}, 2, true)
 	expect(rivalGone, group, host, 2, true)
-	must(t, o.Release(Place{2, group}))
+	must(t, o.Release(IfAddr{2, group}))
 	expect(rivalGone, group, host, 2, false)
-	must(t, o.Hold(Place{2, group}))
+	must(t, o.Hold(IfAddr{2, group}))
 	k.fail = "macs"
 	expect(rivalGone, group, host, 2, false)
 	k.fail = ""
@@ -53,10 +53,10 @@ func TestARivalIsToldOnce(t *testing.T) {
 
 // Each held address has its turn once a minute, a few at a time.
 func TestHeldAddressesAreAskedForByTurns(t *testing.T) {
-	o, err := newOwner(&fakeKernel{on: map[Place]bool{{1, netip.MustParseAddr("10.0.0.1")}: false}}, t.TempDir())
+	o, err := newOwner(&fakeKernel{on: map[IfAddr]bool{{1, netip.MustParseAddr("10.0.0.1")}: false}}, t.TempDir())
 	must(t, err)
 	for i := range 13 {
-		must(t, o.Hold(Place{1, netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})})) // the box has one of them anyway
+		must(t, o.Hold(IfAddr{1, netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})})) // the box has one of them anyway
 	}
 	at := time.Unix(1000, 0)
 	for i, want := range []int{askRivalsMost, 12 - askRivalsMost, 0} {
@@ -111,7 +111,7 @@ func TestAHostThatTakesAHeldAddressIsTold(t *testing.T) {
 				}
 			}
 			o := openIn(t, box, t.TempDir())
-			must(t, o.Hold(Place{port.Index, at.Addr()}))
+			must(t, o.Hold(IfAddr{port.Index, at.Addr()}))
 			if out, err := host.Exec("ip", add...); err != nil {
 				t.Fatal(err, out)
 			}

@@ -40,7 +40,7 @@ const rtaNextHopID = 30
 // lostWith returns the routes that the kernel removes or marks with an IPv4 address: none, unless
 // it is the last one of its interface. Routes that send from the address go for good, as does the
 // one to the address itself.
-func (k *netlinkKernel) lostWith(p Place) (routes []route, err error) {
+func (k *netlinkKernel) lostWith(p IfAddr) (routes []route, err error) {
 	if !p.IP.Is4() {
 		return nil, nil
 	}

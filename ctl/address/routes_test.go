@@ -51,7 +51,7 @@ func TestRoutesOutliveTheLastAddressOfTheirInterface(t *testing.T) {
 		}
 		before := routesOf(t, box)
 		o := openIn(t, box, t.TempDir())
-		p := Place{IfIndex: port.Index, IP: group}
+		p := IfAddr{IfIndex: port.Index, IP: group}
 		must(t, o.Hold(p))
 		ip("route", "add", "10.96.0.0/16", "dev", "eth1", "src", group.String()) // goes with the address
 		held := routesOf(t, box)

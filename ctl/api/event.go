@@ -125,8 +125,9 @@ type Event struct {
 	Goodput *Goodput `json:"goodput,omitempty"`
 }
 
-// Place is a place in the events of a daemon. The zero Place is before all events that are kept.
-type Place struct {
+// Cursor is a position in the events of a daemon. The zero Cursor is before all events that are
+// kept.
+type Cursor struct {
 	Run string `json:"run"` // differs each time the daemon starts, when Seq begins again
 	Seq uint64 `json:"seq"` // the last event that was read
 }
@@ -134,7 +135,7 @@ type Place struct {
 // Events is the answer to a question for the events after a Place.
 type Events struct {
 	Events []Event `json:"events"`
-	Place  Place   `json:"place"` // for the next question
+	Cursor Cursor  `json:"place"` // for the next question
 	// Missed says that there were events in between that are no longer kept, or that the daemon has
 	// started again: look at the groups themselves.
 	Missed bool `json:"missed,omitempty"`

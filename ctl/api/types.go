@@ -186,10 +186,10 @@ type RegionChange struct {
 
 // NewRegion is a region of the group's memory, as the source addresses it.
 type NewRegion struct {
-	VA     Hex           `json:"va"`
-	Length uint64        `json:"length"` // bytes
-	RKey   Hex           `json:"rkey"`
-	At     []RegionPlace `json:"at"` // one for each receiver
+	VA     Hex        `json:"va"`
+	Length uint64     `json:"length"` // bytes
+	RKey   Hex        `json:"rkey"`
+	At     []RegionAt `json:"at"` // one for each receiver
 }
 
 // RegionStart finds a region of the group's memory.
@@ -198,8 +198,8 @@ type RegionStart struct {
 	RKey Hex `json:"rkey"`
 }
 
-// RegionPlace is where a receiver keeps a region.
-type RegionPlace struct {
+// RegionAt is where a receiver keeps a region.
+type RegionAt struct {
 	IP        string `json:"ip"`
 	RemoteQPN uint32 `json:"remoteQPN,omitempty"` // of the receiver's QP; needed only if its host has several receivers
 	VA        Hex    `json:"va"`

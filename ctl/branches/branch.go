@@ -166,7 +166,7 @@ func parseBranch(name string, b *api.Branch, own api.LinkEnd, receives bool) (*g
 // newBranch sets up a group for an upper box.
 func (t *Branches) newBranch(ctx context.Context, upper, name string, b *api.Branch) (*groups.Group, error) {
 	t.Groups.Lock()
-	places, switched := t.gone.recall(ended{upper, name}, b)
+	came, switched := t.gone.recall(ended{upper, name}, b)
 	t.Groups.Unlock()
 	if b.Switched || switched {
 		return nil, errSwitchedBelow
@@ -182,7 +182,7 @@ func (t *Branches) newBranch(ctx context.Context, upper, name string, b *api.Bra
 	g := groups.New(file, true)
 	g.Restored, g.Epoch = b.Begun, b.Epoch
 	g.Branch = newBranchOf(upper, b, own)
-	for id, at := range places {
+	for id, at := range came {
 		if g.Wanted.Receiver(id) >= 0 {
 			at.Enter(&g.Past, id)
 		}
@@ -274,13 +274,13 @@ func (t *Branches) changeBranch(ctx context.Context, g *groups.Group, upper stri
 // whoCame returns the receivers of a file that are new here and do not join: those that already
 // run, and those that take no part any more. possible is false if one that runs comes to a branch
 // that does not begin again.
-func whoCame(g *groups.Group, file *groupfile.File, stated []api.Later, again bool) (came map[groupfile.ID]groups.Place, possible bool) {
-	came, places := map[groupfile.ID]groups.Place{}, groups.PlacesIn(stated)
+func whoCame(g *groups.Group, file *groupfile.File, stated []api.Later, again bool) (came map[groupfile.ID]groups.Membership, possible bool) {
+	came, wanted := map[groupfile.ID]groups.Membership{}, groups.MembershipsIn(stated)
 	for i := range file.Receivers {
 		m := &file.Receivers[i]
-		at := places[m.ID()]
+		at := wanted[m.ID()]
 		if g.Wanted.Receiver(m.ID()) >= 0 || m.RemoteIP.IsValid() {
-			if own := g.PlaceOf(m.ID()); again && (at.Out && !own.Out || at.Known && at != own) {
+			if own := g.MembershipOf(m.ID()); again && (at.Out && !own.Out || at.Known && at != own) {
 				return nil, false // the upper box has lost its state, and its PSNs on the link are others
 			}
 			continue
@@ -314,7 +314,7 @@ func (t *Branches) endBranch(g *groups.Group, version uint64) error {
 	if err == nil {
 		t.gone.bury(ended{g.Branch.Upper, g.Name}, grave{
 			version: version, until: time.Now().Add(g.Branch.Lease),
-			branch: g.Branch, places: groups.PlacesIn(g.AnswerLater()), switched: g.Past.Switched,
+			branch: g.Branch, memberships: groups.MembershipsIn(g.AnswerLater()), switched: g.Past.Switched,
 		})
 	}
 	return err

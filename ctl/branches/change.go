@@ -85,7 +85,7 @@ func (t *Branches) branchOff(g *groups.Group) error {
 // packet on, as far as this box knows.
 func laterOf(g *groups.Group, l *groups.Link) (later []groups.Later) {
 	for _, id := range l.Members {
-		if p := g.OwnPlace(id); p != g.Origin() {
+		if p := g.OwnMembership(id); p != g.Origin() {
 			later = append(later, l.LaterAt(id, p, g.Origin()))
 		}
 	}
@@ -100,7 +100,7 @@ func laterOf(g *groups.Group, l *groups.Link) (later []groups.Later) {
 // has left is told again with the next renewals.
 //
 // came has the receivers that are new here and take no part any more.
-func (t *Branches) Change(ctx context.Context, g *groups.Group, file *groupfile.File, text []byte, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
+func (t *Branches) Change(ctx context.Context, g *groups.Group, file *groupfile.File, text []byte, next *groups.Branch, came map[groupfile.ID]groups.Membership) error {
 	p, err := t.prepareTold(ctx, g, file, next, came)
 	if err == nil && p.moved {
 		// Members that move go first, as after a restart: only then is it known who joins.
@@ -152,17 +152,17 @@ type preparation struct {
 
 	// The following fields are about running members that move from one box to another.
 
-	moved   bool
-	places  map[groupfile.ID]groups.Place // of the members that move, and of those that came
-	here    map[groupfile.ID]groups.Place // of the members that move to this box itself
-	sharing []groupfile.ID                // the members that move behind a link, together with members that have another way now
-	renamed map[groupfile.ID]groupfile.ID
+	moved       bool
+	memberships map[groupfile.ID]groups.Membership // of the members that move, and of those that came
+	here        map[groupfile.ID]groups.Membership // of the members that move to this box itself
+	sharing     []groupfile.ID                     // the members that move behind a link, together with members that have another way now
+	renamed     map[groupfile.ID]groupfile.ID
 }
 
 // prepareTold plans a change as prepare does. Before that, it tells the boxes that members join
 // which members have left there. Otherwise such a box would take a member that joins again, with
 // another queue pair, for the one that it still has.
-func (t *Branches) prepareTold(ctx context.Context, g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) (*preparation, error) {
+func (t *Branches) prepareTold(ctx context.Context, g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Membership) (*preparation, error) {
 	p, err := t.prepare(g, file, next, came)
 	if err != nil || len(p.untold) == 0 {
 		return p, err
@@ -177,10 +177,10 @@ func (t *Branches) prepareTold(ctx context.Context, g *groups.Group, file *group
 }
 
 // prepare plans a change. came has the receivers that are new here and do not join.
-func (t *Branches) prepare(g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) (*preparation, error) {
+func (t *Branches) prepare(g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Membership) (*preparation, error) {
 	t.Groups.Lock()
 	defer t.Groups.Unlock()
-	p := &preparation{remembers: !file.HasMemoryOf(g.Wanted), places: maps.Clone(came), here: map[groupfile.ID]groups.Place{}, renamed: map[groupfile.ID]groupfile.ID{}}
+	p := &preparation{remembers: !file.HasMemoryOf(g.Wanted), memberships: maps.Clone(came), here: map[groupfile.ID]groups.Membership{}, renamed: map[groupfile.ID]groupfile.ID{}}
 	p.next.Wanted = file
 	var visited []string
 	now := time.Now()
@@ -231,30 +231,30 @@ func (p *preparation) onto(g *groups.Group) {
 	p.next = next
 }
 
-// findMoves finds the running members that move from one box to another, and their places. A member
-// that is still joining, as far as this box knows, cannot move: findMoves then returns an error,
-// and the move is tried again. If members that have joined move too, they are cut off and do not
-// wait: the joining member moves with them, and takes no part any more.
+// findMoves finds the running members that move from one box to another, and since when each takes
+// part. A member that is still joining, as far as this box knows, cannot move: findMoves then
+// returns an error, and the move is tried again. If members that have joined move too, they are cut
+// off and do not wait: the joining member moves with them, and takes no part any more.
 func (p *preparation) findMoves(g *groups.Group, file *groupfile.File) error {
-	if p.places == nil {
-		p.places = map[groupfile.ID]groups.Place{}
+	if p.memberships == nil {
+		p.memberships = map[groupfile.ID]groups.Membership{}
 	}
 	var joining []groupfile.ID
 	running := false
 	for i := range file.Receivers {
 		id := file.Receivers[i].ID()
 		to := groups.LinkOf(p.links, id)
-		at, came := p.places[id]
+		at, came := p.memberships[id]
 		if !came {
 			from := groups.LinkOf(g.Links, id)
 			if g.Wanted.Receiver(id) < 0 || from == nil && to == nil || from != nil && to != nil && from.Box == to.Box {
 				continue
 			}
-			at = g.PlaceOf(id)
+			at = g.MembershipOf(id)
 			if !at.Known && !at.Out && (from == nil || from.Problem == "") {
 				joining = append(joining, id)
 			}
-			p.places[id] = at
+			p.memberships[id] = at
 			p.moved = true
 		}
 		running = running || at.Known
@@ -303,9 +303,9 @@ func (t *Branches) prepareLink(g *groups.Group, p *preparation, l *groups.Link, 
 // come finds out which members join behind a link, or move there from another box. was is the link
 // as it is now, or nil. come refuses both if the link takes no part any more.
 func (p *preparation) come(g *groups.Group, l, was *groups.Link) (joins bool, err error) {
-	begins := g.Origin() // the place of the link's first packet
+	begins := g.Origin() // of the link's first packet
 	if was != nil {
-		begins = g.LinkPlace(was)
+		begins = g.LinkMembership(was)
 	}
 	running := 0
 	for _, id := range l.Members {
@@ -313,7 +313,7 @@ func (p *preparation) come(g *groups.Group, l, was *groups.Link) (joins bool, er
 			continue
 		}
 		joins = true
-		at, runs := p.places[id]
+		at, runs := p.memberships[id]
 		if at.Known {
 			running++
 			if was != nil || !g.ShareLink(l.Members) {
@@ -361,17 +361,17 @@ func (p *preparation) weight(g *groups.Group, l *groups.Link, state *dataplane.G
 	}
 	was := groups.LinkTo(g.Links, l.Box)
 	for _, id := range l.Members {
-		at, comes := p.places[id]
+		at, comes := p.memberships[id]
 		switch {
 		case comes:
 		case was == nil: // it joins together with the link
 			at = g.Origin()
 		case !slices.Contains(was.Members, id): // it joins
-			at = groups.Place{}
+			at = groups.Membership{}
 		case was.LaterOf(id) == nil: // it is there as long as the link
 			at = g.Origin()
 		default:
-			at = g.PlaceOf(id)
+			at = g.MembershipOf(id)
 		}
 		if hasAll(g, at, state) {
 			n++
@@ -383,11 +383,11 @@ func (p *preparation) weight(g *groups.Group, l *groups.Link, state *dataplane.G
 	return n
 }
 
-// hasAll reports whether a receiver with this place has all packets for which the source may still
-// wait, as far as this box knows. Of a receiver that has joined later, the box does not know it
-// after a restart or in a later turn: the place is in PSNs of the first source, and what is
+// hasAll reports whether a receiver with this membership has all packets for which the source may
+// still wait, as far as this box knows. Of a receiver that has joined later, the box does not know
+// it after a restart or in a later turn: the membership is in PSNs of the first source, and what is
 // acknowledged is not.
-func hasAll(g *groups.Group, at groups.Place, state *dataplane.GroupState) bool {
+func hasAll(g *groups.Group, at groups.Membership, state *dataplane.GroupState) bool {
 	joined := at.Known && !g.Restored && !g.Past.Switched && !at.Since.After(state.Merged.Next())
 	return at == g.Origin() || joined
 }

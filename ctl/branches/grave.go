@@ -17,9 +17,9 @@ type grave struct {
 	version uint64    // requests up to this version are refused,
 	until   time.Time // until then
 
-	branch   *groups.Branch // nil: this box did not have the branch, and the following fields are zero
-	places   map[groupfile.ID]groups.Place
-	switched bool // its source has switched
+	branch      *groups.Branch // nil: this box did not have the branch, and the following fields are zero
+	memberships map[groupfile.ID]groups.Membership
+	switched    bool // its source has switched
 }
 
 // graves has the graves of a box. The lock of the groups guards it.
@@ -40,7 +40,7 @@ func (gone graves) bury(b ended, as grave) {
 	now := time.Now()
 	oldest := b
 	for other, g := range gone {
-		if keep := len(g.places) > 0 || g.switched; now.After(g.until) && !keep || now.After(g.until.Add(remembersFor)) {
+		if keep := len(g.memberships) > 0 || g.switched; now.After(g.until) && !keep || now.After(g.until.Add(remembersFor)) {
 			delete(gone, other)
 		} else if oldest == b || g.until.Before(gone[oldest].until) {
 			oldest = other
@@ -62,17 +62,17 @@ func (gone graves) refuseStale(b ended, version uint64) error {
 // recall returns where the receivers of a new branch are: as the box above states it, and as they
 // were when the branch of the same link ended. switched reports whether the source of that branch
 // had switched.
-func (gone graves) recall(as ended, b *api.Branch) (places map[groupfile.ID]groups.Place, switched bool) {
-	places, g := groups.PlacesIn(b.Later), gone[as]
+func (gone graves) recall(as ended, b *api.Branch) (all map[groupfile.ID]groups.Membership, switched bool) {
+	all, g := groups.MembershipsIn(b.Later), gone[as]
 	if g.branch == nil || !g.branch.IsBy(b) {
-		return places, false
+		return all, false
 	}
-	for id, at := range g.places {
+	for id, at := range g.memberships {
 		// A receiver that is still joining, as far as the box above knows, may have joined here. If
 		// the request has another version, another queue pair with the same ID may join.
-		if unknown := places[id] == (groups.Place{}); at.Out || unknown && b.Version == g.branch.Version {
-			places[id] = at
+		if unknown := all[id] == (groups.Membership{}); at.Out || unknown && b.Version == g.branch.Version {
+			all[id] = at
 		}
 	}
-	return places, g.switched
+	return all, g.switched
 }

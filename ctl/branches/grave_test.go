@@ -17,7 +17,7 @@ func TestSoManyEndedBranchesAreRemembered(t *testing.T) {
 		name := func(i int) ended { return ended{"b1", fmt.Sprint(i)} }
 		bury := func(i int) {
 			time.Sleep(time.Second)
-			gone.bury(name(i), grave{version: 1, until: time.Now(), places: map[groupfile.ID]groups.Place{{}: {Out: true}}})
+			gone.bury(name(i), grave{version: 1, until: time.Now(), memberships: map[groupfile.ID]groups.Membership{{}: {Out: true}}})
 		}
 		bury(maxGraves) // the oldest one, until it ends once more
 		for i := range maxGraves + 2 {

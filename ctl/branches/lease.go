@@ -247,7 +247,7 @@ func (t *Branches) weighLess(g *groups.Group, l *groups.Link) {
 	state, _ := t.Groups.Switch.GroupState(g.ID)
 	left := 0
 	for _, id := range l.Members {
-		if l.LaterOf(id) == nil || hasAll(g, g.PlaceOf(id), &state) {
+		if l.LaterOf(id) == nil || hasAll(g, g.MembershipOf(id), &state) {
 			left++
 		}
 	}

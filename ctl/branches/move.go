@@ -45,7 +45,7 @@ func (t *Branches) rethink(ctx context.Context, g *groups.Group) {
 // The group begins again as after a restart, here and at each box to which a member moves, because
 // nobody knows which packets that member has. If such a box has the group already, the link to it
 // gets another queue pair: what the box acknowledged before does not include the member.
-func (t *Branches) move(ctx context.Context, g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Place) error {
+func (t *Branches) move(ctx context.Context, g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Membership) error {
 	if p := &g.Wanted.Policy; p.Evict || p.OnFatal == feedback.FatalEvict {
 		// A receiver that another box has evicted must not come back elsewhere, because the source
 		// no longer has what it lacks.

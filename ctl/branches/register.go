@@ -149,7 +149,7 @@ func notSetUp(name string, err error) error {
 
 // tellable returns the form of an error about other boxes for logs, events and the state of a
 // group. If a box's refusal is about the group file, or has no known cause, the refusal may quote
-// the file, and so an R_Key that stands in a wrong place. Then tellable keeps only the box's name.
+// the file, and so an R_Key that stands at a wrong key. Then tellable keeps only the box's name.
 func tellable(err error) error {
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		var list []error

@@ -208,7 +208,7 @@ func TestADaemonWhoseRunLosesItsSource(t *testing.T) {
 	}) {
 		t.Errorf("the status has %q, %v", status.Notes, err)
 	}
-	events, err := ask.EventsAfter(t.Context(), api.Place{}, "", 0)
+	events, err := ask.EventsAfter(t.Context(), api.Cursor{}, "", 0)
 	if err != nil || !slices.ContainsFunc(events.Events, func(e api.Event) bool {
 		return e.Kind == api.ConnectionRefused && e.Member == "10.77.0.5" && e.Cause == "by RDMA-CM at 10.77.0.100: "+text
 	}) {

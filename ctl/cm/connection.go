@@ -132,10 +132,10 @@ func (c *connection) causes() (l []string) {
 	return l
 }
 
-// count returns the number of receivers that are at one of the places.
-func (c *connection) count(places ...at) (n int) {
+// count returns the number of receivers that are in one of the states.
+func (c *connection) count(in ...at) (n int) {
 	for _, r := range c.receivers {
-		for _, p := range places {
+		for _, p := range in {
 			if r.at == p {
 				n++
 			}

@@ -15,7 +15,7 @@ import (
 // Addresses is a ctl.Addresses that changes no interface and only counts the holders of each IP.
 type Addresses struct {
 	mu     sync.Mutex
-	held   map[address.Place]int
+	held   map[address.IfAddr]int
 	refuse error
 	// Box holds the addresses that the box itself has. While Run runs, only Give changes it.
 	Box map[netip.Addr]bool
@@ -37,7 +37,7 @@ type Addresses struct {
 // the subnet of the loopback.
 func NewAddresses() *Addresses {
 	return &Addresses{
-		held: map[address.Place]int{}, hears: make(chan struct{}), Box: map[netip.Addr]bool{}, Claims: map[netip.Addr]address.Claim{},
+		held: map[address.IfAddr]int{}, hears: make(chan struct{}), Box: map[netip.Addr]bool{}, Claims: map[netip.Addr]address.Claim{},
 		Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8")},
 	}
 }
@@ -54,8 +54,8 @@ func (a *Addresses) String() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var list []string
-	for place, holders := range a.held {
-		list = append(list, fmt.Sprintf("%v@%d x%d", place.IP, place.IfIndex, holders))
+	for a, holders := range a.held {
+		list = append(list, fmt.Sprintf("%v@%d x%d", a.IP, a.IfIndex, holders))
 	}
 	slices.SortFunc(list, cmp.Compare[string])
 	return strings.Join(list, " ")
@@ -69,7 +69,7 @@ func (a *Addresses) Asked() int {
 }
 
 // Hold and the methods below implement ctl.Addresses.
-func (a *Addresses) Hold(p address.Place) error {
+func (a *Addresses) Hold(p address.IfAddr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.refuse; err != nil {
@@ -80,7 +80,7 @@ func (a *Addresses) Hold(p address.Place) error {
 	return nil
 }
 
-func (a *Addresses) Release(p address.Place) error {
+func (a *Addresses) Release(p address.IfAddr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.held[p]--; a.held[p] <= 0 {
@@ -133,19 +133,19 @@ func (a *Addresses) Subnets(int) ([]netip.Prefix, error) { return a.Networks, ni
 
 // Claimed does not ask the hosts for held IPs; the real implementation does not ask for them
 // either.
-func (a *Addresses) Claimed(_ context.Context, places []address.Place, boxes ...[6]byte) (claim address.Claim, found bool) {
+func (a *Addresses) Claimed(_ context.Context, at []address.IfAddr, boxes ...[6]byte) (claim address.Claim, found bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(places) == 0 {
+	if len(at) == 0 {
 		return address.Claim{}, false
 	}
 	for held := range a.held {
-		if held.IP == places[0].IP {
+		if held.IP == at[0].IP {
 			return address.Claim{}, false
 		}
 	}
 	a.asked++
-	claim, found = a.Claims[places[0].IP]
+	claim, found = a.Claims[at[0].IP]
 	return claim, found && !slices.Contains(boxes, claim.MAC)
 }
 
@@ -164,7 +164,7 @@ func (a *Addresses) Swept() (times int, held bool) {
 	return a.sweeps, a.swept
 }
 
-func (a *Addresses) Run(ctx context.Context, _ func(address.Place, string), changed func([]address.Change), _ address.Rival) error {
+func (a *Addresses) Run(ctx context.Context, _ func(address.IfAddr, string), changed func([]address.Change), _ address.Rival) error {
 	a.mu.Lock()
 	a.changed = changed
 	close(a.hears)

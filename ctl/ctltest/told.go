@@ -10,7 +10,7 @@ import (
 
 // Told returns the events of a log behind a place, as lines without their times, and the place of
 // the last one.
-func Told(log *events.Log, at api.Place) (lines []string, next api.Place) {
+func Told(log *events.Log, at api.Cursor) (lines []string, next api.Cursor) {
 	got := log.After(at, "")
 	for _, e := range got.Events {
 		words := []string{string(e.Kind)}
@@ -25,5 +25,5 @@ func Told(log *events.Log, at api.Place) (lines []string, next api.Place) {
 		}
 		lines = append(lines, line)
 	}
-	return lines, got.Place
+	return lines, got.Cursor
 }

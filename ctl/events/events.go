@@ -69,19 +69,19 @@ func (l *Log) Add(e api.Event) {
 }
 
 // After returns the events after a place. group selects the events of one group; "": all.
-func (l *Log) After(at api.Place, group string) api.Events {
+func (l *Log) After(at api.Cursor, group string) api.Events {
 	answer, _ := l.after(at, group)
 	return answer
 }
 
 // Wait is After that waits for an event until ctx is done.
-func (l *Log) Wait(ctx context.Context, at api.Place, group string) api.Events {
+func (l *Log) Wait(ctx context.Context, at api.Cursor, group string) api.Events {
 	for {
 		answer, added := l.after(at, group)
 		if len(answer.Events) > 0 || answer.Missed {
 			return answer
 		}
-		at = answer.Place
+		at = answer.Cursor
 		select {
 		case <-added:
 		case <-ctx.Done():
@@ -92,10 +92,10 @@ func (l *Log) Wait(ctx context.Context, at api.Place, group string) api.Events {
 
 // after is After. It also returns the channel that is closed by the first event that is not in the
 // answer.
-func (l *Log) after(at api.Place, group string) (api.Events, <-chan struct{}) {
+func (l *Log) after(at api.Cursor, group string) (api.Events, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	answer := api.Events{Events: []api.Event{}, Place: api.Place{Run: l.run, Seq: l.last}}
+	answer := api.Events{Events: []api.Event{}, Cursor: api.Cursor{Run: l.run, Seq: l.last}}
 	from := at.Seq
 	if at.Run != l.run || from > l.last {
 		answer.Missed, from = at.Run != "", 0

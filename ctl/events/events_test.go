@@ -38,32 +38,32 @@ func expect(t *testing.T, a api.Events, missed bool, seqs ...uint64) {
 
 func TestAReaderGoesOnWhereItWas(t *testing.T) {
 	l := newLog()
-	first := l.After(api.Place{}, "")
+	first := l.After(api.Cursor{}, "")
 	expect(t, first, false)
 	if first.Events == nil {
 		t.Error("no events are null in JSON")
 	}
 	l.add("a", "b")
-	second := l.After(first.Place, "")
+	second := l.After(first.Cursor, "")
 	expect(t, second, false, 1, 2)
 	if e := second.Events[1]; e.Group != "b" || e.Kind != api.GroupCreated || !e.Time.Equal(noon) {
 		t.Errorf("%+v", e)
 	}
-	expect(t, l.After(second.Place, ""), false)
+	expect(t, l.After(second.Cursor, ""), false)
 	l.add("c")
-	expect(t, l.After(second.Place, ""), false, 3)
-	expect(t, l.After(api.Place{}, ""), false, 1, 2, 3)
-	expect(t, l.After(api.Place{Run: second.Place.Run, Seq: 1}, ""), false, 2, 3)
+	expect(t, l.After(second.Cursor, ""), false, 3)
+	expect(t, l.After(api.Cursor{}, ""), false, 1, 2, 3)
+	expect(t, l.After(api.Cursor{Run: second.Cursor.Run, Seq: 1}, ""), false, 2, 3)
 }
 
 // The place moves over the events of other groups, so that they do not count as missed later.
 func TestOneGroupsEvents(t *testing.T) {
 	l := newLog()
 	l.add("a", "b", "a")
-	got := l.After(api.Place{}, "a")
+	got := l.After(api.Cursor{}, "a")
 	expect(t, got, false, 1, 3)
-	if got = l.After(got.Place, "b"); got.Place.Seq != 3 {
-		t.Errorf("the place is %+v", got.Place)
+	if got = l.After(got.Cursor, "b"); got.Cursor.Seq != 3 {
+		t.Errorf("the place is %+v", got.Cursor)
 	}
 	expect(t, got, false)
 }
@@ -73,7 +73,7 @@ func TestWhatIsNoLongerKeptIsSaidToBeMissed(t *testing.T) {
 	for i := range Kept {
 		l.add(fmt.Sprint(i))
 	}
-	begin := api.Place{Run: l.run}
+	begin := api.Cursor{Run: l.run}
 	if got := l.After(begin, ""); got.Missed || len(got.Events) != Kept || got.Events[0].Seq != 1 {
 		t.Errorf("%d events, missed %v", len(got.Events), got.Missed)
 	}
@@ -82,10 +82,10 @@ func TestWhatIsNoLongerKeptIsSaidToBeMissed(t *testing.T) {
 	if !got.Missed || len(got.Events) != Kept || got.Events[0].Seq != 2 || got.Events[Kept-1].Group != "one more" {
 		t.Errorf("%d events, missed %v", len(got.Events), got.Missed)
 	}
-	if got := l.After(api.Place{Run: l.run, Seq: 1}, ""); got.Missed || len(got.Events) != Kept {
+	if got := l.After(api.Cursor{Run: l.run, Seq: 1}, ""); got.Missed || len(got.Events) != Kept {
 		t.Errorf("%d events, missed %v", len(got.Events), got.Missed)
 	}
-	if got := l.After(api.Place{}, ""); got.Missed || len(got.Events) != Kept {
+	if got := l.After(api.Cursor{}, ""); got.Missed || len(got.Events) != Kept {
 		t.Errorf("who has read nothing yet has missed nothing: %d events, missed %v", len(got.Events), got.Missed)
 	}
 }
@@ -95,15 +95,15 @@ func TestAPlaceOfAnotherRun(t *testing.T) {
 	was, l := newLog(), newLog()
 	was.add("a", "b", "c")
 	l.add("d")
-	expect(t, l.After(was.After(api.Place{}, "").Place, ""), true, 1)
-	expect(t, l.After(api.Place{Run: l.run, Seq: 9}, ""), true, 1)
+	expect(t, l.After(was.After(api.Cursor{}, "").Cursor, ""), true, 1)
+	expect(t, l.After(api.Cursor{Run: l.run, Seq: 9}, ""), true, 1)
 }
 
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLog()
 		l.add("a")
-		at := l.After(api.Place{}, "").Place
+		at := l.After(api.Cursor{}, "").Cursor
 		ctx, cancel := context.WithCancel(t.Context())
 		got := make(chan api.Events, 2)
 		for _, group := range []string{"", "b"} {
@@ -118,10 +118,10 @@ func TestWaiting(t *testing.T) {
 		}
 		l.add("b")
 		expect(t, <-got, false, 3)
-		go func() { got <- l.Wait(ctx, l.After(at, "").Place, "") }()
+		go func() { got <- l.Wait(ctx, l.After(at, "").Cursor, "") }()
 		synctest.Wait()
 		cancel()
 		expect(t, <-got, false)
-		expect(t, l.Wait(ctx, api.Place{Run: "another"}, "none"), true)
+		expect(t, l.Wait(ctx, api.Cursor{Run: "another"}, "none"), true)
 	})
 }

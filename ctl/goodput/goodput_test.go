@@ -191,13 +191,13 @@ func TestReceiversThatStall(t *testing.T) {
 	step := func(epoch uint64, a, b, c int32, want ...string) {
 		t.Helper()
 		at = at.Add(time.Second)
-		var places []Place[string]
+		var all []Progress[string]
 		for i, n := range []int32{a, b, c} {
 			if n >= 0 {
-				places = append(places, Place[string]{string(rune('a' + i)), roce.PSN(0xFFFFFE).Add(n)})
+				all = append(all, Progress[string]{string(rune('a' + i)), roce.PSN(0xFFFFFE).Add(n)})
 			}
 		}
-		stalled, returned := s.Step(at, Sample{Epoch: epoch}, places, 2*time.Second)
+		stalled, returned := s.Step(at, Sample{Epoch: epoch}, all, 2*time.Second)
 		var got []string
 		for _, id := range stalled {
 			got = append(got, id+" stalled")
@@ -249,7 +249,7 @@ func TestReceiversThatStall(t *testing.T) {
 func TestStallsOfAGroupThatIsNotWatched(t *testing.T) {
 	var s Stalls[string]
 	for i := range 3 {
-		places := []Place[string]{{"a", 1}, {"b", 2}}
+		places := []Progress[string]{{"a", 1}, {"b", 2}}
 		if stalled, returned := s.Step(time.Unix(int64(i), 0), Sample{}, places, 0); len(stalled)+len(returned) > 0 {
 			t.Errorf("%v, %v", stalled, returned)
 		}

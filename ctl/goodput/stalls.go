@@ -6,8 +6,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Place is how far a receiver is that takes part.
-type Place[ID comparable] struct {
+// Progress is how far a receiver is that takes part.
+type Progress[ID comparable] struct {
 	ID    ID
 	Acked roce.PSN
 }
@@ -29,16 +29,16 @@ type lag struct {
 
 // Step takes where the receivers are that take part. It returns the receivers that have
 // acknowledged nothing for the time after, each once, and those of them that get on again.
-func (s *Stalls[ID]) Step(now time.Time, sample Sample, places []Place[ID], after time.Duration) (stalled, returned []ID) {
+func (s *Stalls[ID]) Step(now time.Time, sample Sample, all []Progress[ID], after time.Duration) (stalled, returned []ID) {
 	if s.epoch != sample.Epoch {
 		s.lag, s.epoch = nil, sample.Epoch // in another PSN space nobody is where it was
 	}
-	if len(places) == 0 || after == 0 {
+	if len(all) == 0 || after == 0 {
 		s.lag = nil
 		return nil, nil
 	}
-	first := places[0].Acked
-	for _, p := range places {
+	first := all[0].Acked
+	for _, p := range all {
 		if p.Acked.After(first) {
 			first = p.Acked
 		}
@@ -46,7 +46,7 @@ func (s *Stalls[ID]) Step(now time.Time, sample Sample, places []Place[ID], afte
 	for _, l := range s.lag {
 		l.seen = false
 	}
-	for _, p := range places {
+	for _, p := range all {
 		l := s.lag[p.ID]
 		if l != nil && l.acked != p.Acked {
 			if l.stalled {

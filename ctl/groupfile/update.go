@@ -212,9 +212,9 @@ func (m *Member) remoteIP() string {
 	return "remoteIP " + m.RemoteIP.String()
 }
 
-// samePlaces reports whether a receiver keeps the ranges that stay where it kept them. ranges are
+// keepsRegions reports whether a receiver keeps the ranges that stay where it kept them. ranges are
 // those of the running group.
-func (f *File) samePlaces(m, old *Member, ranges map[mft.VirtualRegion]int) bool {
+func (f *File) keepsRegions(m, old *Member, ranges map[mft.VirtualRegion]int) bool {
 	for i, v := range f.Memory {
 		if k, stays := ranges[v]; stays && m.Regions[i] != old.Regions[k] {
 			return false
@@ -236,7 +236,7 @@ func (f *File) sameReceivers(running *File) error {
 		if !stays {
 			continue
 		}
-		if m.QPN != old.QPN || m.FirstPSN != old.FirstPSN || m.SendPSN != old.SendPSN || m.Role != old.Role || !f.samePlaces(&m, &old, ranges) {
+		if m.QPN != old.QPN || m.FirstPSN != old.FirstPSN || m.SendPSN != old.SendPSN || m.Role != old.Role || !f.keepsRegions(&m, &old, ranges) {
 			return yamldoc.Errorf(m.Line, "the member at %v with remote QPN %d is another QP, or has another psn, "+
 				"sendPSN, role or regions, than in the running group; update the group without it, and then with "+
 				"it, so that it joins again", m.IP, m.RemoteQPN)

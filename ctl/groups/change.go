@@ -13,7 +13,7 @@ import (
 
 // Regroup stores the next version of a group and then publishes it. came has the receivers that are
 // new here and do not join.
-func (s *Set) Regroup(g, next *Group, text []byte, came map[groupfile.ID]Place) error {
+func (s *Set) Regroup(g, next *Group, text []byte, came map[groupfile.ID]Membership) error {
 	if g.Published == nil { // it has failed meanwhile, and its ID may be another group's
 		return g.NotRunning()
 	}
@@ -70,7 +70,7 @@ func (s *Set) Regroup(g, next *Group, text []byte, came map[groupfile.ID]Place) 
 // goOnWithNobody is Regroup for a change after which all receivers of the group are out. To the
 // data path their paths would be new ones, and a new path of a running group joins. So the group
 // begins again.
-func (s *Set) goOnWithNobody(g, next *Group, text []byte, came map[groupfile.ID]Place) error {
+func (s *Set) goOnWithNobody(g, next *Group, text []byte, came map[groupfile.ID]Membership) error {
 	was := *g
 	err := s.Republish(g, next, text, func(past *chronicle.Chronicle) {
 		for id, at := range came {
@@ -173,7 +173,7 @@ func (g *Group) RefuseToLose(file *groupfile.File) error {
 	return nil
 }
 
-// errStays refuses to move members of a group whose source has switched: the places of members are
-// in PSNs of the first source (place.go).
+// errStays refuses to move members of a group whose source has switched: since when each takes part
+// is in PSNs of the first source (membership.go).
 var errStays = errors.New("its source has switched, so its members stay where they are; restore the routes, or remove the group " +
 	"and create it again with fresh QPs and PSNs")

@@ -21,8 +21,8 @@
 // of other groups in refuse.go and index.go.
 //
 // A group may span several boxes. [Link] is a box below that carries it to the members there, and
-// [Branch] the box above that asks for this part. [Place] says since when a receiver takes part, in
-// PSNs of this box's source, and [Later] says the same in PSNs of a link.
+// [Branch] the box above that asks for this part. [Membership] says since when a receiver takes
+// part, in PSNs of this box's source, and [Later] says the same in PSNs of a link.
 //
 // The package does not know the requests that change a group, nor other boxes.
 package groups

@@ -21,7 +21,7 @@ type Group struct {
 	unkept      bool   // the chronicle on the disk may not be that of the group
 	unkeptInLog bool   // it could not be stored, and the log says so
 	tableEnd    int64  // how many bytes of the table are stored
-	held        map[address.Place]bool
+	held        map[address.IfAddr]bool
 }
 
 // New returns a group that a file describes. kept reports whether it is stored in the state
@@ -51,7 +51,7 @@ func (g *Group) Everywhere() chronicle.Chronicle {
 	all.Turn = nil
 	for _, l := range g.Links {
 		for _, id := range l.Members {
-			if p := g.PlaceOf(id); p != g.Origin() {
+			if p := g.MembershipOf(id); p != g.Origin() {
 				p.Enter(&all, id)
 			}
 		}

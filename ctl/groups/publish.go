@@ -44,8 +44,8 @@ func (s *Set) end(g *Group) error {
 		g.Problem = "it has just been taken out of the data path"
 	}
 	g.show()
-	for place := range g.held {
-		errs = append(errs, s.Addresses.Release(place))
+	for a := range g.held {
+		errs = append(errs, s.Addresses.Release(a))
 	}
 	g.held = nil
 	s.untrack(g)
@@ -128,25 +128,25 @@ func (s *Set) LetJoin(g *Group) error {
 // own adds the group's IP to the interfaces where its plan needs it, and removes it from all
 // others.
 func (s *Set) own(g *Group) error {
-	wanted := g.Plan.Places(g.File)
+	wanted := g.Plan.IfAddrs(g.File)
 	var errs []error
-	for place := range wanted {
-		if g.held[place] {
+	for a := range wanted {
+		if g.held[a] {
 			continue
 		}
-		if err := s.Addresses.Hold(place); err != nil {
+		if err := s.Addresses.Hold(a); err != nil {
 			errs = append(errs, fmt.Errorf("group %s: %w", g.Name, err))
 			continue
 		}
 		if g.held == nil {
-			g.held = map[address.Place]bool{}
+			g.held = map[address.IfAddr]bool{}
 		}
-		g.held[place] = true
+		g.held[a] = true
 	}
-	for place := range g.held {
-		if !wanted[place] {
-			delete(g.held, place)
-			errs = append(errs, s.Addresses.Release(place))
+	for a := range g.held {
+		if !wanted[a] {
+			delete(g.held, a)
+			errs = append(errs, s.Addresses.Release(a))
 		}
 	}
 	return errors.Join(errs...)

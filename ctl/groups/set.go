@@ -42,8 +42,8 @@ type NextHops interface {
 
 // Addresses is what a Set needs of the addresses of the box.
 type Addresses interface {
-	Hold(address.Place) error
-	Release(address.Place) error
+	Hold(address.IfAddr) error
+	Release(address.IfAddr) error
 	Sweep() error
 }
 

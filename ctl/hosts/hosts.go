@@ -56,8 +56,8 @@ type Control interface {
 	Behind(ctx context.Context, host netip.Addr) (box string, err error)
 	// Now returns the place of the newest event of a group, and Await the one after an event that
 	// follows a place, or when ctx is done.
-	Now(name string) api.Place
-	Await(ctx context.Context, name string, at api.Place) api.Place
+	Now(name string) api.Cursor
+	Await(ctx context.Context, name string, at api.Cursor) api.Cursor
 	// RefuseIP refuses an IP that no group of hosts can have, unless a group has it. BadIPs says
 	// which of the IPs are such, and why.
 	RefuseIP(ctx context.Context, ip netip.Addr) error

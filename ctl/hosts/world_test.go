@@ -288,10 +288,10 @@ func (w *world) Behind(ctx context.Context, host netip.Addr) (string, error) {
 	return w.behind[host], ctx.Err()
 }
 
-func (w *world) Now(name string) api.Place { return w.events.After(api.Place{}, name).Place }
+func (w *world) Now(name string) api.Cursor { return w.events.After(api.Cursor{}, name).Cursor }
 
-func (w *world) Await(ctx context.Context, name string, at api.Place) api.Place {
-	return w.events.Wait(ctx, at, name).Place
+func (w *world) Await(ctx context.Context, name string, at api.Cursor) api.Cursor {
+	return w.events.Wait(ctx, at, name).Cursor
 }
 
 func (w *world) RefuseIP(_ context.Context, ip netip.Addr) error { return w.refuses[ip] }

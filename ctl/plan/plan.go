@@ -164,19 +164,19 @@ func (p *Plan) SameLegs(q *Plan) bool {
 	return same(p.Source, q.Source) && slices.EqualFunc(p.Receivers, q.Receivers, same)
 }
 
-// Places returns where the group's IP has to be assigned: on each interface through which a member
+// IfAddrs returns where the group's IP has to be assigned: on each interface through which a member
 // is reached whose QP has that IP as its peer.
-func (p *Plan) Places(f *groupfile.File) map[address.Place]bool {
-	places := map[address.Place]bool{}
+func (p *Plan) IfAddrs(f *groupfile.File) map[address.IfAddr]bool {
+	all := map[address.IfAddr]bool{}
 	if f.Addressing != mft.ByGroupIP {
-		return places
+		return all
 	}
 	for l := range p.Members() {
 		if l.Hop.Interface != 0 && !l.Member.RemoteIP.IsValid() {
-			places[address.Place{IfIndex: l.Hop.Interface, IP: f.IP}] = true
+			all[address.IfAddr{IfIndex: l.Hop.Interface, IP: f.IP}] = true
 		}
 	}
-	return places
+	return all
 }
 
 // Boxes returns the MACs by which the members are reached that are other boxes: those whose QP has
@@ -235,9 +235,9 @@ func (p *Plan) Group(f *groupfile.File, table *regions.Table, past *chronicle.Ch
 		if table != nil {
 			path.Regions = table.At(m.ID())
 		} else if i := was.FindPath(m.IP, m.RemoteQPN); i >= 0 {
-			path.Regions = was.Paths[i].Regions.Follow(was.Memory, g.Memory, places(f, m))
+			path.Regions = was.Paths[i].Regions.Follow(was.Memory, g.Memory, whereKept(f, m))
 		} else {
-			path.Regions = g.Memory.At(places(f, m))
+			path.Regions = g.Memory.At(whereKept(f, m))
 		}
 		g.Paths = append(g.Paths, path)
 	}
@@ -267,9 +267,9 @@ func boxOf(f *groupfile.File, m *groupfile.Member) mft.Box {
 	return mft.BoxBelow
 }
 
-// places returns where a receiver keeps each range of the group's memory. The place of a range does
+// whereKept returns where a receiver keeps each range of the group's memory. Where a range is does
 // not change while the group has the range (groupfile.File.CheckUpdate).
-func places(f *groupfile.File, m *groupfile.Member) func(mft.VirtualRegion) mft.Region {
+func whereKept(f *groupfile.File, m *groupfile.Member) func(mft.VirtualRegion) mft.Region {
 	const many = 16 // from which on a map finds a range sooner than a loop
 	if len(f.Memory) < many {
 		return func(v mft.VirtualRegion) mft.Region { return m.Regions[slices.Index(f.Memory, v)] }

@@ -65,9 +65,9 @@ func TestThePlaceOfEachRange(t *testing.T) {
 			f.Memory = append(f.Memory, mft.VirtualRegion{VA: uint64(i) << 20, Length: 4096, RKey: 7})
 			m.Regions = append(m.Regions, mft.Region{VA: uint64(100+i) << 20, RKey: uint32(i)})
 		}
-		place := places(f, m)
+		kept := whereKept(f, m)
 		for i, v := range f.Memory {
-			if got := place(v); got != m.Regions[i] {
+			if got := kept(v); got != m.Regions[i] {
 				t.Errorf("%d ranges: range %d is at %+v, want %+v", ranges, i, got, m.Regions[i])
 			}
 		}
@@ -265,19 +265,19 @@ func TestMembersAreYieldedOnce(t *testing.T) {
 func TestTheGroupsIPIsOnEveryInterfaceThatReachesAMember(t *testing.T) {
 	f := three()
 	p := planOf(f)
-	want := map[address.Place]bool{{IfIndex: 1, IP: group}: true, {IfIndex: 2, IP: group}: true}
-	if got := p.Places(f); !maps.Equal(got, want) {
+	want := map[address.IfAddr]bool{{IfIndex: 1, IP: group}: true, {IfIndex: 2, IP: group}: true}
+	if got := p.IfAddrs(f); !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	failed := Failed(f)
-	if got := failed.Places(f); len(got) != 0 {
+	if got := failed.IfAddrs(f); len(got) != 0 {
 		t.Errorf("of a group that failed: %v", got)
 	}
 	if l := failed.Source; l.Resolved() || l.Reason != "the group failed" || l.Unfit {
 		t.Errorf("of a group that failed: %+v", l)
 	}
 	f.Addressing = mft.BySwitchIP
-	if got := p.Places(f); len(got) != 0 {
+	if got := p.IfAddrs(f); len(got) != 0 {
 		t.Errorf("of a group that has no IP of its own: %v", got)
 	}
 }
@@ -300,13 +300,13 @@ func TestALinkHasTheBoxsAddress(t *testing.T) {
 	if b := g.Paths[1]; b.Src != group || b.Receivers != 0 {
 		t.Errorf("receiver on a host %+v", b)
 	}
-	want := map[address.Place]bool{{IfIndex: 1, IP: group}: true} // of host B alone
-	if got := p.Places(f); !maps.Equal(got, want) {
+	want := map[address.IfAddr]bool{{IfIndex: 1, IP: group}: true} // of host B alone
+	if got := p.IfAddrs(f); !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	f.Receivers[1].RemoteIP = lower
 	p = planOf(f)
-	if got := p.Places(f); len(got) != 0 {
+	if got := p.IfAddrs(f); len(got) != 0 {
 		t.Errorf("no member has the group's IP as its peer, and it is at %v", got)
 	}
 }

@@ -39,7 +39,7 @@ func (t *Table) At(receiver groupfile.ID) mft.Regions { return t.at[receiver] }
 
 // Bytes is about how long the table is where it is stored.
 func (t *Table) Bytes() int64 {
-	return int64(t.Len()) * int64(rangeBytes+placeBytes*len(t.at))
+	return int64(t.Len()) * int64(rangeBytes+receiverBytes*len(t.at))
 }
 
 // Change is a change of a Table: ranges that leave, and ranges that come.
@@ -128,8 +128,8 @@ func (t *Table) Part(receivers []groupfile.ID, from, count int) iter.Seq[Range] 
 				return
 			}
 			for i, id := range receivers {
-				places := t.at[id]
-				at[i] = places.Region(t.memory, index)
+				kept := t.at[id]
+				at[i] = kept.Region(t.memory, index)
 			}
 			if !yield(Range{v, at}) {
 				return

@@ -20,9 +20,9 @@ import (
 //	remove       their number 4, then each: VA 8, length 8, R_Key 4
 //	add          their number 4, then each: VA 8, length 8, R_Key 4, and for each receiver VA 8, R_Key 4
 const (
-	version    = 1
-	rangeBytes = 8 + 8 + 4
-	placeBytes = 8 + 4
+	version       = 1
+	rangeBytes    = 8 + 8 + 4
+	receiverBytes = 8 + 4
 	// partBytes bounds a change of Parts.
 	partBytes = 1 << 20
 )
@@ -76,13 +76,13 @@ func Read(b []byte) (*Change, error) {
 	for range r.count(rangeBytes) {
 		c.Remove = append(c.Remove, r.virtual())
 	}
-	n := r.count(rangeBytes + placeBytes*len(c.Receivers))
+	n := r.count(rangeBytes + receiverBytes*len(c.Receivers))
 	r.failed = r.failed || n > 0 && len(c.Receivers) == 0
 	c.Add = make([]Range, n)
-	places := make([]mft.Region, n*len(c.Receivers))
+	kept := make([]mft.Region, n*len(c.Receivers))
 	for i := range c.Add {
-		at := places[:len(c.Receivers):len(c.Receivers)]
-		places = places[len(c.Receivers):]
+		at := kept[:len(c.Receivers):len(c.Receivers)]
+		kept = kept[len(c.Receivers):]
 		c.Add[i] = Range{r.virtual(), at}
 		for k := range at {
 			at[k] = mft.Region{VA: r.number(8), RKey: uint32(r.number(4)), Length: c.Add[i].Length}
@@ -134,7 +134,7 @@ func (r *reader) virtual() mft.VirtualRegion {
 func (t *Table) Parts(receivers []groupfile.ID) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		c := Change{Receivers: receivers}
-		most := max(1, partBytes/(rangeBytes+placeBytes*len(c.Receivers)))
+		most := max(1, partBytes/(rangeBytes+receiverBytes*len(c.Receivers)))
 		for r := range t.All(c.Receivers) {
 			r.At = slices.Clone(r.At)
 			if c.Add = append(c.Add, r); len(c.Add) == most {
@@ -155,7 +155,7 @@ func (t *Table) Parts(receivers []groupfile.ID) iter.Seq[[]byte] {
 type History struct {
 	ranges []Range
 	ids    [][]groupfile.ID // parallel to ranges: to which receivers At belongs
-	// live has the place of each range in ranges, from the first removal on.
+	// live has the index of each range in ranges, from the first removal on.
 	live map[start]int
 }
 

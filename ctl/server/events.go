@@ -17,7 +17,7 @@ const maxWaiting = 256
 // than the server lives.
 func (s *Server) listEvents(r *http.Request) (any, error) {
 	q := r.URL.Query()
-	at := api.Place{Run: q.Get("run")}
+	at := api.Cursor{Run: q.Get("run")}
 	wait, err := uintIn(q, "wait", uint64(api.MaxEventWait/time.Second))
 	if err == nil {
 		at.Seq, err = uintIn(q, "seq", 1<<63)

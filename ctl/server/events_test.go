@@ -18,22 +18,22 @@ func TestEventsOverTheSocket(t *testing.T) {
 	if _, err := c.CreateGroup(t.Context(), []byte(g1)); err != nil {
 		t.Fatal(err)
 	}
-	first, err := c.EventsAfter(t.Context(), api.Place{}, "", 0)
+	first, err := c.EventsAfter(t.Context(), api.Cursor{}, "", 0)
 	if err != nil || len(first.Events) != 1 || first.Events[0].Kind != api.GroupCreated || first.Events[0].Group != "g1" || first.Missed {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	if again, err := c.EventsAfter(t.Context(), first.Place, "", 0); err != nil || len(again.Events) != 0 || again.Place != first.Place {
+	if again, err := c.EventsAfter(t.Context(), first.Cursor, "", 0); err != nil || len(again.Events) != 0 || again.Cursor != first.Cursor {
 		t.Errorf("%+v, %v", again, err)
 	}
-	if other, err := c.EventsAfter(t.Context(), api.Place{}, "g2", 0); err != nil || len(other.Events) != 0 || other.Place != first.Place {
+	if other, err := c.EventsAfter(t.Context(), api.Cursor{}, "g2", 0); err != nil || len(other.Events) != 0 || other.Cursor != first.Cursor {
 		t.Errorf("%+v, %v", other, err)
 	}
-	if other, err := c.EventsAfter(t.Context(), api.Place{Run: "before", Seq: 7}, "g2", time.Hour); err != nil || !other.Missed {
+	if other, err := c.EventsAfter(t.Context(), api.Cursor{Run: "before", Seq: 7}, "g2", time.Hour); err != nil || !other.Missed {
 		t.Errorf("%+v, %v", other, err)
 	}
 	told := make(chan api.Events)
 	go func() {
-		for events, err := range c.Follow(t.Context(), first.Place, "g1") {
+		for events, err := range c.Follow(t.Context(), first.Cursor, "g1") {
 			if err != nil {
 				t.Error(err)
 			}
@@ -72,9 +72,9 @@ func TestWhatAQuestionForEventsMayNotHave(t *testing.T) {
 // waitingControl has no events.
 type waitingControl struct{ Control }
 
-func (waitingControl) Events(ctx context.Context, at api.Place, _ string) api.Events {
+func (waitingControl) Events(ctx context.Context, at api.Cursor, _ string) api.Events {
 	<-ctx.Done()
-	return api.Events{Place: api.Place{Run: "r", Seq: at.Seq}}
+	return api.Events{Cursor: api.Cursor{Run: "r", Seq: at.Seq}}
 }
 
 // Programs that wait are answered in time, do not hold up the end of the daemon, and are bounded.
@@ -83,8 +83,8 @@ func TestWaitingForEventsEnds(t *testing.T) {
 		p, stop := inMemory(t, waitingControl{})
 		ask := func(wait time.Duration) error {
 			events, err := client.Over("/s", func(context.Context) (net.Conn, error) { return p.dial(), nil }).
-				EventsAfter(t.Context(), api.Place{Seq: 3}, "", wait)
-			if err == nil && events.Place.Seq != 3 {
+				EventsAfter(t.Context(), api.Cursor{Seq: 3}, "", wait)
+			if err == nil && events.Cursor.Seq != 3 {
 				t.Errorf("%+v", events)
 			}
 			return err

@@ -115,7 +115,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		asked("status", u.read, err)
 		_, err = u.client.Stats(ctx)
 		asked("stats", u.read, err)
-		_, err = u.client.EventsAfter(ctx, api.Place{}, "", 0)
+		_, err = u.client.EventsAfter(ctx, api.Cursor{}, "", 0)
 		asked("events", u.read, err)
 		_, err = u.client.CreateGroup(ctx, []byte("name: g9\n"))
 		asked("create", u.change, err)

@@ -55,7 +55,7 @@ type Control interface {
 	Stats() api.Stats
 	Traffic() api.Traffic
 	GroupTraffic(name string) (api.Traffic, error)
-	Events(ctx context.Context, at api.Place, group string) api.Events
+	Events(ctx context.Context, at api.Cursor, group string) api.Events
 	Capture(ctx context.Context, q api.CaptureQuery, tell func(api.CaptureLine) error) error
 	Trace(request []byte) (api.Trace, error)
 }

@@ -24,7 +24,7 @@ type addresses struct {
 // left out: such a box answers for ip where its hosts are. The ways to the hosts are followed until
 // release, so that a group with them need not wait for the kernel.
 func (a addresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []netip.Prefix, release func(), err error) {
-	var held []address.Place
+	var held []address.IfAddr
 	for _, host := range towards {
 		a.hops.Track(host)
 	}
@@ -32,8 +32,8 @@ func (a addresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []netip.Pre
 		for _, host := range towards {
 			a.hops.Untrack(host)
 		}
-		for _, place := range held {
-			if err := a.owner.Release(place); err != nil {
+		for _, assigned := range held {
+			if err := a.owner.Release(assigned); err != nil {
 				a.log.Error("could not remove the group IP of a service from an interface",
 					zap.Stringer("groupIP", ip), zap.Error(err))
 			}
@@ -44,19 +44,19 @@ func (a addresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []netip.Pre
 			free()
 		}
 	}()
-	places, err := a.placesFor(ip, towards)
+	at, err := a.ifAddrsFor(ip, towards)
 	if err != nil {
 		return nil, nil, err
 	}
-	all, err := a.control.FreeIP(context.Background(), ip, places)
+	all, err := a.control.FreeIP(context.Background(), ip, at)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, place := range places {
-		if err := a.owner.Hold(place); err != nil {
+	for _, wanted := range at {
+		if err := a.owner.Hold(wanted); err != nil {
 			return nil, nil, err
 		}
-		held = append(held, place)
+		held = append(held, wanted)
 	}
 	subnets = slices.DeleteFunc(all, func(s netip.Prefix) bool { return !s.Contains(ip) })
 	return subnets, free, nil
@@ -70,30 +70,30 @@ func (a addresses) Announce(ip netip.Addr) {
 	}
 }
 
-// placesFor returns the interfaces through which the hosts are reached. Where all hosts are behind
+// ifAddrsFor returns the interfaces through which the hosts are reached. Where all hosts are behind
 // other boxes, that is the interface in whose subnet ip is: the client is there.
-func (a addresses) placesFor(ip netip.Addr, towards []netip.Addr) (places []address.Place, err error) {
+func (a addresses) ifAddrsFor(ip netip.Addr, towards []netip.Addr) (list []address.IfAddr, err error) {
 	var unreached []error
 	add := func(host netip.Addr) {
 		hop := a.hops.Track(host)
 		defer a.hops.Untrack(host)
 		boxes, err := a.control.Behind(host)
-		place := address.Place{IfIndex: hop.Interface, IP: ip}
+		at := address.IfAddr{IfIndex: hop.Interface, IP: ip}
 		switch {
 		case err != nil:
 			unreached = append(unreached, err)
 		case len(boxes) > 0:
 		case hop.Interface == 0:
 			unreached = append(unreached, fmt.Errorf("%v is not reached: %s", host, hop.Reason))
-		case !slices.Contains(places, place):
-			places = append(places, place)
+		case !slices.Contains(list, at):
+			list = append(list, at)
 		}
 	}
 	for _, host := range towards {
 		add(host)
 	}
-	if len(places) == 0 && len(unreached) == 0 {
+	if len(list) == 0 && len(unreached) == 0 {
 		add(ip)
 	}
-	return places, errors.Join(unreached...)
+	return list, errors.Join(unreached...)
 }

@@ -20,14 +20,14 @@ type failing struct {
 	release bool
 }
 
-func (f *failing) Hold(p address.Place) error {
+func (f *failing) Hold(p address.IfAddr) error {
 	if f.hold--; f.hold == 0 {
 		return errCannot
 	}
 	return f.Addresses.Hold(p)
 }
 
-func (f *failing) Release(p address.Place) error {
+func (f *failing) Release(p address.IfAddr) error {
 	err := f.Addresses.Release(p)
 	if f.release {
 		err = errCannot

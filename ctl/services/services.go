@@ -46,9 +46,9 @@ type Control interface {
 	Unfit(host netip.Addr, pathMTU int) (why string)
 	// Behind returns the boxes by one of which a host is reached; none: it is attached to this box.
 	Behind(host netip.Addr) (boxes []string, err error)
-	// FreeIP refuses an IP that the box cannot add at places, and returns the subnets there that
-	// have its family.
-	FreeIP(ctx context.Context, ip netip.Addr, places []address.Place) (subnets []netip.Prefix, err error)
+	// FreeIP refuses an IP that the box cannot add to these interfaces, and returns the subnets
+	// there that have its family.
+	FreeIP(ctx context.Context, ip netip.Addr, at []address.IfAddr) (subnets []netip.Prefix, err error)
 	// Settle tracks hosts until release is called, and waits for a while until the kernel has
 	// resolved them.
 	Settle(ctx context.Context, hosts []netip.Addr) (release func())
@@ -65,8 +65,8 @@ type NextHops interface {
 
 // Owner is the part of an address.Owner that the services use.
 type Owner interface {
-	Hold(address.Place) error
-	Release(address.Place) error
+	Hold(address.IfAddr) error
+	Release(address.IfAddr) error
 	Announce(netip.Addr) error
 }
 

@@ -106,7 +106,7 @@ func (c *control) Unfit(netip.Addr, int) string { return "" }
 
 func (c *control) Behind(host netip.Addr) ([]string, error) { return c.behind[host], nil }
 
-func (c *control) FreeIP(context.Context, netip.Addr, []address.Place) ([]netip.Prefix, error) {
+func (c *control) FreeIP(context.Context, netip.Addr, []address.IfAddr) ([]netip.Prefix, error) {
 	return append([]netip.Prefix(nil), c.subnets...), c.refuse
 }
 

@@ -34,7 +34,7 @@ type Desired interface {
 // Carrier sets groups up at this box and those behind it: branches.Branches.
 type Carrier interface {
 	Stand(ctx context.Context, g *groups.Group, text []byte) error
-	Change(ctx context.Context, g *groups.Group, file *groupfile.File, text []byte, next *groups.Branch, came map[groupfile.ID]groups.Place) error
+	Change(ctx context.Context, g *groups.Group, file *groupfile.File, text []byte, next *groups.Branch, came map[groupfile.ID]groups.Membership) error
 	Withdraw(name string, links []*groups.Link)
 	// IsBehind reports whether the way to a member leads through a neighbour.
 	IsBehind(*groupfile.Member) bool

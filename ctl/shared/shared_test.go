@@ -46,7 +46,7 @@ func TestThatEtcdIsAwayIsToldOnce(t *testing.T) {
 	set := groups.NewSet(groups.Parts{Log: zap.NewNop()}, ports.Set{})
 	etcd := &awayEtcd{}
 	s := New(Options{Groups: set, Desired: etcd})
-	var place api.Place
+	var place api.Cursor
 	for i, step := range []struct {
 		why  error
 		want []string
@@ -65,7 +65,7 @@ func TestThatEtcdIsAwayIsToldOnce(t *testing.T) {
 		for _, e := range after.Events {
 			got = append(got, fmt.Sprintf("%s: %s", e.Kind, e.Cause))
 		}
-		if place = after.Place; !slices.Equal(got, step.want) {
+		if place = after.Cursor; !slices.Equal(got, step.want) {
 			t.Errorf("look %d: %q, want %q", i, got, step.want)
 		}
 	}

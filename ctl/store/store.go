@@ -76,9 +76,9 @@ func Check(dir string) error {
 	return checkLock(dir)
 }
 
-// Places are what Open needs, and makes unless it is there: a directory of a disk that is read-only
+// Paths are what Open needs, and makes unless it is there: a directory of a disk that is read-only
 // is enough if it has them.
-func Places(dir string) []string {
+func Paths(dir string) []string {
 	return []string{filepath.Join(dir, groupsDir), filepath.Join(dir, lockFile)}
 }
 

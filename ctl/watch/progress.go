@@ -160,7 +160,7 @@ func (w *Watch) measure(g *groups.Group, now time.Time, state dataplane.GroupSta
 	if sourceStops(g, state) {
 		stalls = math.MaxInt64 // a receiver that waits for the source does not stall
 	}
-	stalled, returned := p.stalls.Step(now, sample, places(g, state, feedback.PartActive), stalls)
+	stalled, returned := p.stalls.Step(now, sample, progressOf(g, state, feedback.PartActive), stalls)
 	g.Found.Stalled = p.stalls.Stalled()
 	for _, id := range stalled {
 		w.stalled(g, id, after)
@@ -217,13 +217,13 @@ func sourceStops(g *groups.Group, state dataplane.GroupState) bool {
 	return false
 }
 
-// places returns the receivers whose part is one of parts, and what each has acknowledged.
-func places(g *groups.Group, state dataplane.GroupState, parts ...feedback.Part) (list []goodput.Place[groupfile.ID]) {
+// progressOf returns the receivers whose part is one of parts, and what each has acknowledged.
+func progressOf(g *groups.Group, state dataplane.GroupState, parts ...feedback.Part) (list []goodput.Progress[groupfile.ID]) {
 	for i := range state.Paths {
 		path := &g.Published.Paths[i]
 		id := groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}
 		if slices.Contains(parts, state.Paths[i].Part) && id != g.Source {
-			list = append(list, goodput.Place[groupfile.ID]{ID: id, Acked: state.Paths[i].Acked})
+			list = append(list, goodput.Progress[groupfile.ID]{ID: id, Acked: state.Paths[i].Acked})
 		}
 	}
 	return list
@@ -267,14 +267,14 @@ func (w *Watch) degraded(g *groups.Group, state dataplane.GroupState) {
 // slowest returns the receiver that is furthest behind, of those that the source may wait for. ok
 // is false if it lacks nothing, or if all of them are equally far. A receiver whose QP has ended
 // counts, because the source waits for it in vain.
-func slowest(g *groups.Group, state dataplane.GroupState) (last goodput.Place[groupfile.ID], ok bool) {
-	list := slices.DeleteFunc(places(g, state, feedback.PartActive, feedback.PartDead), func(p goodput.Place[groupfile.ID]) bool {
+func slowest(g *groups.Group, state dataplane.GroupState) (last goodput.Progress[groupfile.ID], ok bool) {
+	list := slices.DeleteFunc(progressOf(g, state, feedback.PartActive, feedback.PartDead), func(p goodput.Progress[groupfile.ID]) bool {
 		return p.Acked.Before(state.Merged)
 	})
 	if len(list) == 0 {
-		return goodput.Place[groupfile.ID]{Acked: state.Sent}, false
+		return goodput.Progress[groupfile.ID]{Acked: state.Sent}, false
 	}
-	compare := func(a, b goodput.Place[groupfile.ID]) int { return int(a.Acked.Sub(b.Acked)) }
+	compare := func(a, b goodput.Progress[groupfile.ID]) int { return int(a.Acked.Sub(b.Acked)) }
 	last = slices.MinFunc(list, compare)
 	alone := len(list) == 1 || slices.MaxFunc(list, compare).Acked != last.Acked
 	return last, alone && last.Acked.Before(state.Sent)

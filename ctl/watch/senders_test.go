@@ -77,7 +77,7 @@ func TestASourceWhosePacketsAreRefused(t *testing.T) {
 			t.Errorf("%v, once its packets are forwarded: %+v", reason, s)
 		}
 		r.expectEvents(t, "degraded g1: "+want, "restored g1: no member is in trouble any more")
-		if e := r.Groups.Events.After(api.Place{}, "g1").Events; e[len(e)-2].GoesOn {
+		if e := r.Groups.Events.After(api.Cursor{}, "g1").Events; e[len(e)-2].GoesOn {
 			t.Error("the event says that the group goes on")
 		}
 		if of := r.traffic(); of.Source != nil {

@@ -32,7 +32,7 @@ type world struct {
 	sw   *ctltest.Switch
 	hops *ctltest.Hops
 	logs *observer.ObservedLogs
-	at   api.Place // the event that was looked at last
+	at   api.Cursor // the event that was looked at last
 }
 
 func newWorld(t *testing.T) *world {

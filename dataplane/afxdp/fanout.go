@@ -384,7 +384,7 @@ var errDeaf = errors.New("the kernel cannot send by the source's port (see rocas
 
 // Merge is part of dataplane.FanOut. What the source was told is opened last, and the kernel looks
 // at it first: so it merges nothing before every path is open.
-func (f *fanOut) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place, span int32) error {
+func (f *fanOut) Merge(id mft.GroupID, at []feedback.Progress, told feedback.Progress, span int32) error {
 	i := slotOf(id)
 	if f.noMerging != nil {
 		return f.noMerging
@@ -401,13 +401,13 @@ func (f *fanOut) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place,
 	return nil
 }
 
-func (f *fanOut) openWord(i int, p feedback.Place) uint64 {
+func (f *fanOut) openWord(i int, p feedback.Progress) uint64 {
 	return encodeWord(dataplane.FanWord{PSN: p.PSN, Messages: p.MSN, Armed: true}, f.epochs[i])
 }
 
 // EndMerge is part of dataplane.FanOut. What the source was told is closed and read first: so it is
 // no more than what is then read of each path.
-func (f *fanOut) EndMerge(id mft.GroupID, at []feedback.Place) (told feedback.Place) {
+func (f *fanOut) EndMerge(id mft.GroupID, at []feedback.Progress) (told feedback.Progress) {
 	i := slotOf(id)
 	told = closeWord(f.kernel.Told(i))
 	for k := range at {
@@ -416,9 +416,9 @@ func (f *fanOut) EndMerge(id mft.GroupID, at []feedback.Place) (told feedback.Pl
 	return told
 }
 
-func closeWord(word *atomic.Uint64) feedback.Place {
+func closeWord(word *atomic.Uint64) feedback.Progress {
 	w := decodeWord(word.And(^uint64(wordArmed)))
-	return feedback.Place{PSN: w.PSN, MSN: w.Messages}
+	return feedback.Progress{PSN: w.PSN, MSN: w.Messages}
 }
 
 // retain returns the memory of slot i, which has room for that many packets or more.
@@ -525,7 +525,7 @@ func writeAck(s *bpf.Slot, b *mft.Block, d *devices) error {
 	if b.Source == nil || int(b.Source.Port) >= len(d.ifIndex) {
 		return nil
 	}
-	ack := dataplane.MergedACK(b, feedback.Place{}, 0)
+	ack := dataplane.MergedACK(b, feedback.Progress{}, 0)
 	frame, err := ack.Append(make([]byte, 0, len(s.AckL2)+len(s.Ack)))
 	if err != nil {
 		return err

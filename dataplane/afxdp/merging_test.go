@@ -57,7 +57,7 @@ func TestTheKernelGetsTheSourcesACK(t *testing.T) {
 	if err := f.Arm(3, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); err != nil {
 		t.Fatal(err)
 	}
-	ack := dataplane.MergedACK(b, feedback.Place{}, 0)
+	ack := dataplane.MergedACK(b, feedback.Progress{}, 0)
 	want, err := ack.Append(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestTheKernelGetsTheSourcesACK(t *testing.T) {
 	if err := f.Arm(3, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); err != nil {
 		t.Fatal(err)
 	}
-	six := dataplane.MergedACK(b, feedback.Place{}, 0)
+	six := dataplane.MergedACK(b, feedback.Progress{}, 0)
 	if want, err = six.Append(nil); err != nil || !bytes.Equal(ackOf(slot, len(want)), want) {
 		t.Errorf("%v, %x, want %x", err, slot.Ack, want)
 	}
@@ -126,7 +126,7 @@ func TestTheKernelGetsTheTags(t *testing.T) {
 // as open between the two.
 func TestWhatIsMergedComesBack(t *testing.T) {
 	f, b := mergingBench(t)
-	at, told := []feedback.Place{{PSN: 0xFFFFFF, MSN: 7}, {PSN: 3, MSN: 0xFFFFFF}}, feedback.Place{PSN: 0xFFFFFE, MSN: 5}
+	at, told := []feedback.Progress{{PSN: 0xFFFFFF, MSN: 7}, {PSN: 3, MSN: 0xFFFFFF}}, feedback.Progress{PSN: 0xFFFFFE, MSN: 5}
 	for range 3 { // each with another epoch
 		if err := f.Arm(3, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); err != nil {
 			t.Fatal(err)
@@ -147,8 +147,8 @@ func TestWhatIsMergedComesBack(t *testing.T) {
 			}
 		}
 		f.kernel.Acked(3, 1).Add(1) // an ACK
-		got := make([]feedback.Place, 2)
-		if was := f.EndMerge(3, got); was != told || !slices.Equal(got, []feedback.Place{at[0], {PSN: 4, MSN: 0xFFFFFF}}) {
+		got := make([]feedback.Progress, 2)
+		if was := f.EndMerge(3, got); was != told || !slices.Equal(got, []feedback.Progress{at[0], {PSN: 4, MSN: 0xFFFFFF}}) {
 			t.Errorf("the source was told %v, the paths are at %v", was, got)
 		}
 		for i, w := range []uint64{f.kernel.Acked(3, 0).Load(), f.kernel.Acked(3, 1).Load(), f.kernel.Told(3).Load()} {
@@ -185,19 +185,19 @@ func TestTheKernelMergesWhereItCanTellTheSource(t *testing.T) {
 		if err := f.Arm(3, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); err != nil {
 			t.Fatal(err)
 		}
-		at := make([]feedback.Place, 2)
-		if err := f.Merge(3, at, feedback.Place{}, 0); !errors.Is(err, c.want) {
+		at := make([]feedback.Progress, 2)
+		if err := f.Merge(3, at, feedback.Progress{}, 0); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if c.want == nil {
 			f.EndMerge(3, at)
 			d.ifIndex[2] = 99
 			f.devices.Store(&d)
-			if err := f.Merge(3, at, feedback.Place{}, 0); !errors.Is(err, errDeaf) {
+			if err := f.Merge(3, at, feedback.Progress{}, 0); !errors.Is(err, errDeaf) {
 				t.Errorf("%s, and the interface is another one: %v", name, err)
 			}
 			f.noMerging = errors.New("refused")
-			if err := f.Merge(3, at, feedback.Place{}, 0); err != f.noMerging {
+			if err := f.Merge(3, at, feedback.Progress{}, 0); err != f.noMerging {
 				t.Errorf("%s, and the kernel does not: %v", name, err)
 			}
 		}

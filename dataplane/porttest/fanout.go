@@ -30,7 +30,7 @@ type slot struct {
 	limit  roce.PSN
 	block  mft.Block
 	merges bool
-	merger merger.Merger[feedback.Place]
+	merger merger.Merger[feedback.Progress]
 	span   int32 // how far beyond what the source was told may be carried; 0: nothing beyond limit
 	// retained are the packets that were carried, the one with a PSN at that PSN modulo their
 	// number.
@@ -133,7 +133,7 @@ func (f *FanOut) Disarm(id mft.GroupID) dataplane.FanWord {
 func (f *FanOut) Limit(id mft.GroupID, psn roce.PSN) { f.slotOf(id).limit = psn }
 
 // Merge is part of dataplane.FanOut.
-func (f *FanOut) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place, span int32) error {
+func (f *FanOut) Merge(id mft.GroupID, at []feedback.Progress, told feedback.Progress, span int32) error {
 	p := f.slotOf(id)
 	if p.merges || p.block.Source == nil || len(at) != len(p.block.Paths) {
 		panic("porttest: answers are merged already, or without a source or the paths of the block")
@@ -155,7 +155,7 @@ func (p *slot) last() roce.PSN {
 }
 
 // EndMerge is part of dataplane.FanOut.
-func (f *FanOut) EndMerge(id mft.GroupID, at []feedback.Place) (told feedback.Place) {
+func (f *FanOut) EndMerge(id mft.GroupID, at []feedback.Progress) (told feedback.Progress) {
 	p := f.slotOf(id)
 	if !p.merges {
 		panic("porttest: no answers are merged")
@@ -191,7 +191,7 @@ func (f *FanOut) Answer(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 
 // plainAck reports whether a frame is an ACK that an engine merges, which was armed with b and is
 // at w: of which path, and what it acknowledges.
-func plainAck(f *dataplane.Frame, b *mft.Block, w dataplane.FanWord) (path int, at feedback.Place, ok bool) {
+func plainAck(f *dataplane.Frame, b *mft.Block, w dataplane.FanWord) (path int, at feedback.Progress, ok bool) {
 	v, head := &f.View, f.Head()
 	if f.FragmentCount != 1 || v.Decode(head, f.Len()) != nil || v.Opcode != roce.OpAck ||
 		v.MigReq(head) != b.MigReq || !v.AETH(head).Syndrome.IsACK() {
@@ -205,7 +205,7 @@ func plainAck(f *dataplane.Frame, b *mft.Block, w dataplane.FanWord) (path int, 
 		return path, at, false
 	}
 	p := &b.Paths[path]
-	at = feedback.Place{PSN: v.PSN(head).Add(-p.DeltaPSN), MSN: v.AETH(head).MSN.Add(p.DeltaMSN)}
+	at = feedback.Progress{PSN: v.PSN(head).Add(-p.DeltaPSN), MSN: v.AETH(head).MSN.Add(p.DeltaMSN)}
 	return path, at, at.PSN.Before(w.PSN) && v.Undamaged(f.Bytes())
 }
 

@@ -2,12 +2,12 @@
 // proofs. The kernel's engine is bpf/answers.h.
 //
 // It is generic because the tests inside package feedback use it too, so it cannot import feedback:
-// a place is a feedback.Place.
+// a progress is a feedback.Progress.
 package merger
 
 import "github.com/rocast/rocast/roce"
 
-type place = struct {
+type progress = struct {
 	PSN roce.PSN
 	MSN roce.MSN
 }
@@ -24,7 +24,7 @@ type Merger[P ~struct {
 // ACK handles an ACK of path i of At. tells: the source is sent an ACK of Told. Unless taken, the
 // core has to handle the ACK.
 func (m *Merger[P]) ACK(i int, acked P) (tells, taken bool) {
-	switch at, was := place(acked), place(m.At[i]); {
+	switch at, was := progress(acked), progress(m.At[i]); {
 	case at.PSN.After(was.PSN):
 		m.At[i] = acked
 	case at.PSN == was.PSN && at.MSN != was.MSN:
@@ -32,15 +32,15 @@ func (m *Merger[P]) ACK(i int, acked P) (tells, taken bool) {
 	default:
 		return false, true
 	}
-	floor := place(m.At[0])
+	floor := progress(m.At[0])
 	for _, p := range m.At[1:] {
-		p := place(p)
+		p := progress(p)
 		if p.PSN.Before(floor.PSN) {
 			floor.PSN = p.PSN
 		}
 		floor.MSN = floor.MSN.Add(min(0, p.MSN.Sub(floor.MSN)))
 	}
-	if !floor.PSN.After(place(m.Told).PSN) {
+	if !floor.PSN.After(progress(m.Told).PSN) {
 		return false, true
 	}
 	m.Told = P(floor)

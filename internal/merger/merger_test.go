@@ -5,22 +5,22 @@ import "testing"
 // An engine takes the ACKs that move a path up, and those that say nothing new. It tells the source
 // the lowest PSN and the lowest MSN of all paths, each time that the lowest PSN rises.
 func TestAMerger(t *testing.T) {
-	m := Merger[place]{At: []place{{100, 7}, {100, 5}, {102, 6}}, Told: place{100, 5}}
+	m := Merger[progress]{At: []progress{{100, 7}, {100, 5}, {102, 6}}, Told: progress{100, 5}}
 	for _, c := range []struct {
 		path         int
-		at           place
+		at           progress
 		tells, taken bool
-		floor        place // what the source was told last
+		floor        progress // what the source was told last
 	}{
-		{0, place{101, 8}, false, true, place{100, 5}},
-		{0, place{99, 9}, false, true, place{100, 5}},   // older
-		{0, place{99, 8}, false, true, place{100, 5}},   // older, with the same MSN
-		{0, place{101, 8}, false, true, place{100, 5}},  // the same again
-		{0, place{101, 9}, false, false, place{100, 5}}, // another MSN: the core's
-		{1, place{103, 7}, true, true, place{101, 6}},   // the PSN of path 0, the MSN of path 2
-		{1, place{104, 8}, false, true, place{101, 6}},
-		{0, place{103, 8}, true, true, place{102, 6}},
-		{2, place{104, 8}, true, true, place{103, 8}},
+		{0, progress{101, 8}, false, true, progress{100, 5}},
+		{0, progress{99, 9}, false, true, progress{100, 5}},   // older
+		{0, progress{99, 8}, false, true, progress{100, 5}},   // older, with the same MSN
+		{0, progress{101, 8}, false, true, progress{100, 5}},  // the same again
+		{0, progress{101, 9}, false, false, progress{100, 5}}, // another MSN: the core's
+		{1, progress{103, 7}, true, true, progress{101, 6}},   // the PSN of path 0, the MSN of path 2
+		{1, progress{104, 8}, false, true, progress{101, 6}},
+		{0, progress{103, 8}, true, true, progress{102, 6}},
+		{2, progress{104, 8}, true, true, progress{103, 8}},
 	} {
 		was := m.At[c.path]
 		if c.taken && c.at.PSN.After(was.PSN) {

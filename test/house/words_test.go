@@ -77,7 +77,6 @@ var meanings = []meaning{
 	{
 		forms: []string{"place", "places", "placed"}, means: "the PSN up to which the source has come in its round",
 		rooms: []string{"verify/model", "verify/sim"}, names: []string{"feedback.place"},
-		others: map[string]int{"client": 2, "ctl": 13, "feedback": 1, "internal": 1},
 	},
 	{
 		forms: []string{"turn", "turns"}, means: "a member's time as the source",

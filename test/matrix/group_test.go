@@ -141,7 +141,7 @@ func table(c matrix.Cell, receivers []*member) iter.Seq[api.NewRegion] {
 func newRegion(v rnic.Remote, bytes int, receivers []*member, at func(*member) rnic.Remote) api.NewRegion {
 	r := api.NewRegion{VA: api.Hex(v.VA), Length: uint64(bytes), RKey: api.Hex(v.RKey)}
 	for _, m := range receivers {
-		r.At = append(r.At, api.RegionPlace{IP: m.IP.String(), VA: api.Hex(at(m).VA), RKey: api.Hex(at(m).RKey)})
+		r.At = append(r.At, api.RegionAt{IP: m.IP.String(), VA: api.Hex(at(m).VA), RKey: api.Hex(at(m).RKey)})
 	}
 	return r
 }

@@ -22,8 +22,8 @@ type fan struct {
 	merges bool  // the engine merges ACKs
 	// While it does: what each receiver of the block has acknowledged, and what the source was
 	// told.
-	at   [maxReceivers]feedback.Place
-	told feedback.Place
+	at   [maxReceivers]feedback.Progress
+	told feedback.Progress
 }
 
 // sendMoves appends what can become of the source's next packet. Where the switch is about to take
@@ -94,7 +94,7 @@ func (e *engine) resume(s *state) {
 	s.fan.merges = true
 	s.fan.told, _ = s.group.Told()
 	for k, i := range e.block(s) {
-		s.fan.at[k] = s.group.Place(i)
+		s.fan.at[k] = s.group.Progress(i)
 	}
 }
 
@@ -115,8 +115,8 @@ func (e *engine) merge(s *state, path int, a answer) bool {
 		return false
 	}
 	block := e.block(s)
-	m := merger.Merger[feedback.Place]{At: s.fan.at[:len(block)], Told: s.fan.told}
-	tells, taken := m.ACK(slices.Index(block, path), feedback.Place{PSN: e.psn(a.packet), MSN: roce.MSN(a.msn)})
+	m := merger.Merger[feedback.Progress]{At: s.fan.at[:len(block)], Told: s.fan.told}
+	tells, taken := m.ACK(slices.Index(block, path), feedback.Progress{PSN: e.psn(a.packet), MSN: roce.MSN(a.msn)})
 	s.fan.told = m.Told
 	if !taken {
 		return false
@@ -141,10 +141,10 @@ func (e *engine) endMerge(s *state) {
 	s.fan.merges = false
 	var at []feedback.Answered
 	for k, i := range e.block(s) {
-		at = append(at, feedback.Answered{Path: i, Place: s.fan.at[k]})
+		at = append(at, feedback.Answered{Path: i, Progress: s.fan.at[k]})
 	}
 	e.acts = s.group.Answered(s.now, at, s.fan.told, e.acts[:0])
-	s.fan.at, s.fan.told = [maxReceivers]feedback.Place{}, feedback.Place{}
+	s.fan.at, s.fan.told = [maxReceivers]feedback.Progress{}, feedback.Progress{}
 	if len(e.acts) > 0 {
 		e.fail("what the engine has merged causes %+v", e.acts)
 	}
@@ -178,8 +178,8 @@ func (e *engine) checkKept(s *state, was roce.PSN) {
 		return
 	}
 	for _, i := range e.block(s) {
-		if s.group.Part(i) == feedback.PartActive && s.group.Place(i).PSN.Next().Before(oldest) {
-			e.fail("receiver %d may lack packet %d, and the engine has overwritten it", i, e.packet(s.group.Place(i).PSN.Next()))
+		if s.group.Part(i) == feedback.PartActive && s.group.Progress(i).PSN.Next().Before(oldest) {
+			e.fail("receiver %d may lack packet %d, and the engine has overwritten it", i, e.packet(s.group.Progress(i).PSN.Next()))
 		}
 	}
 }

@@ -53,7 +53,7 @@ func (c *encoder) encode(w *World, s *state) []byte {
 	return b
 }
 
-func (w *World) append(b []byte, p feedback.Place) []byte {
+func (w *World) append(b []byte, p feedback.Progress) []byte {
 	return append(b, byte(w.packet(p.PSN)), byte(p.MSN.Sub(0)))
 }
 

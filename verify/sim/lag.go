@@ -319,13 +319,13 @@ func (e *engine) Load(id mft.GroupID) dataplane.FanWord {
 	return e.FanOut.Load(id)
 }
 
-func (e *engine) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place, span int32) error {
+func (e *engine) Merge(id mft.GroupID, at []feedback.Progress, told feedback.Progress, span int32) error {
 	e.meanwhile()
 	defer e.meanwhile()
 	return e.FanOut.Merge(id, at, told, span)
 }
 
-func (e *engine) EndMerge(id mft.GroupID, at []feedback.Place) (told feedback.Place) {
+func (e *engine) EndMerge(id mft.GroupID, at []feedback.Progress) (told feedback.Progress) {
 	e.meanwhile()
 	defer e.meanwhile()
 	return e.FanOut.EndMerge(id, at)

@@ -7,10 +7,10 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Place is since when a receiver takes part: the PSN of this box's source with which the receiver's
-// QP expects the psn of its file. A receiver that moves to another box has to be sent PSNs that
-// follow from it. The zero place is that of a receiver that is still joining.
-type Place struct {
+// Membership is since when a receiver takes part: the PSN of this box's source with which the
+// receiver's QP expects the psn of its file. A receiver that moves to another box has to be sent
+// PSNs that follow from it. The zero Membership is that of a receiver that is still joining.
+type Membership struct {
 	Since roce.PSN
 	Known bool // Since is valid
 	Out   bool // it takes no part any more
@@ -32,59 +32,61 @@ func laterIn(a api.Later) Later {
 	return m
 }
 
-// PlacesIn returns the places that an upper box states. Its PSNs on the link are those of this
-// box's source.
-func PlacesIn(list []api.Later) map[groupfile.ID]Place {
-	places := map[groupfile.ID]Place{}
+// MembershipsIn returns what an upper box states of receivers. Its PSNs on the link are those of
+// this box's source.
+func MembershipsIn(list []api.Later) map[groupfile.ID]Membership {
+	all := map[groupfile.ID]Membership{}
 	for _, a := range list {
 		m := laterIn(a)
-		p := Place{Out: m.Out}
+		p := Membership{Out: m.Out}
 		if m.Since != nil {
 			p.Since, p.Known = *m.Since, true
 		}
-		places[m.ID] = p
+		all[m.ID] = p
 	}
-	return places
+	return all
 }
 
-// PlaceOf returns the place of a receiver here or behind a link.
-func (v *Version) PlaceOf(id groupfile.ID) Place {
+// MembershipOf returns the membership of a receiver here or behind a link.
+func (v *Version) MembershipOf(id groupfile.ID) Membership {
 	l := LinkOf(v.Links, id)
 	if l == nil {
-		return v.OwnPlace(id)
+		return v.OwnMembership(id)
 	}
-	at := v.LinkPlace(l)
+	at := v.LinkMembership(l)
 	if m := l.LaterOf(id); at.Known && m != nil {
-		return m.place(l, at)
+		return m.membership(l, at)
 	}
 	return at // it is there as long as the link
 }
 
-// LinkPlace returns the place of the first packet on a link.
-func (v *Version) LinkPlace(l *Link) Place {
+// LinkMembership returns since when a link takes part: the PSN of the first packet on it.
+func (v *Version) LinkMembership(l *Link) Membership {
 	m := l.Member(v.Wanted)
-	return v.OwnPlace(m.ID())
+	return v.OwnMembership(m.ID())
 }
 
-// OwnPlace returns the place of a receiver or a link of this box.
-func (v *Version) OwnPlace(id groupfile.ID) Place {
+// OwnMembership returns the membership of a receiver or a link of this box.
+func (v *Version) OwnMembership(id groupfile.ID) Membership {
 	switch s := v.Past.Standing(id); {
 	case s == "":
 		return v.Origin()
 	case s == chronicle.Joined:
-		return Place{Since: v.Past.Since(id), Known: true}
+		return Membership{Since: v.Past.Since(id), Known: true}
 	default:
-		return Place{Out: s.IsOut()}
+		return Membership{Out: s.IsOut()}
 	}
 }
 
-// Origin returns the place of a receiver that takes part since the source's first packet.
-func (v *Version) Origin() Place { return Place{Since: v.Wanted.Source.FirstPSN, Known: true} }
+// Origin is the membership of a receiver that takes part since the source's first packet.
+func (v *Version) Origin() Membership {
+	return Membership{Since: v.Wanted.Source.FirstPSN, Known: true}
+}
 
 // AnswerLater returns what the upper box hears about receivers in this box's part of the tree that
 // have not taken part from the first packet on.
 func (v *Version) AnswerLater() (list []api.Later) {
-	add := func(id groupfile.ID, p Place) {
+	add := func(id groupfile.ID, p Membership) {
 		if p != v.Origin() {
 			m := Later{ID: id, Out: p.Out}
 			if p.Known {
@@ -95,25 +97,25 @@ func (v *Version) AnswerLater() (list []api.Later) {
 	}
 	for i := range v.File.Receivers {
 		if m := &v.File.Receivers[i]; !m.RemoteIP.IsValid() {
-			add(m.ID(), v.OwnPlace(m.ID()))
+			add(m.ID(), v.OwnMembership(m.ID()))
 		}
 	}
 	for _, l := range v.Links {
-		if v.LinkPlace(l) != v.Origin() {
+		if v.LinkMembership(l) != v.Origin() {
 			for _, id := range l.Members {
-				add(id, v.PlaceOf(id))
+				add(id, v.MembershipOf(id))
 			}
 			continue
 		}
 		for _, m := range l.Later {
-			add(m.ID, v.PlaceOf(m.ID))
+			add(m.ID, v.MembershipOf(m.ID))
 		}
 	}
 	return list
 }
 
-// Enter puts a receiver with this place into the chronicle of a box that did not have it.
-func (p Place) Enter(past *chronicle.Chronicle, id groupfile.ID) {
+// Enter puts a receiver with this membership into the chronicle of a box that did not have it.
+func (p Membership) Enter(past *chronicle.Chronicle, id groupfile.ID) {
 	if p.Known {
 		past.Came(id, p.Since)
 	} else {
@@ -129,16 +131,16 @@ func (m Later) Equal(n Later) bool {
 	return m.ID == n.ID && m.Out == n.Out && (m.Since == n.Since || m.Since != nil && n.Since != nil && *m.Since == *n.Since)
 }
 
-// place returns the place of a receiver behind link l, whose first packet has place at.
-func (m Later) place(l *Link, at Place) Place {
+// membership returns the membership of a receiver behind link l, which takes part since at.
+func (m Later) membership(l *Link, at Membership) Membership {
 	if m.Since == nil {
-		return Place{Out: m.Out}
+		return Membership{Out: m.Out}
 	}
-	return Place{Since: at.Since.Add(m.Since.Sub(roce.PSN(l.Local.PSN))), Known: true}
+	return Membership{Since: at.Since.Add(m.Since.Sub(roce.PSN(l.Local.PSN))), Known: true}
 }
 
-// LaterAt is the reverse of Later.place.
-func (l *Link) LaterAt(id groupfile.ID, p, at Place) Later {
+// LaterAt is the reverse of Later.membership.
+func (l *Link) LaterAt(id groupfile.ID, p, at Membership) Later {
 	m := Later{ID: id, Out: p.Out}
 	if p.Known {
 		psn := roce.PSN(l.Local.PSN).Add(p.Since.Sub(at.Since))
