@@ -18,9 +18,9 @@ import (
 // again.
 //
 // That may take it as long as its timeout, and it may be inside a message. So it is asked as well
-// before its turn is over: by a NAK for the packet behind the last one that enough of the receivers
-// have. A source that has sent that packet sends it again, and keeps its turn. One that has not,
-// because it has nothing more to send, ignores the NAK (docs/wire.md#requester).
+// before its turn is over: by a NAK, or an RNR NAK, for the packet behind the last one that enough
+// of the receivers have. A source that has sent that packet sends it again, and keeps its turn. One
+// that has not, because it has nothing more to send, ignores the NAK (docs/wire.md#requester).
 //
 // When that packet comes, the source may have been idle, and have sent it just before it heard the
 // NAK. Then it goes back to that packet, and an ACK could be ahead of its place (rule 1). So it is
@@ -146,16 +146,37 @@ func (g *Group) askTold(now Tick, s SourceSwitch, acts []Action) []Action {
 		acts = g.Claim(now, acts)
 	case asks:
 		a.calls++
-		next := g.floor.psn.Next() // some of a quorum may have more
-		call := g.reply(next, roce.NAKSequence)
-		g.merged = merged{known: true, psn: next.Prev(), highest: next.Prev(), msn: call.MSN}
-		g.back = goBack{psn: next, awaited: true, asked: true, askedAt: now, newest: true, by: roce.NAKSequence}
-		acts = because(append(acts, call), CauseDoubt)
+		acts = g.askSource(now, acts)
 	}
 	if !asks {
 		return acts
 	}
 	return a.askPaths(now, g.paths, acts)
+}
+
+// askSource asks the source by a NAK whether it has sent the first packet that too few have. The
+// ACK of what lies below goes first. It says no more than the NAK.
+//
+// A source whose timer ran out while the box was away ignores the NAK until it hears an ACK of
+// something new (rule 4), and each NAK that it ignores makes its timer begin anew. One that waits
+// for the time of an RNR NAK goes back when that is over, perhaps after 655 ms. Both obey an RNR
+// NAK, so with repair the question is one. The second is too: a source that waits and has heard
+// another NAK hears nothing before that time is over (docs/wire.md#requester). The time of the
+// question is longer than a round trip, because a source that was only slow hears two.
+func (g *Group) askSource(now Tick, acts []Action) []Action {
+	next := g.floor.psn.Next() // some of a quorum may have more
+	s := roce.NAKSequence
+	if g.policy.repairs() {
+		s = roce.SyndromeRNR(roundTripRNR)
+	}
+	below := next.Prev()
+	if !below.Before(g.asking.turn) { // else nobody knows what the source has sent there
+		acts = append(acts, g.reply(below, roce.SyndromeUnlimited))
+	}
+	call := g.reply(next, s)
+	g.merged = merged{known: true, psn: below, highest: below, msn: call.MSN}
+	g.back = goBack{psn: next, awaited: true, asked: true, askedAt: now, newest: true, by: s}
+	return because(append(acts, call), CauseDoubt)
 }
 
 // askPaths asks the paths that have told nothing.

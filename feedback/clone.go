@@ -68,8 +68,9 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	if g.claimed(now) {
 		b = binary.AppendVarint(b, int64(now-g.claim.since))
 	}
-	if g.back.answering(g.source.pos) {
-		b = binary.AppendVarint(b, int64(min(now-g.back.askedAt, AskPeriod)))
+	if call := &g.back; call.awaited && call.asked {
+		b = append(b, flags(call.came))
+		b = binary.AppendVarint(b, int64(min(now-call.askedAt, call.answersWithin())))
 	}
 	if a := &g.asking; a.begun && g.MayAsk() {
 		b = append(b, a.calls)

@@ -184,7 +184,7 @@ func waits(g *Group) {
 
 // answers makes g one whose source answers a question.
 func answers(g *Group) {
-	g.back = goBack{psn: g.source.pos, awaited: true, asked: true, askedAt: stateNow - 4e6}
+	g.back = goBack{psn: g.source.pos, awaited: true, asked: true, came: true, askedAt: stateNow - 4e6}
 }
 
 func TestStateTellsWhatWasAsked(t *testing.T) {
@@ -201,6 +201,16 @@ func TestStateTellsWhatWasAsked(t *testing.T) {
 		"nothing seen again":   {waits, func(g *Group) { g.again.known = false }},
 		"an answer":            {answers, func(g *Group) { g.back.psn = g.source.pos.Next() }},
 		"when it was asked":    {answers, func(g *Group) { g.back.askedAt++ }},
+		"whether it has come":  {answers, func(g *Group) { g.back.came = false }},
+		"when it was asked that has not come": {func(g *Group) { answers(g); g.back.came = false },
+			func(g *Group) { g.back.askedAt++ }},
+		"how it was asked": {answers, func(g *Group) { g.back.by, g.back.askedAt = roce.SyndromeRNR(roundTripRNR), stateNow-AskPeriod }},
+		"the last nanosecond of an answer to an RNR NAK": {
+			func(g *Group) {
+				answers(g)
+				g.back.by, g.back.askedAt = roce.SyndromeRNR(roundTripRNR), stateNow-2*AskPeriod
+			},
+			func(g *Group) { g.back.askedAt++ }},
 		"the last nanosecond of an answer": {func(g *Group) { answers(g); g.back.askedAt = stateNow - AskPeriod },
 			func(g *Group) { g.back.askedAt++ }},
 		"the last nanosecond of who may be silent": {func(g *Group) { waits(g); g.asking.from = stateNow - onItsWay - g.policy.settleWithin() },
@@ -352,7 +362,7 @@ func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
 		{"a gap that does not stand", mended, func(g *Group) { g.gap.seen = false }, func(g *Group) { g.gap.since = 5 }},
 		{"a gap that is long enough", mended, func(g *Group) { g.gap.since = stateNow - gapAgain }, func(g *Group) { g.gap.since-- }},
 		{"when nobody asked", everything, nil, func(g *Group) { g.back.askedAt, g.asking.from, g.asking.at, g.asking.calls = stateNow-1, 1, 1, 1 }},
-		{"when a question was asked that nobody answers", everything, func(g *Group) { g.back.asked = true }, func(g *Group) { g.back.askedAt = stateNow - 1 }},
+		{"what came where no question was asked", everything, func(g *Group) { g.back.asked = false }, func(g *Group) { g.back.askedAt, g.back.came = stateNow-1, true }},
 		{"whether a source was asked that has come back", everything, func(g *Group) { g.back = goBack{psn: 111, newest: true} },
 			func(g *Group) { g.back.asked = true }},
 		{"a question whose answer is certain", everything, func(g *Group) { answers(g); g.back.askedAt = stateNow - AskPeriod },

@@ -168,7 +168,9 @@ func (g *Group) arrive(now Tick, psn roce.PSN, asks bool) (resent bool) {
 	if resent = !psn.After(g.source.sent); resent {
 		g.source.resentAt = now
 	}
-	if b := &g.back; b.awaited && (fellBack && psn.After(b.psn) || psn == b.psn && (resent || !b.asked)) || b.answered(now, g.source.pos) {
+	b := &g.back
+	b.came = b.came || b.awaited && b.asked && psn == b.psn
+	if b.awaited && (fellBack && psn.After(b.psn) || psn == b.psn && (resent || !b.asked)) || b.answered(now, g.source.pos) {
 		// A packet that follows its predecessor was sent before the source heard the NAK. That the
 		// source went back shows by a step back, whose first packets may be lost, or by the packet
 		// that it was called back to.

@@ -21,7 +21,7 @@ func (rr *replier) Due(now Tick) Tick {
 		due = rr.retained.due
 	}
 	if b := &rr.back; b.answering(rr.source.pos) {
-		due = min(due, b.askedAt+AskPeriod)
+		due = min(due, b.askedAt+b.answersWithin())
 	}
 	if unheard := rr.unheard(); unheard || rr.mute() {
 		// A lull that no timer has seen yet begins a little late. That does no harm.

@@ -609,7 +609,7 @@ func TestDueWhileTheSourceAnswers(t *testing.T) {
 	if acts, _ := g.Step(asked+millisecond, Event{Kind: Data, PSN: 20}, nil); len(acts) != 1 {
 		t.Fatalf("%+v", acts)
 	}
-	if due := g.Due(asked + millisecond); !g.Waiting() || due != asked+AskPeriod {
+	if due := g.Due(asked + millisecond); !g.Waiting() || due != asked+2*AskPeriod {
 		t.Errorf("waiting %v, due %v behind the question", g.Waiting(), due-asked)
 	}
 }

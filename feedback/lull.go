@@ -127,10 +127,10 @@ func (rr *replier) breakSilence(now Tick, acts []Action) []Action {
 	switch psn := rr.back.psn; {
 	case !rr.same():
 		l.spoke, rr.gap.calls = true, rr.gap.calls+1
-		rr.back.by = roce.SyndromeRNR(roundTripRNR)
+		rr.back.by, rr.back.askedAt = roce.SyndromeRNR(roundTripRNR), now
 		return because(append(acts, rr.reply(psn, rr.back.by)), CauseUnheard)
 	case rr.called() && rr.ignored():
-		l.times++
+		l.times, rr.back.askedAt = l.times+1, now
 		return because(append(rr.ackAgain(psn.Prev(), acts), rr.reply(psn, roce.NAKSequence)), CauseUnheard)
 	default:
 		l.times++

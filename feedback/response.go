@@ -81,8 +81,8 @@ func (p *path) takeCredits(ev *Event) {
 // placed.
 func (g *Group) learn(p *path, ev *Event, acked roce.PSN) bool {
 	psn := ev.PSN
-	if g.source.told && ev.Syndrome == roce.NAKSequence {
-		psn = acked // the path may lead to a box that asks its source for what was not sent (askTold)
+	if s := ev.Syndrome; g.source.told && (s == roce.NAKSequence || s.IsRNR()) {
+		psn = acked // the path may lead to a box that asks its source for what was not sent (askSource)
 	}
 	if d := psn.Sub(g.source.sent); d > Window || d < -Window {
 		return false

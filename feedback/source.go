@@ -24,6 +24,7 @@ type goBack struct {
 	psn     roce.PSN
 	awaited bool // the source has not come back yet
 	asked   bool // it may not have sent psn: it was asked whether it has (asked.go)
+	came    bool // it has sent psn since it was asked
 	askedAt Tick
 	newest  bool // no ACK was sent since: a requester ignores the same NAK again until one arrives
 	oneACK  bool // one ACK was sent since
@@ -155,12 +156,25 @@ func (s *source) lackedBy(p path) bool {
 // question before it sent what came.
 const AskPeriod = 10 * millisecond
 
-// answering reports whether the source, whose place is pos, has come to the packet for which it was
-// asked, and may have sent it before it heard that.
-func (b *goBack) answering(pos roce.PSN) bool { return b.awaited && b.asked && !pos.Before(b.psn) }
+// answering reports whether the packet has come for which the source, whose place is pos, was
+// asked, and the source may have sent it before it heard that. What lies behind that packet does
+// not show that it was sent: a source that waits for the time of an RNR NAK sends new packets, and
+// goes back to the packet later (docs/wire.md#requester).
+func (b *goBack) answering(pos roce.PSN) bool {
+	return b.awaited && b.asked && b.came && !pos.Before(b.psn)
+}
 
 // answered reports whether the source is answering and was asked so long ago that it had heard that
 // before it sent what came.
 func (b *goBack) answered(now Tick, pos roce.PSN) bool {
-	return b.answering(pos) && now-b.askedAt >= AskPeriod
+	return b.answering(pos) && now-b.askedAt >= b.answersWithin()
+}
+
+// answersWithin is how long after the question a source has gone back that obeys it. The timer for
+// an RNR NAK may have the grain of a kernel's timers.
+func (b *goBack) answersWithin() Tick {
+	if b.by.IsRNR() {
+		return 2 * AskPeriod
+	}
+	return AskPeriod
 }

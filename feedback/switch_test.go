@@ -180,7 +180,7 @@ func TestWhoWasLeftBehindHoldsNobodyUpWhenTheSourceGoesOn(t *testing.T) {
 // While the source answers a question, nobody's time to answer begins.
 func TestNoQuestionBeginsWhileTheSourceAnswers(t *testing.T) {
 	g := New(Config{Paths: 1})
-	g.back = goBack{psn: g.source.pos, awaited: true, asked: true, askedAt: second}
+	g.back = goBack{psn: g.source.pos, awaited: true, asked: true, came: true, askedAt: second}
 	for now, begun := range map[Tick]bool{second: false, second + AskPeriod - 1: false} {
 		if acts := g.Ask(now, SourceSwitch{OldPath: -1, NewPath: -1}, nil); len(acts) > 0 || g.asking.begun != begun {
 			t.Errorf("%v later: %+v, begun %v", now-second, acts, g.asking.begun)
@@ -203,7 +203,7 @@ func TestWhatASourceSwitchLeaves(t *testing.T) {
 		g.again = again{true, 108, 2}
 		g.guess = guess{true, 7}
 		g.doubts = doubts{recopied: span{true, 101, 103}, missed: span{true, 121, 122}, countedAt: 5, lowest: 90, began: 91, rounds: 3}
-		g.back = goBack{psn: 111, awaited: true, asked: true, askedAt: 4, newest: true, oneACK: true, by: roce.NAKSequence}
+		g.back = goBack{psn: 111, awaited: true, asked: true, came: true, askedAt: 4, newest: true, oneACK: true, by: roce.NAKSequence}
 		g.retained = retained{oldest: 106, lowest: 105, at: 1, repairing: 1, running: 1, due: 9}
 		g.pending = pendingNAKs{1, 1}
 		g.source.unsure, g.source.told, g.source.inside, g.source.asks, g.source.unanswered = true, true, true, true, 3

@@ -30,12 +30,16 @@ func (q *QP) receiveResponse(now time.Duration, v *roce.View, frame []byte) {
 	}
 	psn, aeth := v.PSN(frame), v.AETH(frame)
 	q.count(receivedCounter(aeth.Syndrome))
+	if q.Deaf() {
+		q.count(ResponsesWhilePosted)
+		return
+	}
 	acknowledges := psn
 	if !aeth.Syndrome.IsACK() {
 		acknowledges = psn.Prev()
 	}
 	switch {
-	case psn == q.req.nextNew && aeth.Syndrome == roce.NAKSequence:
+	case psn == q.req.nextNew && (aeth.Syndrome == roce.NAKSequence || aeth.Syndrome.IsRNR()):
 		q.count(NAKsOfNext)
 		if !q.cfg.AsRXE && !q.cfg.TakesNext {
 			return
@@ -53,6 +57,11 @@ func (q *QP) receiveResponse(now time.Duration, v *roce.View, frame []byte) {
 		q.restartTimer(now)
 	}
 }
+
+// Deaf reports whether the queue pair takes no response: a NAK or a timeout has made it go back, and
+// it waits with that for the time of an RNR NAK. rxe lets responses lie meanwhile, and ignores them
+// when it has gone back.
+func (q *QP) Deaf() bool { return q.req.needRetry }
 
 func receivedCounter(s roce.Syndrome) Counter {
 	switch {
@@ -204,7 +213,7 @@ func (q *QP) Tick(now time.Duration) {
 	}
 	if now >= q.req.deadline {
 		q.req.deadline = Never
-		if w := q.req.queue.front(); !q.req.queue.empty() && w.state != posted {
+		if w := q.req.queue.front(); !q.req.queue.empty() && w.state != posted && !q.Deaf() {
 			q.count(Timeouts)
 			q.retry(w, true)
 		}

@@ -69,8 +69,9 @@ type Config struct {
 	// violations with and without AsRXE.
 	AsRXE bool
 
-	// TakesNext makes the queue pair take a sequence NAK of the first packet that was never sent,
-	// as rxe does: it acknowledges all that was sent. Without it and AsRXE the NAK is ignored.
+	// TakesNext makes the queue pair take a sequence NAK or an RNR NAK of the first packet that was
+	// never sent, as rxe does: it acknowledges all that was sent. Without it and AsRXE the NAK is
+	// ignored.
 	TakesNext bool
 }
 

@@ -25,7 +25,7 @@ func (c *encoder) fingerprint(w *World, s *state) fingerprint {
 // encode appends all the data of a state that can influence later moves or later checks.
 func (c *encoder) encode(w *World, s *state) []byte {
 	src, left := &s.src, &s.left
-	b := append(c.whole[:0], src.unacked, src.next, src.sent, bit(src.idle)|bit(src.retried)<<1|bit(src.rnrWait)<<2,
+	b := append(c.whole[:0], src.unacked, src.next, src.sent, bit(src.idle)|bit(src.retried)<<1|bit(src.rnrWait)<<2|bit(src.deaf)<<3,
 		byte(src.status), byte(src.end.syndrome), src.end.packet, byte(s.place), byte(s.told), byte(s.messages),
 		left.losses, left.doubles, left.delays, left.early, left.notReady, left.fatals, left.deaths, left.crashes, left.stale, left.ticks,
 		left.armed, left.forgets, left.takes, s.first, s.beside, bit(s.fan.armed)|bit(s.fan.taking)<<1|bit(s.few)<<2|bit(s.fan.merges)<<3, s.fan.next, s.fan.limit, src.retries, s.home.n)

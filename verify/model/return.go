@@ -16,7 +16,11 @@ import (
 // two packets of it are still to come. Then it must keep its turn until it has heard the ACK of
 // both, without its timer, and must hear no ACK ahead of what it sends again. It is inside a
 // message, and has lost them in the crash (isInside). Or its timer runs out just before it hears
-// the question (isBack), or it was idle, and has sent them just before that (isIdle).
+// the question (isBack), or it was idle, and has sent them just before that (isIdle), or before the
+// second question (isLate). Or its timer ran out while the switch was away: then it ignores a NAK
+// before it hears an ACK, of a packet that was not acknowledged to it before (isDeaf). If nothing
+// is left to acknowledge (hasRetried), or it waits for the time of an RNR NAK (isResting), it hears
+// nothing but another RNR NAK, which only a switch that repairs may send.
 //
 // The new source numbers its packets as the receivers do, from Packets on. So does the first
 // source, whose next packet has the number of the new source's first one.
@@ -54,6 +58,10 @@ const (
 	isInside
 	isBack
 	isIdle
+	isLate
+	isDeaf
+	hasRetried
+	isResting
 )
 
 // returning is the rest of a run: from a crash behind a source switch on.
@@ -70,7 +78,8 @@ type returning struct {
 	own     World // the new source's messages; it numbers its packets from 0 there
 	src     source
 	home    queue[message] // replies to the new source
-	asked   bool
+	asked   int            // questions to the new source
+	rests   bool           // it has heard an RNR NAK of the switch, whose time is short
 }
 
 // begin makes the new source what it is at the crash.
@@ -79,13 +88,15 @@ func (r *returning) begin() {
 	r.own = World{Packets: r.sent, Message: 1, Unlimited: true}
 	r.src = source{unacked: sent, next: sent, sent: sent}
 	switch r.how {
-	case isInside:
+	case isInside, hasRetried, isResting:
 		r.own.Packets, r.own.Message = r.sent+2, r.sent+2
 		r.src.next, r.src.sent = sent+2, sent+2
-	case isBack:
+		r.src.retried, r.src.rnrWait = r.how == hasRetried, r.how == isResting
+	case isBack, isDeaf:
 		r.own.Packets, r.own.Message = r.sent+2, r.sent+2
 		r.src.next, r.src.sent, r.src.unacked = sent+2, sent+2, sent-1
-	case isIdle:
+		r.src.retried = r.how == isDeaf
+	case isIdle, isLate:
 		r.own.Packets, r.own.Message = r.sent+2, 2
 	}
 	r.own.prepare()
@@ -116,9 +127,10 @@ func (r *returning) take() bool {
 			return false
 		}
 		if r.group.MayAsk() {
-			for _, a := range r.group.Ask(r.now, next, nil) {
+			acts := r.group.Ask(r.now, next, nil)
+			for k, a := range acts {
 				if a.Kind == feedback.Reply {
-					r.called(a)
+					r.called(a, k+1 < len(acts) && acts[k+1].Kind == feedback.Reply)
 				} else if f := &r.members[a.Path]; a.Kind == feedback.Question && !f.dead {
 					r.answers(a.Path, f.expected-1)
 				}
@@ -127,6 +139,11 @@ func (r *returning) take() bool {
 			r.group.Claim(r.now, nil)
 		}
 		r.now += feedback.AskPeriod
+		if r.rests {
+			r.src.goBack()
+			r.rests = false
+			r.goesOn()
+		}
 		acts, _ := r.group.Step(r.now, feedback.Event{Kind: feedback.Timer}, nil)
 		for _, a := range acts {
 			if a.Kind == feedback.Reply {
@@ -145,30 +162,45 @@ func (r *returning) take() bool {
 }
 
 // called lets the new source hear what Ask tells it: a question, or the ACK of what it has
-// answered. It ignores a question for a packet that it has not sent.
-func (r *returning) called(a feedback.Action) {
+// answered. It ignores a question for a packet that it has not sent. The ACK in front of a question
+// says no more than the question, which follows on its heels.
+func (r *returning) called(a feedback.Action, follows bool) {
 	r.hears(a)
 	next := 0
 	for _, f := range r.members {
 		next = max(next, f.expected)
 	}
 	switch {
-	case a.Syndrome.IsACK() && int(r.packet(a.PSN)) < next:
-	case a.Syndrome != roce.NAKSequence || int(r.packet(a.PSN)) != next:
+	case a.Syndrome.IsACK() && follows && int(r.packet(a.PSN)) == next-1:
+		return
+	case a.Syndrome.IsACK() && !follows && int(r.packet(a.PSN)) < next:
+	case !r.mayAsk(a.Syndrome) || int(r.packet(a.PSN)) != next:
 		r.fail("behind a restart the new source hears %v %d, and the receivers have executed %d packets", a.Syndrome, r.packet(a.PSN), next)
-	case !r.asked:
+	default:
+		r.asked++
 		r.crosses()
 	}
-	r.asked = true
 	r.goesOn()
 }
 
-// crosses lets the new source send what is on its way when the first question is.
+// mayAsk reports whether the source may be asked by s. Without repair it may be one that obeys no
+// RNR NAK.
+func (r *returning) mayAsk(s roce.Syndrome) bool {
+	return s == roce.NAKSequence || s.IsRNR() && r.Policy.Repair != feedback.RepairOff
+}
+
+// crosses lets the new source send what is on its way when a question is: the first one, or the
+// second one if it isLate.
 func (r *returning) crosses() {
-	if r.how == isBack {
+	switch {
+	case r.how == isLate && r.asked == 1:
+		return
+	case r.how == isBack && r.asked == 1:
 		r.src.retry(&r.own)
+	case r.how != isBack && r.how != isIdle && r.how != isLate:
+		return
 	}
-	for r.how != isInside && r.src.canSend(&r.own) {
+	for r.src.canSend(&r.own) {
 		r.newSource(int(r.src.send()))
 	}
 }
@@ -178,18 +210,32 @@ func (r *returning) crosses() {
 func (r *returning) goesOn() {
 	for most := 1; ; most = maxQueue {
 		for ; r.home.n > 0 && most > 0; most-- {
-			r.src.hear(&r.own, r.home.remove(0))
+			r.hear(r.home.remove(0))
 		}
 		if r.src.ahead > 0 {
 			r.fail("the new source hears ACK %d while it resends and has come to %d", r.src.ahead, r.src.next)
 		}
-		if !r.src.canSend(&r.own) {
+		if !r.src.canSend(&r.own) || r.how == isLate && r.asked < 2 {
 			break
 		}
 		r.newSource(int(r.src.send()))
 	}
 	for r.home.n > 0 {
-		r.src.hear(&r.own, r.home.remove(0))
+		r.hear(r.home.remove(0))
+	}
+}
+
+// hear lets the new source hear a reply. If that is an RNR NAK which it obeys, it waits for a short
+// time from then on, even if it waited for a long one before.
+func (r *returning) hear(m message) {
+	waited := r.src.rnrWait
+	if m.syndrome.IsRNR() {
+		r.src.rnrWait = false
+	}
+	r.src.hear(&r.own, m)
+	if m.syndrome.IsRNR() {
+		r.rests = r.rests || r.src.rnrWait
+		r.src.rnrWait = r.src.rnrWait || waited
 	}
 }
 

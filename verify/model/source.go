@@ -11,6 +11,7 @@ type source struct {
 	idle    bool  // nothing was sent since the source went back: its oldest message waits in the posted state
 	retried bool  // a NAK or a timeout made the source go back; until an ACK arrives, no other NAK does so
 	rnrWait bool  // the RNR timer is running
+	deaf    bool  // and a NAK made the source go back when it ends; the source takes no reply before
 	status  status
 	end     fatal // the error that ended the source
 	ahead   uint8 // the first packet that was acknowledged while its message was partly sent again and the resend had not reached it; 0: none
@@ -41,7 +42,7 @@ type message struct {
 // hear processes a reply as the loop of rxe's completer does. A reply about a later message first
 // completes the oldest message, if the source has sent that message completely.
 func (s *source) hear(w *World, m message) {
-	for s.status == running && int(s.unacked) < w.Packets {
+	for s.status == running && int(s.unacked) < w.Packets && !s.deaf {
 		last := w.lastOf(s.unacked)
 		switch {
 		case s.idle || s.next <= w.firstOf(s.unacked):
@@ -111,12 +112,14 @@ func (s *source) retry(w *World) {
 		return
 	}
 	s.retried = true
-	if !s.rnrWait {
+	if s.deaf = s.rnrWait; !s.deaf {
 		s.goBack()
 	}
 }
 
-func (s *source) goBack() { s.next, s.idle, s.rnrWait = s.unacked, true, false }
+func (s *source) goBack() {
+	s.next, s.idle, s.rnrWait, s.deaf = s.unacked, true, false, false
+}
 
 func (s *source) canSend(w *World) bool { return s.status == running && int(s.next) < w.Packets }
 

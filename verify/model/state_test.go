@@ -46,7 +46,7 @@ func TestStateIsWhole(t *testing.T) {
 		{field(group, "again"), []string{"known", "psn", "msn"}},
 		{field(group, "merged"), []string{"known", "psn", "highest", "msn"}},
 		{field(group, "floor"), []string{"known", "migReq", "psn", "msn", "above", "need"}},
-		{field(group, "back"), []string{"psn", "awaited", "asked", "askedAt", "newest", "oneACK", "by"}},
+		{field(group, "back"), []string{"psn", "awaited", "asked", "came", "askedAt", "newest", "oneACK", "by"}},
 		{field(group, "pending"), []string{"sequence", "rnr"}},
 		{field(group, "refusal"), []string{"psn", "syndrome"}},
 		{field(group, "end"), []string{"psn", "syndrome", "sent"}},

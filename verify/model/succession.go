@@ -53,8 +53,14 @@ func (e *engine) checkSuccession(before *state) {
 		e.checkReturn(s, sent, hasEnded)
 		e.checkReturn(s, sent, isInside)
 		e.checkReturn(s, sent, isIdle)
+		e.checkReturn(s, sent, isLate)
 		if sent > 0 {
 			e.checkReturn(s, sent, isBack)
+			e.checkReturn(s, sent, isDeaf)
+		}
+		if e.Policy.Repair != feedback.RepairOff {
+			e.checkReturn(s, sent, hasRetried)
+			e.checkReturn(s, sent, isResting)
 		}
 	}
 	e.checkReturn(s, 2, oldComes)

@@ -81,6 +81,7 @@ func (r *Runner) ReplayCell(c matrix.Cell, seed uint64, lines int) (result Resul
 //   - the source waits in vain after that, because the NAK was lost or the turn of another one has
 //     failed;
 //   - a quorum cannot be had any more;
+//   - no question could reach a source behind a crash, which lost its turn inside a message;
 //   - the source has lost its turn by force, and waits in vain for an ACK, or it goes on without
 //     those who were left behind, because the turn could not be stored; of those who are left one
 //     that refuses a WRITE cannot be spared.
@@ -91,6 +92,8 @@ func (r *Result) expect(c matrix.Cell) {
 		ok = refused && (c.Is("on-fatal", "fail") || c.Is("ack", "quorum") || c.Is("source-switch", "force"))
 	case rnic.RetryExceeded:
 		ok = refused || c.MayLoseQuorum() || c.Is("source-switch", "force")
+	case rnic.RemoteInvalidRequest:
+		ok = r.CutDeaf
 	case rnic.RemoteOperational:
 		ok = c.MayLoseQuorum() || c.Is("source-switch", "force")
 	}

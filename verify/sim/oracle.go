@@ -194,6 +194,13 @@ func (w *world) checkReply(r *dataplane.Reply) {
 		// packet.
 		at = h.place.last
 	}
+	if first := h.asksFor; first != nowhere {
+		h.asksFor = nowhere
+		if r.AETH.Syndrome.IsACK() || n != first {
+			w.fail(Place, "%v of packet %d, where %v was to be asked for packet %d", r.AETH.Syndrome, n, h, first)
+			return
+		}
+	}
 	// What the source was told to resend it may be told again: the first NAK may be lost.
 	if s := r.AETH.Syndrome; n > at && !(h.place.sentBack(n) && (s == roce.NAKSequence || s.IsRNR())) && !w.mayCall(h, n, s) {
 		w.fail(Place, "%v of packet %d while %v is at %d", r.AETH.Syndrome, n, h, at)
@@ -223,8 +230,13 @@ const calledAfter = 50 * time.Millisecond
 
 // mayCall reports whether silent source h may be asked for packet n, which is the first one that it
 // has not sent, or an earlier one: after a crash another member waits, and nobody knows where h is.
+// The ACK of what lies below goes before the question.
 func (w *world) mayCall(h *host, n int, s roce.Syndrome) bool {
-	return s == roce.NAKSequence && w.tally[SwitchCrash].Times > 0 && n <= h.highest && w.now-h.cameAt >= calledAfter && w.claimedAt() > 0
+	if s.IsACK() {
+		n++
+		h.asksFor = n
+	}
+	return !s.IsFatal() && w.tally[SwitchCrash].Times > 0 && n <= h.highest && w.now-h.cameAt >= calledAfter && w.claimedAt() > 0
 }
 
 // checkSentBack fails if source h is sent back to packet n, which the box can repair. Repair gives
@@ -415,12 +427,16 @@ func (w *world) insideMessage(h *host) bool {
 }
 
 // checkCut fails if source h loses its turn inside a message, unless it could not answer when it
-// was asked: it has ended, or paused with everything acknowledged that it had sent, or frames of
-// its links were lost or late.
+// was asked: it has ended, or paused with everything acknowledged that it had sent, or waits for
+// the time of an RNR NAK, or frames of its links were lost or late.
 func (w *world) checkCut(h *host) {
 	t := &w.tally
 	faulty := h.ToSwitch.faulty() || h.ToHost.faulty() || t[Burst].Times+t[Cut].Times+t[SlowHost].Times+t[QueueFull].Data+t[QueueFull].Feedback > 0
-	if !faulty && h.status == rnic.Success && len(h.fatals) == 0 && h.merged.acked < h.highest-1 {
+	switch {
+	case faulty || h.status != rnic.Success || len(h.fatals) > 0 || h.merged.acked >= h.highest-1:
+	case h.qp.Deaf():
+		w.cutDeaf = true
+	default:
 		w.fail(Ends, "%v loses its turn inside a message, and has sent packets up to %d, of which %d are acknowledged", h, h.highest-1, h.merged.acked+1)
 	}
 }

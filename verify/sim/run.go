@@ -17,6 +17,9 @@ type Result struct {
 	Source  rnic.Counters // of the first source
 	Behind  int           // receivers that a quorum left behind
 	Engine  EngineCount
+	// CutDeaf says that a source lost its turn inside a message while it waited for the time of an
+	// RNR NAK, so that no question could reach it. The queue pairs of its receivers have ended.
+	CutDeaf bool
 }
 
 // Runner plays scenarios, one after the other. It is for one goroutine.
@@ -44,5 +47,6 @@ func (r *Runner) Run(s Scenario) (Result, error) {
 	return Result{
 		Failure: w.failure, Status: w.hosts[0].status, Took: w.took, Events: w.events, Hash: w.hash, Tally: w.tally,
 		Source: *w.hosts[0].qp.Counters(), Behind: behind, Engine: w.carried,
+		CutDeaf: w.cutDeaf,
 	}, nil
 }

@@ -21,7 +21,7 @@ type Scenario struct {
 	Addressing  mft.Addressing
 	IPv6        bool
 	Tagged      bool // all frames have a VLAN tag
-	TakesNext   bool // queue pairs take a NAK of the first packet that was never sent, as rxe does; else they ignore it
+	TakesNext   bool // queue pairs take a NAK or RNR NAK of the first packet that was never sent, as rxe does; else they ignore it
 	MTUBytes    int
 	Regions     int  // of the group's memory; 0: VA and R_Key pass unchanged
 	Unused      int  // regions more that nobody uses

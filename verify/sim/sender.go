@@ -21,7 +21,8 @@ type sender struct {
 	thinking bool          // a post event is scheduled
 	expireAt time.Duration // time of the earliest expire event, or rnic.Never
 
-	place place
+	place   place
+	asksFor int // it was sent an ACK that is true only in front of a question for this packet; or nowhere
 	// When the switch heard it last, or came back from a crash.
 	cameAt time.Duration
 	seen   int   // one more than the highest packet that the switch took
@@ -39,7 +40,7 @@ type sender struct {
 
 func (s *sender) reset(sc *Scenario, h *Host) {
 	flights := append(s.flights[:0], make([]flight, len(h.Messages))...)
-	*s = sender{plan: s.plan, expireAt: rnic.Never, place: unplaced, merged: claim{acked: -1}, ended: claim{acked: -1}, fatals: s.fatals[:0], flights: flights}
+	*s = sender{plan: s.plan, expireAt: rnic.Never, place: unplaced, asksFor: nowhere, merged: claim{acked: -1}, ended: claim{acked: -1}, fatals: s.fatals[:0], flights: flights}
 	s.plan.lay(sc, h)
 }
 

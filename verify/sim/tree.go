@@ -153,7 +153,7 @@ func (r *Runner) runTree(s *TreeScenario, record *recorder) (Result, error) {
 	w.play(t.handle, t.finish)
 	return Result{
 		Failure: w.failure, Status: w.hosts[0].status, Took: w.took, Events: w.events, Hash: w.hash, Tally: w.tally,
-		Source: *w.hosts[0].qp.Counters(), Engine: w.carried,
+		Source: *w.hosts[0].qp.Counters(), Engine: w.carried, CutDeaf: w.cutDeaf,
 	}, nil
 }
 

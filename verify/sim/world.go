@@ -21,6 +21,7 @@ type world struct {
 	longestSend    int // bytes
 	group          *mft.Group
 	membersChanged bool  // members have changed, and the core has not seen it
+	cutDeaf        bool  // see Result
 	hops           byte  // how often the next hops have changed
 	memories       int   // how often the memory has changed
 	active         int   // the host that the switch takes for the source
@@ -68,7 +69,7 @@ func (w *world) open(s *Scenario) error {
 func (w *world) reset(s *Scenario) {
 	w.box.reset()
 	w.turns, w.cut = turns{old: w.turns.old}, false
-	w.longestSend, w.membersChanged, w.active, w.notifying, w.hops, w.memories = longestSend(s), false, 0, nil, 0, 0
+	w.longestSend, w.membersChanged, w.cutDeaf, w.active, w.notifying, w.hops, w.memories = longestSend(s), false, false, 0, nil, 0, 0
 }
 
 func longestSend(s *Scenario) (bytes int) {
