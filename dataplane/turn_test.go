@@ -131,13 +131,17 @@ func (k *keeper) isTold() {
 // calls takes what sources are asked by a restarted box, and returns how often one was.
 func (k *keeper) calls() (n int) {
 	k.t.Helper()
+	question := roce.NAKSequence
+	if k.group.Policy.Repair == feedback.RepairLocal {
+		question = roce.SyndromeRNR(14)
+	}
 	for host, m := range k.members {
 		for _, frame := range k.Ports[portOf[host]].Take() {
 			d := decode(k.t, frame)
 			if d.Opcode == roce.OpAck && d.Syndrome.IsACK() && d.PSN == m.sends.Prev() {
-				continue // with repair, the last ACK again
+				continue // in front of the question; or with repair, the last ACK again
 			}
-			if d.Opcode != roce.OpAck || d.Syndrome != roce.NAKSequence || d.PSN != m.sends || !d.ICRCValid {
+			if d.Opcode != roce.OpAck || d.Syndrome != question || d.PSN != m.sends || !d.ICRCValid {
 				k.t.Fatalf("%v hears %+v, and sends %d next", host, d, m.sends)
 			}
 			n++

@@ -433,10 +433,9 @@ func (w *world) checkCut(h *host) {
 	t := &w.tally
 	faulty := h.ToSwitch.faulty() || h.ToHost.faulty() || t[Burst].Times+t[Cut].Times+t[SlowHost].Times+t[QueueFull].Data+t[QueueFull].Feedback > 0
 	switch {
-	case faulty || h.status != rnic.Success || len(h.fatals) > 0 || h.merged.acked >= h.highest-1:
 	case h.qp.Deaf():
 		w.cutDeaf = true
-	default:
+	case !faulty && h.status == rnic.Success && len(h.fatals) == 0 && h.merged.acked < h.highest-1:
 		w.fail(Ends, "%v loses its turn inside a message, and has sent packets up to %d, of which %d are acknowledged", h, h.highest-1, h.merged.acked+1)
 	}
 }
