@@ -146,7 +146,7 @@ func (g *Group) askTold(now Tick, s SourceSwitch, acts []Action) []Action {
 		acts = g.Claim(now, acts)
 	case asks:
 		a.calls++
-		acts = g.askSource(now, acts)
+		acts = g.callSource(now, acts)
 	}
 	if !asks {
 		return acts
@@ -154,7 +154,7 @@ func (g *Group) askTold(now Tick, s SourceSwitch, acts []Action) []Action {
 	return a.askPaths(now, g.paths, acts)
 }
 
-// askSource asks the source by a NAK whether it has sent the first packet that too few have. The
+// callSource asks the source by a NAK whether it has sent the first packet that too few have. The
 // ACK of what lies below goes first. It says no more than the NAK.
 //
 // A source whose timer ran out while the box was away ignores the NAK until it hears an ACK of
@@ -163,7 +163,7 @@ func (g *Group) askTold(now Tick, s SourceSwitch, acts []Action) []Action {
 // NAK, so with repair the question is one. The second is too: a source that waits and has heard
 // another NAK hears nothing before that time is over (docs/wire.md#requester). The time of the
 // question is longer than a round trip, because a source that was only slow hears two.
-func (g *Group) askSource(now Tick, acts []Action) []Action {
+func (g *Group) callSource(now Tick, acts []Action) []Action {
 	next := g.floor.psn.Next() // some of a quorum may have more
 	s := roce.NAKSequence
 	if g.policy.repairs() {

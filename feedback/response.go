@@ -82,7 +82,7 @@ func (p *path) takeCredits(ev *Event) {
 func (g *Group) learn(p *path, ev *Event, acked roce.PSN) bool {
 	psn := ev.PSN
 	if s := ev.Syndrome; g.source.told && (s == roce.NAKSequence || s.IsRNR()) {
-		psn = acked // the path may lead to a box that asks its source for what was not sent (askSource)
+		psn = acked // the path may lead to a box that asks its source for what was not sent (callSource)
 	}
 	if d := psn.Sub(g.source.sent); d > Window || d < -Window {
 		return false

@@ -58,9 +58,9 @@ func (q *QP) receiveResponse(now time.Duration, v *roce.View, frame []byte) {
 	}
 }
 
-// Deaf reports whether the queue pair takes no response: a NAK or a timeout has made it go back, and
-// it waits with that for the time of an RNR NAK. rxe lets responses lie meanwhile, and ignores them
-// when it has gone back.
+// Deaf reports whether the queue pair takes no response: a NAK or a timeout has made it go back,
+// and it waits with that for the time of an RNR NAK. rxe lets responses lie meanwhile, and ignores
+// them when it has gone back.
 func (q *QP) Deaf() bool { return q.req.needRetry }
 
 func receivedCounter(s roce.Syndrome) Counter {

@@ -174,7 +174,7 @@ func (r *returning) called(a feedback.Action, follows bool) {
 	case a.Syndrome.IsACK() && follows && int(r.packet(a.PSN)) == next-1:
 		return
 	case a.Syndrome.IsACK() && !follows && int(r.packet(a.PSN)) < next:
-	case !r.mayAsk(a.Syndrome) || int(r.packet(a.PSN)) != next:
+	case !r.mayCall(a.Syndrome) || int(r.packet(a.PSN)) != next:
 		r.fail("behind a restart the new source hears %v %d, and the receivers have executed %d packets", a.Syndrome, r.packet(a.PSN), next)
 	default:
 		r.asked++
@@ -183,9 +183,9 @@ func (r *returning) called(a feedback.Action, follows bool) {
 	r.goesOn()
 }
 
-// mayAsk reports whether the source may be asked by s. Without repair it may be one that obeys no
+// mayCall reports whether the source may be asked by s. Without repair it may be one that obeys no
 // RNR NAK.
-func (r *returning) mayAsk(s roce.Syndrome) bool {
+func (r *returning) mayCall(s roce.Syndrome) bool {
 	return s == roce.NAKSequence || s.IsRNR() && r.Policy.Repair != feedback.RepairOff
 }
 
