@@ -146,7 +146,7 @@ func (g *Group) askTold(now Tick, s SourceSwitch, acts []Action) []Action {
 		acts = g.Claim(now, acts)
 	case asks:
 		a.calls++
-		acts = g.callSource(now, acts)
+		acts = g.callSource(now, a.turn, acts)
 	}
 	if !asks {
 		return acts
@@ -163,19 +163,19 @@ func (g *Group) askTold(now Tick, s SourceSwitch, acts []Action) []Action {
 // NAK, so with repair the question is one. The second is too: a source that waits and has heard
 // another NAK hears nothing before that time is over (docs/wire.md#requester). The time of the
 // question is longer than a round trip, because a source that was only slow hears two.
-func (g *Group) callSource(now Tick, acts []Action) []Action {
-	next := g.floor.psn.Next() // some of a quorum may have more
+func (rr *replier) callSource(now Tick, turn roce.PSN, acts []Action) []Action {
+	next := rr.floor.psn.Next() // some of a quorum may have more
 	s := roce.NAKSequence
-	if g.policy.repairs() {
+	if rr.policy.repairs() {
 		s = roce.SyndromeRNR(roundTripRNR)
 	}
 	below := next.Prev()
-	if !below.Before(g.asking.turn) { // else nobody knows what the source has sent there
-		acts = append(acts, g.reply(below, roce.SyndromeUnlimited))
+	if !below.Before(turn) { // else nobody knows what the source has sent there
+		acts = append(acts, rr.reply(below, roce.SyndromeUnlimited))
 	}
-	call := g.reply(next, s)
-	g.merged = merged{known: true, psn: below, highest: below, msn: call.MSN}
-	g.back = goBack{psn: next, awaited: true, asked: true, askedAt: now, newest: true, by: s}
+	call := rr.reply(next, s)
+	rr.merged = merged{known: true, psn: below, highest: below, msn: call.MSN}
+	rr.back = goBack{psn: next, awaited: true, asked: true, askedAt: now, newest: true, by: s}
 	return because(append(acts, call), CauseDoubt)
 }
 
