@@ -62,6 +62,10 @@ func (w *Watch) lookAtSenders(now time.Time, g *groups.Group, state dataplane.Gr
 	}
 	says := map[groups.Sender]string{}
 	for who, of := range s.watches {
+		if g.Leg(who.ID) == nil { // it has left, and may join again with another queue pair
+			delete(s.watches, who)
+			continue
+		}
 		of.Step(now, rose[who], s.getsOn(now, g, who, of, rose[who], state))
 		if row, frame, ok := of.Trouble(now); ok {
 			says[who] = row.Says(w.caseOf(g, who, frame, state))

@@ -150,6 +150,26 @@ func TestDataOfAMemberThatIsNotTheSource(t *testing.T) {
 	}
 }
 
+// A member that has left and joins again has another QP, which has sent nothing.
+func TestTheTroubleOfAMemberThatHasLeft(t *testing.T) {
+	r := newRunner(t, "")
+	r.refuse(dataplane.NotSource, "10.77.0.3", 1, 0)
+	r.look()
+	if s := r.later(); s.State != api.Degraded {
+		t.Fatalf("%+v", s)
+	}
+	was := r.Groups.Named("g1").Plan
+	r.edit(func(g *groups.Group) { g.Plan.Receivers = was.Receivers[:1] })
+	if s := r.look(); s.State != api.Ready {
+		t.Errorf("it has left: %+v", s)
+	}
+	r.edit(func(g *groups.Group) { g.Plan = was })
+	r.look()
+	if s := r.later(); s.State != api.Ready {
+		t.Errorf("it is back: %+v", s)
+	}
+}
+
 // A group of rocast cm or perftest has no group file in which a receiver could get another role, at
 // no box. What a READ needs is the same in all.
 func TestRequestsOfAReceiverOfAConnection(t *testing.T) {
