@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/internal/testlab"
@@ -197,6 +199,22 @@ func TestWhoseRunOthersWaitFor(t *testing.T) {
 	if says := s.holding(); says != want+"; it ends in 60 min unless it sends" {
 		t.Errorf("%q", says)
 	}
+}
+
+// TestHowOftenItIsToldWhoIsKeptOut: once in ten seconds, however many come in between.
+func TestHowOftenItIsToldWhoIsKeptOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []time.Duration
+		began := time.Now()
+		s := &service{options: Options{Tell: func(api.Event) { told = append(told, time.Since(began)/time.Second) }}}
+		for range 21 {
+			s.othersKeepOut(api.ConnectionRefused, clientIP, "others")
+			time.Sleep(time.Second) // in no real time
+		}
+		if want := []time.Duration{0, 10, 20}; !slices.Equal(told, want) {
+			t.Errorf("told after %d s, want %d s", told, want)
+		}
+	})
 }
 
 // TestWhatIsAskedPutsTheEndOff: with each question to the receivers they have their time again.
