@@ -54,6 +54,36 @@ func TestMatrixHolds(t *testing.T) {
 	}
 }
 
+// Runs that failed once, or that an oracle took for failures.
+func TestCellsThatFailedHold(t *testing.T) {
+	const force = " source-switch=force "
+	var r Runner
+	for _, tt := range []struct {
+		seed uint64
+		cell string
+	}{
+		// A source that waits for the time of an RNR NAK sends what lies behind the question.
+		{2046105, "mtu=256 engine=afxdp ack=quorum nak=lower regions=none loss=legs event=kill"},
+		// Its timer has run out while the switch was away.
+		{2005188, "family=ipv6 mtu=4096 nak=lower evict=yes regions=table loss=uplink event=restart"},
+		{2005188, "tag=vlan mtu=4096 engine=afxdp nak=lower on-fatal=evict evict=yes regions=table event=restart"},
+		// No question reaches it.
+		{2049163, "family=ipv6 mtu=256 engine=afxdp ack=quorum nak=lower evict=yes regions=table event=kill"},
+		{2011097, "family=ipv6 tag=vlan engine=afxdp ack=quorum nak=lower evict=yes event=restart"},
+		{4001103, "mtu=256 engine=afxdp ack=quorum nak=lower evict=yes regions=table loss=uplink event=kill"},
+		// The NAK that ends it is lost, and forgotten in the crash: it receives later.
+		{2000224, "family=ipv6 tag=vlan mtu=256 ack=quorum on-fatal=evict evict=yes regions=none loss=answers event=kill"},
+	} {
+		c, err := matrix.Parse(tt.cell + force)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result, err := r.RunCell(c, tt.seed); err != nil || result.Failure != nil {
+			t.Errorf("%v, %v\nreplay: make matrix IN=simulation SEED=%d CELL='%v'", err, result.Failure, tt.seed, c)
+		}
+	}
+}
+
 // A known failure that fails no longer is deleted from the list.
 func TestKnownFailuresFail(t *testing.T) {
 	testlab.Long(t)

@@ -390,7 +390,7 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 			w.cut = true
 			w.checkCut(before)
 		}
-		if p.OnFatal == feedback.FatalEvict && len(before.fatals) > 0 {
+		if p.OnFatal == feedback.FatalEvict && len(before.fatals) > 0 && !before.lives {
 			before.membership, before.outAt = evicted, w.now // it has ended as a receiver, too
 		}
 		before.forced = p.Switch == feedback.SwitchForce && before.merged.acked < before.seen-1

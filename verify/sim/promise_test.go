@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/roce"
@@ -106,4 +107,56 @@ func few(s *Scenario) {
 
 func read(message int) func(*Scenario) {
 	return func(s *Scenario) { s.Hosts[0].Messages[message].Op = rnic.Read }
+}
+
+// The ACK in front of a question is true only if that question comes next.
+func TestAQuestionFollowsItsACK(t *testing.T) {
+	for name, tt := range map[string]struct {
+		packet int
+		s      roce.Syndrome
+		holds  bool
+	}{
+		"the question":          {5, roce.NAKSequence, true},
+		"as an RNR NAK":         {5, roce.SyndromeRNR(14), true},
+		"another question":      {6, roce.NAKSequence, false},
+		"an ACK of that packet": {5, roce.SyndromeUnlimited, false},
+	} {
+		var r Runner
+		play(t, &r, calm())
+		w := &r.w
+		h := &w.hosts[0]
+		w.now, w.tally[SwitchCrash].Times, h.cameAt = time.Second, 1, 0
+		h.place.last, w.hosts[1].claimedAt = 3, 1
+		if !w.mayCall(h, 4, roce.SyndromeUnlimited) || h.asksFor != 5 {
+			t.Fatalf("%s: the ACK may not go first", name)
+		}
+		psn := h.SendPSN.Add(int32(tt.packet))
+		w.checkReply(&dataplane.Reply{Leg: &w.group.Source.Leg, PSN: psn, AETH: roce.AETH{Syndrome: tt.s, MSN: 1}})
+		if holds := w.failure == nil; holds != tt.holds || h.asksFor != nowhere {
+			t.Errorf("%s: %v", name, w.failure)
+		}
+	}
+}
+
+// A source that has sent no more than a packet before may not be asked for the next but one, and a
+// fatal NAK is no question.
+func TestWhatASourceMayBeAskedFor(t *testing.T) {
+	var r Runner
+	play(t, &r, calm())
+	w := &r.w
+	h := &w.hosts[0]
+	w.now, w.tally[SwitchCrash].Times, h.cameAt, w.hosts[1].claimedAt = time.Second, 1, 0, 1
+	for _, tt := range []struct {
+		packet int
+		s      roce.Syndrome
+		may    bool
+	}{
+		{h.highest, roce.NAKSequence, true}, {h.highest + 1, roce.NAKSequence, false},
+		{h.highest - 1, roce.SyndromeUnlimited, true}, {h.highest, roce.SyndromeUnlimited, false},
+		{h.highest, roce.NAKRemoteAccess, false},
+	} {
+		if may := w.mayCall(h, tt.packet, tt.s); may != tt.may {
+			t.Errorf("%v of packet %d of %d: %v", tt.s, tt.packet, h.highest, may)
+		}
+	}
 }

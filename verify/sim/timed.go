@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -101,7 +102,9 @@ func (w *world) storeOut(after time.Duration) {
 func (w *world) recall() {
 	for i := range w.hosts {
 		w.hosts[i].behind = w.hosts[i].behind && w.hosts[i].storedOut
-		switch h := &w.hosts[i]; {
+		h := &w.hosts[i]
+		h.lives = len(h.fatals) > 0 && !h.storedOut && h.qp.State() == rnic.StateReady
+		switch {
 		case h.storedOut && len(h.Messages) > 0:
 		case h.storedOut:
 			h.membership = left
