@@ -9,10 +9,10 @@
 #include "answers.h"
 
 /*
- * All copies of one packet for one port pass rocast_fan_out in a row on one CPU. A turn identifies
- * the packet; rank counts its copies from 0.
+ * All copies of one packet for one port pass rocast_fan_out in a row on one CPU. For each
+ * port this is the newest packet; rank counts its copies from 0.
  */
-struct rocast_turn {
+struct rocast_rank {
 	__u32 slot_and_epoch;
 	__u32 psn;
 	__u32 rank;
@@ -22,8 +22,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, SLOT_PORTS);
 	__type(key, __u32);
-	__type(value, struct rocast_turn);
-} turns SEC(".maps");
+	__type(value, struct rocast_rank);
+} ranks SEC(".maps");
 
 static __always_inline __u32 apply(const struct rocast_operator *o, __u32 reg)
 {
@@ -121,19 +121,19 @@ static __always_inline int edit(struct xdp_md *ctx, const struct rocast_path *pa
 	return FOUND;
 }
 
-/* Returns how many copies of the same packet went to the port before: see struct rocast_turn. */
+/* Returns how many copies of the same packet went to the port before: see struct rocast_rank. */
 static __always_inline __u32 rank_of(const struct fan_tag *tag, __u32 port)
 {
 	__u32 id = (__u32)tag->slot << 16 | tag->epoch;
-	struct rocast_turn *turn = bpf_map_lookup_elem(&turns, &port);
+	struct rocast_rank *last = bpf_map_lookup_elem(&ranks, &port);
 
-	if (!turn)
+	if (!last)
 		return SLOT_PATHS;
-	if (turn->slot_and_epoch == id && turn->psn == (tag->psn | 1u << 31))
-		return ++turn->rank;
-	turn->slot_and_epoch = id;
-	turn->psn = tag->psn | 1u << 31;
-	return turn->rank = 0;
+	if (last->slot_and_epoch == id && last->psn == (tag->psn | 1u << 31))
+		return ++last->rank;
+	last->slot_and_epoch = id;
+	last->psn = tag->psn | 1u << 31;
+	return last->rank = 0;
 }
 
 /* The path of the slot that this copy is for; 0 where the slot has none for it. */

@@ -70,7 +70,7 @@ type fanOutMaps struct {
 	Fans     *ebpf.Map `ebpf:"fans"`
 	Events   *ebpf.Map `ebpf:"fan_events"`
 	Traffic  *ebpf.Map `ebpf:"traffic"`
-	Turns    *ebpf.Map `ebpf:"turns"`
+	Ranks    *ebpf.Map `ebpf:"ranks"`
 }
 
 // fanOutPrograms serve all ports.
@@ -124,7 +124,7 @@ func (c *Classifier) loadFanOutOf(spec *ebpf.CollectionSpec, t Tables, retained 
 func (f *FanOut) with(maps map[string]*ebpf.Map) map[string]*ebpf.Map {
 	m := &f.maps
 	maps[programsMapSlots], maps[programsMapPaths], maps[programsMapLengths], maps[programsMapFans] = m.Slots, m.Paths, m.Lengths, m.Fans
-	maps[programsMapFanEvents], maps[programsMapTraffic], maps[programsMapTurns] = m.Events, m.Traffic, m.Turns
+	maps[programsMapFanEvents], maps[programsMapTraffic], maps[programsMapRanks] = m.Events, m.Traffic, m.Ranks
 	maps[programsMapRetained], maps[programsMapCrc] = m.Retained, m.CRC
 	return maps
 }
@@ -374,7 +374,7 @@ func (f *FanOut) Close() error {
 		}
 	}
 	m := &f.maps
-	for _, m := range []*ebpf.Map{m.Slots, m.Paths, m.Retained, m.Lengths, m.CRC, m.Fans, m.Events, m.Traffic, m.Turns} {
+	for _, m := range []*ebpf.Map{m.Slots, m.Paths, m.Retained, m.Lengths, m.CRC, m.Fans, m.Events, m.Traffic, m.Ranks} {
 		errs = append(errs, m.Close())
 	}
 	return errors.Join(append(errs, f.programs.Classify.Close(), f.programs.Copy.Close())...)

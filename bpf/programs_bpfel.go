@@ -111,6 +111,13 @@ type programsRocastPort struct {
 	Redirected  uint32
 }
 
+type programsRocastRank struct {
+	_            structs.HostLayout
+	SlotAndEpoch uint32
+	Psn          uint32
+	Rank         uint32
+}
+
 type programsRocastRetained struct {
 	_      structs.HostLayout
 	Packet uint64
@@ -175,13 +182,6 @@ type programsRocastTraffic struct {
 	TxBytes  uint64
 }
 
-type programsRocastTurn struct {
-	_            structs.HostLayout
-	SlotAndEpoch uint32
-	Psn          uint32
-	Rank         uint32
-}
-
 type programsRocastVerdict uint32
 
 const (
@@ -217,10 +217,10 @@ const (
 	programsMapGroups               = "groups"
 	programsMapLengths              = "lengths"
 	programsMapPaths                = "paths"
+	programsMapRanks                = "ranks"
 	programsMapRetained             = "retained"
 	programsMapSlots                = "slots"
 	programsMapTraffic              = "traffic"
-	programsMapTurns                = "turns"
 	programsMapXsks                 = "xsks"
 	programsProgRocastClassify      = "rocast_classify"
 	programsProgRocastClassifyAlone = "rocast_classify_alone"
@@ -290,10 +290,10 @@ type programsMapSpecs struct {
 	Groups    *ebpf.MapSpec `ebpf:"groups"`
 	Lengths   *ebpf.MapSpec `ebpf:"lengths"`
 	Paths     *ebpf.MapSpec `ebpf:"paths"`
+	Ranks     *ebpf.MapSpec `ebpf:"ranks"`
 	Retained  *ebpf.MapSpec `ebpf:"retained"`
 	Slots     *ebpf.MapSpec `ebpf:"slots"`
 	Traffic   *ebpf.MapSpec `ebpf:"traffic"`
-	Turns     *ebpf.MapSpec `ebpf:"turns"`
 	Xsks      *ebpf.MapSpec `ebpf:"xsks"`
 }
 
@@ -333,10 +333,10 @@ type programsMaps struct {
 	Groups    *ebpf.Map `ebpf:"groups"`
 	Lengths   *ebpf.Map `ebpf:"lengths"`
 	Paths     *ebpf.Map `ebpf:"paths"`
+	Ranks     *ebpf.Map `ebpf:"ranks"`
 	Retained  *ebpf.Map `ebpf:"retained"`
 	Slots     *ebpf.Map `ebpf:"slots"`
 	Traffic   *ebpf.Map `ebpf:"traffic"`
-	Turns     *ebpf.Map `ebpf:"turns"`
 	Xsks      *ebpf.Map `ebpf:"xsks"`
 }
 
@@ -350,10 +350,10 @@ func (m *programsMaps) Close() error {
 		m.Groups,
 		m.Lengths,
 		m.Paths,
+		m.Ranks,
 		m.Retained,
 		m.Slots,
 		m.Traffic,
-		m.Turns,
 		m.Xsks,
 	)
 }

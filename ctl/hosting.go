@@ -28,7 +28,7 @@ func NewHosts(c *Controller, config gather.Config) *hosts.Hosts {
 // hosting is what ctl/hosts needs of control: it implements hosts.Control.
 type hosting struct{ c *Controller }
 
-func (h hosting) Turn(ctx context.Context, name string) (done func(), err error) {
+func (h hosting) Lock(ctx context.Context, name string) (done func(), err error) {
 	unlock, _, err := h.c.groups.Names.Lock(ctx, "hosts of "+name, "")
 	return unlock, err
 }

@@ -119,17 +119,17 @@ func (o *Owner) followRivals(ctx context.Context, tell Rival) error {
 	}
 }
 
-// askNext returns the addresses whose turn it is at the time now.
-func (o *Owner) askNext(now time.Time) (turn []IfAddr) {
+// askNext returns the addresses that are due at the time now.
+func (o *Owner) askNext(now time.Time) (due []IfAddr) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for p, h := range o.held {
-		if h.ours && now.Sub(h.asked) >= askRivalsAfter && len(turn) < askRivalsMost {
+		if h.ours && now.Sub(h.asked) >= askRivalsAfter && len(due) < askRivalsMost {
 			h.asked = now
-			turn = append(turn, p)
+			due = append(due, p)
 		}
 	}
-	return turn
+	return due
 }
 
 // rival handles the claim of a host to an address. It reports whether the claim is news: the Owner

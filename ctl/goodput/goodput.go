@@ -83,7 +83,7 @@ func (m *Meter) Step(now time.Time, s Sample, l Limits) Change {
 	bad := atWork && (progress == 0 || m.rate < l.Below*m.best)
 	switch {
 	case m.degraded && !s.outstanding() && progress > 0:
-		return m.turn(Restored)
+		return m.enter(Restored)
 	case m.degraded:
 		return m.become(!bad && progress > 0, Restored, began, now, l)
 	case !bad:
@@ -95,7 +95,7 @@ func (m *Meter) Step(now time.Time, s Sample, l Limits) Change {
 // off ends the state of a group that is no longer watched.
 func (m *Meter) off(l Limits) Change {
 	if m.degraded && l.After == 0 {
-		return m.turn(Restored)
+		return m.enter(Restored)
 	}
 	return None
 }
@@ -120,10 +120,10 @@ func (m *Meter) become(unlike bool, change Change, began, now time.Time, l Limit
 	if now.Sub(m.since) < l.After {
 		return None
 	}
-	return m.turn(change)
+	return m.enter(change)
 }
 
-func (m *Meter) turn(to Change) Change {
+func (m *Meter) enter(to Change) Change {
 	m.turning, m.degraded = false, to == Degraded
 	return to
 }

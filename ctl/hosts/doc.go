@@ -11,8 +11,8 @@
 //	question ─▶ step ─▶ act ─▶ Hosts does it ─▶ event ─▶ step ─▶ … ─▶ answer
 //
 // [Hosts] is what does these things. It holds a mutex for the length of a step, and never while it
-// waits. A task that may change a group has the turn of that group's name from its first look until
-// it does something that needs no turn.
+// waits. A task that may change a group has the lock of that group's name from its first look until
+// it does something that needs no lock.
 //
 // Read first: step.go, then join.go and leave.go; expire.go has what becomes of silent programs.
 package hosts

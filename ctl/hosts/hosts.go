@@ -36,8 +36,8 @@ const (
 // Control is what hosts need of control. Its methods may be called from any goroutine, and their
 // errors are as a client hears them.
 type Control interface {
-	// Turn waits until no other host changes a group. The turn ends with done.
-	Turn(ctx context.Context, name string) (done func(), err error)
+	// Lock waits until no other host changes a group. It may change it until done.
+	Lock(ctx context.Context, name string) (done func(), err error)
 	Group(name string) (Group, error)
 	// Known returns what is known of each group of this box.
 	Known() []Known
@@ -187,7 +187,7 @@ func (h *Hosts) nearSender(ctx context.Context, party *gather.Party) (*gather.Ho
 // and waits its waiting.
 func (h *Hosts) run(work, waits context.Context, t *task, first do) (api.HostGroup, error) {
 	r := running{Hosts: h, task: t, work: work, waits: waits}
-	defer r.endTurn()
+	defer r.release()
 	defer r.endFollow()
 	a := act{do: first}
 	for {
@@ -195,8 +195,8 @@ func (h *Hosts) run(work, waits context.Context, t *task, first do) (api.HostGro
 		if a = h.step(waits, t, a.do, e); a.do == answer {
 			return a.group, a.err
 		}
-		if !a.do.keepsTurn() {
-			r.endTurn()
+		if !a.do.keepsLock() {
+			r.release()
 		}
 		if a.do != follow {
 			r.endFollow()
@@ -230,16 +230,16 @@ type running struct {
 	*Hosts
 	*task
 	work, waits context.Context
-	turn        func() // ends the turn; nil: the task has none
+	unlock      func() // of the name; nil: the task has no lock
 
 	changed      <-chan struct{} // of the subscription that the task follows
 	subscription *subscription
 }
 
-func (r *running) endTurn() {
-	if r.turn != nil {
-		r.turn()
-		r.turn = nil
+func (r *running) release() {
+	if r.unlock != nil {
+		r.unlock()
+		r.unlock = nil
 	}
 }
 
@@ -252,8 +252,8 @@ func (r *running) does(a *act) (e event) {
 			e.known = control.Known()
 		}
 	case look:
-		if r.turn == nil {
-			if r.turn, e.err = control.Turn(r.work, r.name); e.err != nil {
+		if r.unlock == nil {
+			if r.unlock, e.err = control.Lock(r.work, r.name); e.err != nil {
 				return e
 			}
 		}
@@ -433,11 +433,11 @@ func (h *Hosts) removeGone(ctx context.Context, now time.Time) {
 	h.mu.Unlock()
 	var working sync.WaitGroup
 	defer working.Wait()
-	turns := make(chan struct{}, maxConnecting)
+	slots := make(chan struct{}, maxConnecting)
 	for _, s := range list {
 		working.Go(func() {
-			turns <- struct{}{}
-			defer func() { <-turns }()
+			slots <- struct{}{}
+			defer func() { <-slots }()
 			if s.port == 0 || h.refuses(ctx, netip.AddrPortFrom(s.host, s.port)) {
 				h.expire(ctx, s)
 			}

@@ -503,7 +503,7 @@ func TestAQuestionOutlivesItsGroup(t *testing.T) {
 	var once sync.Once
 	w.created = func() {
 		once.Do(func() { // the other host's question looks at the group when it is its turn
-			done, err := h.Control.Turn(t.Context(), "g1")
+			done, err := h.Control.Lock(t.Context(), "g1")
 			if err != nil {
 				t.Error(err)
 			}
@@ -744,7 +744,7 @@ func TestALeaveThatWasGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	outcome(t, h.join(t, "g1", "10.77.0.1", ctltest.HostAsks("10.77.0.1", "source", 2)))
-	done, err := h.Control.Turn(t.Context(), "g1")
+	done, err := h.Control.Lock(t.Context(), "g1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -812,7 +812,7 @@ func TestQuestionsThatWaitForNothing(t *testing.T) {
 	if a, err := h.Join(over, addr("10.77.0.3"), "g1", again, ""); err != nil || a.State != api.HostRunning {
 		t.Errorf("%+v, %v", a, err)
 	}
-	turn, err := h.Control.Turn(t.Context(), "g1")
+	turn, err := h.Control.Lock(t.Context(), "g1")
 	if err != nil {
 		t.Fatal(err)
 	}

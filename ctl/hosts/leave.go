@@ -96,7 +96,7 @@ func (d *desk) endsAll(tell bool) func(time.Time, *task, *Group, *api.Member) ac
 }
 
 // drops takes a member out of a group that runs, or removes the group if it cannot be without the
-// member. The task holds the turn; gone says that the group was to be removed.
+// member. The task holds the lock; gone says that the group was to be removed.
 func (d *desk) drops(m *api.Member, then func(now time.Time, t *task, gone bool, err error) act) act {
 	return act{do: read, then: func(now time.Time, t *task, e event) act {
 		if e.err != nil {

@@ -135,12 +135,12 @@ const (
 	begin   do = iota // nothing: the task begins
 	answer            // the task has ended, with group or err
 	enter             // look at the hall, at once: nobody comes to it or leaves it meanwhile
-	look              // take the turn of the name, and look at the group
+	look              // take the lock of the name, and look at the group
 	read              // read the group's file, to change it
 	change            // change the group to text, if it is still from
 	confirm           // confirm the member with text
 	remove            // remove the group, if it is still from
-	made              // wait until over, with the turn; an error if the time to work ends before
+	made              // wait until over, with the lock; an error if the time to work ends before
 	choose            // find out with which member of the party a group begins, and what QPNs are free
 	create            // create the group of text
 	wait              // wait until over, or until the time to wait ends
@@ -149,8 +149,8 @@ const (
 	outwait           // wait until the time to wait ends
 )
 
-// keepsTurn reports whether a task that does this holds the turn of its group's name on.
-func (d do) keepsTurn() bool {
+// keepsLock reports whether a task that does this holds the lock of its group's name on.
+func (d do) keepsLock() bool {
 	switch d {
 	case look, read, change, confirm, remove, made:
 		return true

@@ -297,13 +297,13 @@ func TestStepsOfHostsThatLeave(t *testing.T) {
 	}
 }
 
-// Acts that need the turn of a name keep it; whatever may take long, or belongs to another group,
+// Acts that need the lock of a name keep it; whatever may take long, or belongs to another group,
 // ends it.
 func TestWhatKeepsTheTurn(t *testing.T) {
 	keeps := map[do]bool{look: true, read: true, change: true, confirm: true, remove: true, made: true}
 	for d := begin; d <= outwait; d++ {
-		if d.keepsTurn() != keeps[d] {
-			t.Errorf("%d: %v", d, d.keepsTurn())
+		if d.keepsLock() != keeps[d] {
+			t.Errorf("%d: %v", d, d.keepsLock())
 		}
 	}
 }

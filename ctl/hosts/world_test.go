@@ -92,7 +92,7 @@ func (w *world) lock(ctx context.Context, name string) (unlock func(), err error
 	}
 }
 
-func (w *world) Turn(ctx context.Context, name string) (func(), error) {
+func (w *world) Lock(ctx context.Context, name string) (func(), error) {
 	return w.lock(ctx, "hosts of "+name)
 }
 

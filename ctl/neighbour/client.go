@@ -29,14 +29,14 @@ const MostAtOnce = 64
 type Client struct {
 	files Files
 	boxes map[string]Config
-	turns map[string]chan struct{} // by box: a token for each request that is under way
+	slots map[string]chan struct{} // by box: a token for each request that is under way
 }
 
 // NewClient returns a Client that identifies itself with the files.
 func NewClient(files Files, boxes []Config) *Client {
-	c := &Client{files: files, boxes: map[string]Config{}, turns: map[string]chan struct{}{}}
+	c := &Client{files: files, boxes: map[string]Config{}, slots: map[string]chan struct{}{}}
 	for _, b := range boxes {
-		c.boxes[b.Name], c.turns[b.Name] = b, make(chan struct{}, MostAtOnce)
+		c.boxes[b.Name], c.slots[b.Name] = b, make(chan struct{}, MostAtOnce)
 	}
 	return c
 }
@@ -74,8 +74,8 @@ func (c *Client) do(ctx context.Context, box, method, path string, body []byte, 
 		return fmt.Errorf("box %s is not a neighbour; add it to neighbours: in the config", box)
 	}
 	select {
-	case c.turns[box] <- struct{}{}:
-		defer func() { <-c.turns[box] }()
+	case c.slots[box] <- struct{}{}:
+		defer func() { <-c.slots[box] }()
 	case <-ctx.Done():
 		return c.unanswered(b, ctx.Err())
 	}

@@ -9,7 +9,7 @@ import "net/netip"
 const (
 	askKnownEvery   = 60 // seconds between two requests for a known hop
 	askUnknownEvery = 5  // seconds between two requests for an unknown hop
-	maxAsks         = 64 // requests per second for all addresses; the rest wait for their next turn
+	maxAsks         = 64 // requests per second for all addresses; the rest wait for their next round
 	// hurryFor is for how many seconds after a change of links or routes every unknown hop is asked
 	// for each second: a host whose cable or route has moved may be there by now. The kernel asks
 	// three times within three seconds and then no more, and a QP of the source survives only some
@@ -35,7 +35,7 @@ func (t *Tracker) keepAlive(n int) (changed []netip.Addr) {
 			changed = append(changed, addr)
 		}
 	}
-	var others []netip.Addr // whose turn it is not
+	var others []netip.Addr // whose phase it is not
 	for addr, x := range t.targets {
 		every, isUnknown := askKnownEvery, !x.Known() || x.Reason != ""
 		switch {
@@ -44,7 +44,7 @@ func (t *Tracker) keepAlive(n int) (changed []netip.Addr) {
 		case isUnknown:
 			every = askUnknownEvery
 		}
-		if (n+x.turn)%every == 0 {
+		if (n+x.phase)%every == 0 {
 			ask(addr, x)
 		} else if isUnknown && t.hurry > 0 {
 			others = append(others, addr)

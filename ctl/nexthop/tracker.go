@@ -26,7 +26,7 @@ type Tracker struct {
 	targets   map[netip.Addr]*target
 	bySubject map[subject]map[netip.Addr]struct{}
 	doubts    map[doubted]time.Time // of the last second
-	turn      int                   // position of the next target in the keep-alive round
+	nextPhase int                   // position of the next target in the keep-alive round
 	hurry     int                   // seconds for which unknown hops are asked for each second; see hurryFor
 	resolved  chan struct{}         // closed at the next change of a finding
 }
@@ -34,7 +34,7 @@ type Tracker struct {
 type target struct {
 	*finding
 	holders int
-	turn    int
+	phase   int
 }
 
 // Open makes a Tracker for the network namespace of the calling thread. ports are the ifindexes of
@@ -98,8 +98,8 @@ func (t *Tracker) Track(addr netip.Addr) Hop {
 	defer t.mu.Unlock()
 	x := t.targets[addr]
 	if x == nil {
-		x = &target{finding: &finding{}, turn: t.turn}
-		t.turn++
+		x = &target{finding: &finding{}, phase: t.nextPhase}
+		t.nextPhase++
 		t.targets[addr] = x
 		t.resolveAgain(addr, x, true)
 	}

@@ -240,7 +240,7 @@ func TestKeepAliveHurriesAfterAChangeOfTheWay(t *testing.T) {
 		k.routes[addr] = route{ifIndex: eth1}
 		k.neighbours[fmt.Sprint(eth1, " ", addr)] = neighbour{state: failed}
 		if i%askUnknownEvery != 0 { // else it would be its turn too
-			tracker.turn = askUnknownEvery*i + 1
+			tracker.nextPhase = askUnknownEvery*i + 1
 			tracker.Track(addr)
 		}
 	}

@@ -174,12 +174,12 @@ func TestWhoWaitsBetweenTwoRuns(t *testing.T) {
 		turn := make(chan struct{}, 1)
 		turn <- struct{}{}
 		c := &conversation{
-			limits: usual, client: &side{gone: make(chan struct{})}, turn: turn, note: func(func(*Session)) {}, holds: func() {},
+			limits: usual, client: &side{gone: make(chan struct{})}, slot: turn, note: func(func(*Session)) {}, holds: func() {},
 			holder: func() *side { return nil },
 		}
 		time.AfterFunc(time.Minute, func() { <-turn })
-		if err := c.takeTurn(t.Context()); err != nil || !c.hasTurn {
-			t.Errorf("%v, it has the turn: %v", err, c.hasTurn)
+		if err := c.takeSlot(t.Context()); err != nil || !c.hasSlot {
+			t.Errorf("%v, it has the slot: %v", err, c.hasSlot)
 		}
 	})
 }
@@ -299,7 +299,7 @@ func TestAClientThatIsTurnedAwayAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{log: zap.NewNop()}
 		for n, want := range []int{1, 1, 2, 2, 3} {
-			s.turnAway(clientIP, refuse("for the test"))
+			s.reject(clientIP, refuse("for the test"))
 			if got := len(s.list().Sessions); got != want {
 				t.Errorf("after %d s: listed %d times, want %d", 6*n, got, want)
 			}
@@ -435,7 +435,7 @@ func TestWhoLeavesMakesRoomForOne(t *testing.T) {
 	}
 }
 
-// Whoever waits asks the client that has the turn whether it is still there, so each one that gets
+// Whoever waits asks the client that has the slot whether it is still there, so each one that gets
 // it says so: at once, or when the one before has ended.
 func TestWhoGetsTheTurnSaysSo(t *testing.T) {
 	for _, waits := range []bool{false, true} {
@@ -445,7 +445,7 @@ func TestWhoGetsTheTurnSaysSo(t *testing.T) {
 		}
 		held, waited, state := 0, false, Session{}
 		c := &conversation{
-			limits: usual, turn: turn, client: &side{}, holds: func() { held++ },
+			limits: usual, slot: turn, client: &side{}, holds: func() { held++ },
 			note: func(change func(*Session)) {
 				if change(&state); state.State == Waiting {
 					waited = true
@@ -453,7 +453,7 @@ func TestWhoGetsTheTurnSaysSo(t *testing.T) {
 				}
 			},
 		}
-		if err := c.takeTurn(t.Context()); err != nil || held != 1 || !c.hasTurn || waited != waits || state.State != Handshaking {
+		if err := c.takeSlot(t.Context()); err != nil || held != 1 || !c.hasSlot || waited != waits || state.State != Handshaking {
 			t.Errorf("it waits: %v; it says so %d times, waited: %v, is %q, %v", waits, held, waited, state.State, err)
 		}
 	}

@@ -37,7 +37,7 @@ func (s *service) readCM(conn *net.UDPConn) {
 			return
 		}
 		if isCM(datagram[:n]) { // a client repeats its REQ about fifteen times
-			s.turnAway(from.Addr().Unmap(), refuse("it connects by RDMA-CM (-R or -z); run it without these "+
+			s.reject(from.Addr().Unmap(), refuse("it connects by RDMA-CM (-R or -z); run it without these "+
 				"options, or with -R against a group IP of rocast cm up --memory perftest"))
 		}
 	}

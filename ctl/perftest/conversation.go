@@ -25,8 +25,8 @@ type conversation struct {
 	expects   func(ends time.Time, unless string) // publishes when the run ends
 	holds     func()                              // publishes that this is the run that is on
 	holder    func() *side                        // the client of the run that is on; nil: none is
-	turn      chan struct{}                       // the token of service.turn
-	hasTurn   bool
+	slot      chan struct{}                       // the token of service.slot
+	hasSlot   bool
 	receivers []*side    // parallel to config.Receivers
 	gone      chan *side // receivers, in the order in which they hang up
 
@@ -46,7 +46,7 @@ type conversation struct {
 // run returns nil if the run ended normally, a refusal if no group can carry the run, and otherwise
 // the error that ended the run.
 func (c *conversation) run(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{c.hear, c.takeTurn, c.meet, c.cycleBuffer, c.cacheLine, c.pathMTU, c.converse} {
+	for _, step := range []func(context.Context) error{c.hear, c.takeSlot, c.meet, c.cycleBuffer, c.cacheLine, c.pathMTU, c.converse} {
 		switch err := step(ctx); {
 		case err != nil && ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -78,13 +78,13 @@ func (c *conversation) hear(ctx context.Context) error {
 	return nil
 }
 
-// takeTurn waits until the previous run is over. A perftest client waits for an answer without a
+// takeSlot waits until the previous run is over. A perftest client waits for an answer without a
 // time limit. Meanwhile the client of that run is asked whether it is still there, and so is this
 // one: a host that died without a word would keep the others out, or use up the servers.
-func (c *conversation) takeTurn(ctx context.Context) error {
+func (c *conversation) takeSlot(ctx context.Context) error {
 	select {
-	case c.turn <- struct{}{}:
-		c.hasTurn = true
+	case c.slot <- struct{}{}:
+		c.hasSlot = true
 		c.holds()
 		return nil
 	default:
@@ -93,8 +93,8 @@ func (c *conversation) takeTurn(ctx context.Context) error {
 	asking := time.NewTicker(c.limits.ask)
 	for {
 		select {
-		case c.turn <- struct{}{}:
-			c.hasTurn = true
+		case c.slot <- struct{}{}:
+			c.hasSlot = true
 			c.holds()
 			c.note(func(s *Session) { s.State = Handshaking })
 			return nil

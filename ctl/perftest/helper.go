@@ -83,7 +83,7 @@ func (h *Helper) start(ctx context.Context, c Config) (*service, error) {
 	s := &service{
 		config: c, options: h.options, limits: h.limits, listener: listener, release: release,
 		log:     h.options.Log.With(zap.Stringer("groupIP", c.GroupIP)),
-		clients: map[netip.Addr]int{}, turn: make(chan struct{}, 1),
+		clients: map[netip.Addr]int{}, slot: make(chan struct{}, 1),
 		// Start at a random number: queue pairs of an earlier service on this IP may still send.
 		lastQPN: roce.QPN(rand.Uint32() & 0xFFFFFF),
 	}

@@ -32,8 +32,8 @@ type service struct {
 	release  func() // removes the group IP from the box
 	cancel   context.CancelCauseFunc
 	tasks    sync.WaitGroup
-	turn     chan struct{} // holds a token while a client runs
-	lastQPN  roce.QPN      // last QPN given to a queue pair; used by the client that holds the turn
+	slot     chan struct{} // holds a token while a client runs
+	lastQPN  roce.QPN      // last QPN given to a queue pair; used by the client that holds the slot
 
 	mu         sync.Mutex
 	clients    map[netip.Addr]int
@@ -72,7 +72,7 @@ func (s *service) admit(ctx context.Context, conn net.Conn) {
 	client := newSide("client", conn)
 	if !s.config.Allows(client.addr) {
 		conn.Close()
-		s.turnAway(client.addr, refuse("%v is in none of the allowed networks (%v); take perftest down, and up "+
+		s.reject(client.addr, refuse("%v is in none of the allowed networks (%v); take perftest down, and up "+
 			"again with --allow", client.addr, s.config.Allow))
 		return
 	}
@@ -80,7 +80,7 @@ func (s *service) admit(ctx context.Context, conn net.Conn) {
 		conn.Close()
 		s.options.Bounds.Met(bounds.PerftestClients, client.addr.String())
 		s.othersKeepOut(api.ConnectionRefused, client.addr, err.Error())
-		s.turnAway(client.addr, err)
+		s.reject(client.addr, err)
 		return
 	}
 	record := s.remember(Session{Client: client.addr, Began: time.Now()})
@@ -117,7 +117,7 @@ func (s *service) leave(client netip.Addr) {
 func (s *service) run(ctx context.Context, client *side, record *Session) {
 	c := &conversation{
 		config: s.config, groups: s.options.Groups, limits: s.limits,
-		client: client, connected: record.Began, turn: s.turn, nextQPN: s.nextQPN,
+		client: client, connected: record.Began, slot: s.slot, nextQPN: s.nextQPN,
 		note: func(change func(*Session)) { s.change(record, change) }, expects: func(ends time.Time, unless string) { s.expects(record, ends, unless) },
 		holds: func() { s.hold(record, client) }, holder: s.holder,
 	}
@@ -127,9 +127,9 @@ func (s *service) run(ctx context.Context, client *side, record *Session) {
 	cancel()
 	c.hangUp()
 	s.removeGroups(ctx, c.made)
-	if c.hasTurn {
+	if c.hasSlot {
 		s.hold(nil, nil)
-		<-s.turn
+		<-s.slot
 	}
 	if err != nil && client.isSilent() { // after its farewell the silence of a client is no news
 		s.event(api.ConnectionSilent, client.addr, err.Error()) // first: who sees that the run is over knows why
@@ -179,10 +179,10 @@ func (s *service) event(kind api.EventKind, client netip.Addr, cause string) {
 }
 
 // othersKeepOut adds an event about a client that is refused because of others, or waits for them.
-// A host can connect again and again, so there is one such event per turnAwayPause at most.
+// A host can connect again and again, so there is one such event per rejectPause at most.
 func (s *service) othersKeepOut(kind api.EventKind, client netip.Addr, cause string) {
 	s.mu.Lock()
-	recently := time.Since(s.told) < turnAwayPause
+	recently := time.Since(s.told) < rejectPause
 	if !recently {
 		s.told = time.Now()
 	}
@@ -214,11 +214,11 @@ func (r *Session) end(err error) {
 	}
 }
 
-// turnAway records a client that gets no conversation. A host can connect again and again, so
-// turnAway records at most one client per turnAwayPause.
-func (s *service) turnAway(client netip.Addr, reason error) {
+// reject records a client that gets no conversation. A host can connect again and again, so
+// reject records at most one client per rejectPause.
+func (s *service) reject(client netip.Addr, reason error) {
 	s.mu.Lock()
-	recently := time.Since(s.turnedAway) < turnAwayPause
+	recently := time.Since(s.turnedAway) < rejectPause
 	if !recently {
 		s.turnedAway = time.Now()
 	}
@@ -228,8 +228,8 @@ func (s *service) turnAway(client netip.Addr, reason error) {
 	}
 }
 
-// turnAwayPause is the minimum time between two records of clients that were turned away.
-const turnAwayPause = 10 * time.Second
+// rejectPause is the minimum time between two records of clients that were turned away.
+const rejectPause = 10 * time.Second
 
 // remember adds a session. If there are too many sessions, remember forgets the oldest session that
 // is over. Such a session always exists, because MaxClients is less than MaxSessions.

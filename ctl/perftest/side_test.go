@@ -211,7 +211,7 @@ func TestTheReasonOfAStopIsTheStop(t *testing.T) {
 	for _, message := range []string{version, strings.Repeat("x", versionBytes)} {
 		c := &conversation{
 			config: Config{Receivers: addrs("127.0.0.11"), Port: 1}, limits: usual,
-			client: &side{name: "client", rest: []byte(message)}, turn: make(chan struct{}, 1), note: func(func(*Session)) {},
+			client: &side{name: "client", rest: []byte(message)}, slot: make(chan struct{}, 1), note: func(func(*Session)) {},
 			expects: func(time.Time, string) {}, holds: func() {},
 		}
 		if err := c.run(ctx); err != errDown {

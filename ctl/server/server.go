@@ -103,9 +103,9 @@ type Server struct {
 	Config
 	http  *http.Server
 	conns sync.WaitGroup // counted from accept until the last handler has returned
-	// bodies has a token for each request whose body is in memory or on its way there, turns one
+	// bodies has a token for each request whose body is in memory or on its way there, slots one
 	// for each request with a body that is carried out.
-	bodies, turns chan struct{}
+	bodies, slots chan struct{}
 	// waiting has a token for each request that waits for an event. Such requests end when stopping
 	// is done.
 	waiting  chan struct{}
@@ -142,7 +142,7 @@ func (s *Server) met(bound bounds.Bound) func(who string) {
 }
 
 func unrouted(c Config) *Server {
-	s := &Server{Config: c, bound: func(l net.Listener) net.Listener { return l }, bodies: make(chan struct{}, maxBodies), turns: make(chan struct{}, maxChanges), waiting: make(chan struct{}, maxWaiting)}
+	s := &Server{Config: c, bound: func(l net.Listener) net.Listener { return l }, bodies: make(chan struct{}, maxBodies), slots: make(chan struct{}, maxChanges), waiting: make(chan struct{}, maxWaiting)}
 	requests, giveUp := context.WithCancel(context.Background())
 	s.giveUp = giveUp
 	stopping, stop := context.WithCancel(context.Background())
@@ -346,8 +346,8 @@ func withBody[T any](s *Server, r *http.Request, what, advice string, do func(co
 	}
 	ctx := r.Context()
 	select {
-	case s.turns <- struct{}{}:
-		defer func() { <-s.turns }()
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
 		return do(ctx, body)
 	case <-ctx.Done():
 		return answer, ctx.Err()
