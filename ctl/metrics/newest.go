@@ -21,12 +21,12 @@ type newest struct {
 
 type visit struct {
 	net.Conn
-	leave func()
+	forget func()
 }
 
 // Close implements net.Conn.
 func (v *visit) Close() error {
-	v.leave()
+	v.forget()
 	return v.Conn.Close()
 }
 
@@ -38,7 +38,7 @@ func (l *newest) Accept() (net.Conn, error) {
 	}
 	from, _, _ := net.SplitHostPort(conn.RemoteAddr().String()) // never fails with TCP
 	v := &visit{Conn: conn}
-	v.leave = sync.OnceFunc(func() { l.leave(from, v) })
+	v.forget = sync.OnceFunc(func() { l.forget(from, v) })
 	if old := l.enter(from, v); old != nil {
 		l.met.Met(bounds.MetricsConnections, from)
 		_ = old.Close()
@@ -69,7 +69,7 @@ func (l *newest) enter(from string, v *visit) (old *visit) {
 	return old
 }
 
-func (l *newest) leave(from string, v *visit) {
+func (l *newest) forget(from string, v *visit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total--

@@ -420,7 +420,7 @@ func TestWhoLeavesMakesRoomForOne(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.leave(client)
+	s.forget(client)
 	if err := s.enter(client); err != nil {
 		t.Error(err)
 	}
@@ -428,7 +428,7 @@ func TestWhoLeavesMakesRoomForOne(t *testing.T) {
 		t.Error("a second one is let in")
 	}
 	for range MaxOfAClient {
-		s.leave(client)
+		s.forget(client)
 	}
 	if len(s.clients) > 0 {
 		t.Errorf("nobody is connected, and there stay %v", s.clients)

@@ -231,7 +231,7 @@ func (c *conversation) converse(ctx context.Context) error {
 		case err != nil:
 			return err
 		case k == kindDone:
-			return c.leave(ctx)
+			return c.farewell(ctx)
 		case k == kindKey:
 			err = c.key(ctx, message)
 			c.isThrough = c.reports

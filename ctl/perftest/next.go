@@ -130,10 +130,10 @@ func (c *conversation) checkDirection() error {
 		"direction only, so run ib_write_bw or ib_send_bw without these")
 }
 
-// leave handles the end of the client's messages. If every receiver hangs up too, the run has ended
-// normally. A receiver that is still connected after the grace time has been abandoned by the
+// farewell handles the end of the client's messages. If every receiver hangs up too, the run has
+// ended normally. A receiver that is still connected after the grace time has been abandoned by the
 // client, unless it is only late behind the end of the run.
-func (c *conversation) leave(ctx context.Context) error {
+func (c *conversation) farewell(ctx context.Context) error {
 	c.leaving.begin(c.client, c.limits.grace)
 	for _, r := range c.receivers {
 		select {

@@ -105,8 +105,8 @@ func (s *service) enter(client netip.Addr) error {
 	return nil
 }
 
-// leave ends the count of a client. The caller holds mu.
-func (s *service) leave(client netip.Addr) {
+// forget ends the count of a client. The caller holds mu.
+func (s *service) forget(client netip.Addr) {
 	if s.clients[client]--; s.clients[client] == 0 {
 		delete(s.clients, client)
 	}
@@ -136,7 +136,7 @@ func (s *service) run(ctx context.Context, client *side, record *Session) {
 	}
 	s.change(record, func(r *Session) {
 		r.end(err)
-		s.leave(r.Client) // who sees that the run is over may connect
+		s.forget(r.Client) // who sees that the run is over may connect
 	})
 }
 

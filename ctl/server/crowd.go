@@ -41,10 +41,10 @@ func (c *crowd) Accept() (net.Conn, error) {
 		}
 		p, who := c.enters(conn)
 		if who == "" {
-			return &visitor{Conn: conn, peer: p, leave: func() {}}, nil
+			return &visitor{Conn: conn, peer: p, forget: func() {}}, nil
 		}
 		if c.enter(who) {
-			return &visitor{Conn: conn, peer: p, leave: sync.OnceFunc(func() { c.leave(who) })}, nil
+			return &visitor{Conn: conn, peer: p, forget: sync.OnceFunc(func() { c.forget(who) })}, nil
 		}
 		c.refused(who)
 		_ = conn.Close() // nothing was written
@@ -65,7 +65,7 @@ func (c *crowd) enter(who string) bool {
 	return true
 }
 
-func (c *crowd) leave(who string) {
+func (c *crowd) forget(who string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.total--
@@ -78,11 +78,11 @@ func (c *crowd) leave(who string) {
 type visitor struct {
 	net.Conn
 	peer  peer
-	leave func()
+	forget func()
 }
 
 // Close implements net.Conn.
 func (v *visitor) Close() error {
-	v.leave()
+	v.forget()
 	return v.Conn.Close()
 }

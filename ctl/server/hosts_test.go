@@ -182,7 +182,7 @@ func TestHostsHaveSoManyConnections(t *testing.T) {
 	if all != mostOfHosts {
 		t.Errorf("%d connections of all hosts; %d wanted", all, mostOfHosts)
 	}
-	l.leave("10.77.0.1")
+	l.forget("10.77.0.1")
 	if !l.enter("10.77.1.200") {
 		t.Error("no other connection is served after one has ended")
 	}

@@ -80,12 +80,13 @@ var meanings = []meaning{
 	},
 	{
 		forms: []string{"turn", "turns"}, means: "a member's time as the source",
-		rooms:  []string{"ctl", "ctl/chronicle", "ctl/ctltest", "ctl/groups", "ctl/refused", "ctl/shared", "ctl/watch", "dataplane", "feedback", "mft", "verify/sim"},
+		rooms: []string{"ctl", "ctl/chronicle", "ctl/ctltest", "ctl/groups", "ctl/refused", "ctl/shared", "ctl/watch", "dataplane", "feedback", "mft", "verify/sim"},
 	},
 	{
 		forms: []string{"leave", "leaves"}, means: "a member's part in a group ends",
-		rooms:  []string{"client", "ctl/chronicle", "ctl/gather", "ctl/hosts", "feedback", "verify/sim"},
-		others: map[string]int{"ctl": 4},
+		rooms: []string{"client", "ctl", "ctl/branches", "ctl/chronicle", "ctl/cm", "ctl/gather", "ctl/hosts", "ctl/services", "feedback", "verify/sim"},
+		// How a host's request and a service's end it.
+		names: []string{"ctl/server.Leave", "ctl/server.leaveHost"},
 	},
 	{
 		forms: []string{"tell", "tells"}, means: "the source is sent an ACK or a NAK; else write notify, report or send",
