@@ -227,7 +227,7 @@ func (c caller) DeleteBranch(ctx context.Context, to, group string, version uint
 	return c.deliver(to, "DELETE", func(other *box) error { return other.Branches.DeleteBranch(ctx, c.name, group, version) })
 }
 
-func (c caller) TellUpper(_ context.Context, to, group string) error {
+func (c caller) NotifyUpper(_ context.Context, to, group string) error {
 	return c.deliver(to, "POST", func(other *box) error { return other.Branches.BranchChanged(c.name, group) })
 }
 

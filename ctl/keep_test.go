@@ -133,7 +133,7 @@ func TestANoteOfAQueuePairThatHasLeft(t *testing.T) {
 	w.create(t, g1)
 	for _, what := range []feedback.Note{feedback.NoteJoined, feedback.NoteEvicted, feedback.NoteBehind} {
 		w.update(t, g1+receiver4)
-		w.sw.Tell(w.noteOf(what, "10.77.0.4", 1, 2000))
+		w.sw.Notify(w.noteOf(what, "10.77.0.4", 1, 2000))
 		w.update(t, g1)
 		w.update(t, g1+receiver4)
 		w.edit("g1", func(*groups.Group) { w.watch.Hear() })

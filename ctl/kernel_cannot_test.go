@@ -109,7 +109,7 @@ func TestRunFollowsEverything(t *testing.T) {
 	w.Addresses = cannot{w.addresses, ""}
 	w.Services.Perftest = []perftest.Config{{GroupIP: addr("127.0.0.203"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 18598}}
 	w.sw.SetPort(1, dataplane.PortDown, 2)
-	w.sw.Tell(dataplane.Note{Group: w.groups.Named("g1").ID, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
+	w.sw.Notify(dataplane.Note{Group: w.groups.Named("g1").ID, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
 	w.run(t)
 	for _, message := range []string{
 		"another program removed a group's IP; rocastd has added it again", "link down", "member event", "a service of the config is up",

@@ -125,7 +125,7 @@ func TestWhatTheBoxSawOfAGroupOfAConnection(t *testing.T) {
 	if got := groups.Saw("gone"); got != "" {
 		t.Errorf("of a group that is not there: %q", got)
 	}
-	groups.Control.Tell(api.Event{Kind: api.ConnectionRefused, Member: "10.77.0.9"})
+	groups.Control.AddEvent(api.Event{Kind: api.ConnectionRefused, Member: "10.77.0.9"})
 	events := r.Events(t.Context(), api.Cursor{}, "").Events
 	if last := events[len(events)-1]; last.Kind != api.ConnectionRefused || last.Member != "10.77.0.9" {
 		t.Errorf("%+v", last)

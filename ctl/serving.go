@@ -64,7 +64,7 @@ func (s serving) Sees(name string) string {
 	return view.Saw(v, s.c.groups.Events.After(api.Cursor{}, name).Events)
 }
 
-func (s serving) Tell(e api.Event) { s.c.groups.Events.Add(e) }
+func (s serving) AddEvent(e api.Event) { s.c.groups.Events.Add(e) }
 
 func (s serving) Unfit(host netip.Addr, pathMTU int) (why string) {
 	s.c.groups.Lock()

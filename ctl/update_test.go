@@ -541,7 +541,7 @@ func TestOneNoteIsEnoughToFindAllWhoAreOut(t *testing.T) {
 func TestNewsIsReadBeforeTheDaemonEnds(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	w.sw.Tell(dataplane.Note{Group: w.groups.Named("g1").ID, What: feedback.NoteEvicted, Receiver: addr("10.77.0.3"), RemoteQPN: 1})
+	w.sw.Notify(dataplane.Note{Group: w.groups.Named("g1").ID, What: feedback.NoteEvicted, Receiver: addr("10.77.0.3"), RemoteQPN: 1})
 	w.sw.Carry("g1", 1234)
 	if w = w.restart(t, true); w.path("10.77.0.3", 1) != nil {
 		t.Error("the last news is lost")

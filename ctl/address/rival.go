@@ -91,10 +91,10 @@ func (w watch) put(p IfAddr, from [macBytes]byte) error {
 
 // followRivals asks for the held addresses by turns, and tells of those that other hosts use, until
 // ctx is done.
-func (o *Owner) followRivals(ctx context.Context, tell Rival) error {
+func (o *Owner) followRivals(ctx context.Context, notify Rival) error {
 	heard := func(ip netip.Addr, mac [macBytes]byte, ifIndex int) {
 		if c, news := o.rival(time.Now(), ip, mac, ifIndex); news {
-			tell(ip, c)
+			notify(ip, c)
 		}
 	}
 	failed := make(chan error, 2)

@@ -26,8 +26,8 @@ const (
 // All lists the bounds.
 var All = []Bound{HostConnections, HostGroups, BoxConnections, UserConnections, MetricsConnections, CMConnections, PerftestClients}
 
-// tellEvery is the shortest time between two lines of the log about one bound.
-const tellEvery = 10 * time.Second
+// reportEvery is the shortest time between two lines of the log about one bound.
+const reportEvery = 10 * time.Second
 
 // Book counts. Its methods may be called from any goroutine. A nil Book counts nothing.
 type Book struct {
@@ -61,12 +61,12 @@ func (b *Book) Met(bound Bound, who string) {
 	c.all++
 	c.since++
 	now, since := b.now(), c.since
-	tells := c.told.IsZero() || now.Sub(c.told) >= tellEvery
-	if tells {
+	reports := c.told.IsZero() || now.Sub(c.told) >= reportEvery
+	if reports {
 		c.told, c.since = now, 0
 	}
 	b.mu.Unlock()
-	if tells {
+	if reports {
 		b.log.Warn("a bound is met, and more was refused; docs/troubleshoot.md lists the bounds",
 			zap.String("bound", string(bound)), zap.String("from", who), zap.Uint64("refused", since))
 	}

@@ -17,7 +17,7 @@ func TestAFloodIsCounted(t *testing.T) {
 	b.now = func() time.Time { return now }
 	for range 30 {
 		b.Met(HostGroups, "10.0.0.1")
-		now = now.Add(tellEvery / 10)
+		now = now.Add(reportEvery / 10)
 	}
 	b.Met(PerftestClients, "10.0.0.2")
 	var refused []uint64

@@ -14,8 +14,8 @@ type Boxes interface {
 	PutBranch(ctx context.Context, box, group string, b api.Branch) (api.BranchAnswer, error)
 	DeleteBranch(ctx context.Context, box, group string, version uint64) error
 	Tree(ctx context.Context, box, group string) (api.Tree, error)
-	// TellUpper tells the box above that a branch has changed, so that it asks at once.
-	TellUpper(ctx context.Context, box, group string) error
+	// NotifyUpper tells the box above that a branch has changed, so that it asks at once.
+	NotifyUpper(ctx context.Context, box, group string) error
 }
 
 const (

@@ -118,7 +118,7 @@ func (t *Branches) Tend(ctx context.Context, g *groups.Group) {
 			zap.String("upper", g.Branch.Upper), zap.String("root", g.Branch.Root))
 		t.Withdraw(g.Name, g.Links)
 	case failing:
-		t.tellFailure(ctx, g)
+		t.reportFailure(ctx, g)
 	case moved:
 		t.rethink(ctx, g)
 		t.renewLinks(ctx, g)
@@ -196,17 +196,17 @@ func (t *Branches) noteRenewal(g *groups.Group, next *groups.Link) {
 	switch {
 	case next.Problem != "" && at.Problem != next.Problem:
 		t.Log.Warn("a branch is not set up; data flows if the neighbour still carries it", append(fields, zap.String("reason", next.Problem))...)
-		t.Groups.Tell(api.Event{Kind: api.NeighbourDown, Group: g.Name, Neighbour: next.Box, Cause: next.Problem})
+		t.Groups.AddEvent(api.Event{Kind: api.NeighbourDown, Group: g.Name, Neighbour: next.Box, Cause: next.Problem})
 	case next.Problem == "" && at.Problem != "":
 		t.Log.Info("a branch is set up again", fields...)
-		t.Groups.Tell(api.Event{Kind: api.NeighbourUp, Group: g.Name, Neighbour: next.Box, Cause: "its part of the group is set up again"})
+		t.Groups.AddEvent(api.Event{Kind: api.NeighbourUp, Group: g.Name, Neighbour: next.Box, Cause: "its part of the group is set up again"})
 	}
 	if b := g.Branch; b != nil && (at.Problem != next.Problem || !slices.Equal(at.Absent, next.Absent)) {
 		name := g.Name
 		go func() { // if this fails, the box above hears it with its next renewal
 			ctx, cancel := context.WithTimeout(context.Background(), withdrawWithin)
 			defer cancel()
-			_ = t.Boxes.TellUpper(ctx, b.Upper, name)
+			_ = t.Boxes.NotifyUpper(ctx, b.Upper, name)
 		}()
 	}
 	before := at.Remote

@@ -30,7 +30,7 @@ func (t *Branches) rethink(ctx context.Context, g *groups.Group) {
 	}
 	err = tellable(err)
 	if g.TreeProblem != err.Error() {
-		t.Groups.Tell(api.Event{Kind: api.GroupDegraded, Group: g.Name, Cause: "it cannot follow its routes: " + err.Error()})
+		t.Groups.AddEvent(api.Event{Kind: api.GroupDegraded, Group: g.Name, Cause: "it cannot follow its routes: " + err.Error()})
 		t.Log.Warn("routes have changed, and the group could not follow them; rocastd tries again",
 			zap.String("group", g.Name), zap.Error(err))
 	}

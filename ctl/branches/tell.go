@@ -14,8 +14,8 @@ import (
 // the box above would hear of it only with the next renewal, and a box below perhaps never: a group
 // that cannot be restored renews no link.
 
-// tellFailure tells the boxes below and above that this box does not carry a group at present.
-func (t *Branches) tellFailure(ctx context.Context, g *groups.Group) {
+// reportFailure tells the boxes below and above that this box does not carry a group at present.
+func (t *Branches) reportFailure(ctx context.Context, g *groups.Group) {
 	t.Groups.Lock()
 	delete(t.failing, g)
 	if g.Problem == "" || g.Wanted == nil {
@@ -34,7 +34,7 @@ func (t *Branches) tellFailure(ctx context.Context, g *groups.Group) {
 	t.Groups.Unlock()
 	_, err := t.askAll(ctx, e, links)
 	if upper != "" {
-		err = errors.Join(err, t.Boxes.TellUpper(ctx, upper, g.Name))
+		err = errors.Join(err, t.Boxes.NotifyUpper(ctx, upper, g.Name))
 	}
 	if err != nil {
 		t.Log.Debug("could not tell a neighbour that a group has failed; rocastd tries again", zap.String("group", g.Name), zap.Error(tellable(err)))
@@ -67,9 +67,9 @@ func (t *Branches) hearAbove(g *groups.Group, problem string) {
 		return
 	}
 	if problem != "" {
-		t.Groups.Tell(api.Event{Kind: api.NeighbourDown, Group: g.Name, Neighbour: b.Upper, Cause: problem})
+		t.Groups.AddEvent(api.Event{Kind: api.NeighbourDown, Group: g.Name, Neighbour: b.Upper, Cause: problem})
 	} else {
-		t.Groups.Tell(api.Event{Kind: api.NeighbourUp, Group: g.Name, Neighbour: b.Upper, Cause: "it carries the group again"})
+		t.Groups.AddEvent(api.Event{Kind: api.NeighbourUp, Group: g.Name, Neighbour: b.Upper, Cause: "it carries the group again"})
 	}
 	b.Above = problem
 	t.Groups.Changed(g)

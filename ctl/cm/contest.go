@@ -66,7 +66,7 @@ func (m *Machine) refuseWaiting() {
 func (m *Machine) refuse(c *connection) {
 	m.counts[TooMany]++
 	says := m.run.holding(&m.limits, m.now)
-	m.tell(Refused, c.key.addr, says)
+	m.notify(Refused, c.key.addr, says)
 	m.end(c, says, wire.NoResources)
 }
 

@@ -260,7 +260,7 @@ func (m *Machine) ping(c *connection) {
 	}
 	c.probe = m.now + m.run.interval(c, &m.limits)
 	if c.unheard++; c.unheard == firstDoubt {
-		m.tell(Silent, c.key.addr, m.run.waits(c, &m.limits).text(m.now))
+		m.notify(Silent, c.key.addr, m.run.waits(c, &m.limits).text(m.now))
 	}
 	m.do(Send{c.source.addr, *c.source.cached})
 	m.count(c)
@@ -291,7 +291,7 @@ func (m *Machine) lost(c *connection, reason string) {
 // lives notes that the source of a connection was heard, or has sent packets.
 func (m *Machine) lives(c *connection) {
 	if c.unheard >= firstDoubt {
-		m.tell(Returned, c.key.addr, "it answers again")
+		m.notify(Returned, c.key.addr, "it answers again")
 	}
 	c.unheard = 0
 	if m.run.isControl(c) {

@@ -38,8 +38,8 @@ func (s *service) note(n Note) {
 }
 
 func (s *service) event(kind api.EventKind, n Note) {
-	if s.options.Tell != nil {
-		s.options.Tell(api.Event{Kind: kind, Member: n.Source.String(), Cause: fmt.Sprintf("by RDMA-CM at %v: %s", s.config.GroupIP, n.Says)})
+	if s.options.AddEvent != nil {
+		s.options.AddEvent(api.Event{Kind: kind, Member: n.Source.String(), Cause: fmt.Sprintf("by RDMA-CM at %v: %s", s.config.GroupIP, n.Says)})
 	}
 }
 

@@ -70,7 +70,7 @@ const (
 	Returned                 // it answers again
 )
 
-func (p *post) tell(k NoteKind, source netip.Addr, says string) {
+func (p *post) notify(k NoteKind, source netip.Addr, says string) {
 	p.notes = append(p.notes, Note{k, source, says})
 }
 

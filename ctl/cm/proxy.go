@@ -42,8 +42,8 @@ type Options struct {
 	Log       *zap.Logger
 	Bounds    *bounds.Book
 	Talk      NewTalk
-	// Tell is told what the operator is to see among the events. nil: nobody is.
-	Tell func(api.Event)
+	// AddEvent is told what the operator is to see among the events. nil: nobody is.
+	AddEvent func(api.Event)
 }
 
 // Addresses adds group IPs to the box.

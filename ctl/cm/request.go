@@ -22,7 +22,7 @@ func (m *Machine) hearREQ(from netip.Addr, tid uint64, req *wire.REQ) {
 	if no != nil {
 		m.counts[no.counter]++
 		if no.counter == TooMany {
-			m.tell(Refused, from, no.says)
+			m.notify(Refused, from, no.says)
 		}
 		m.do(Send{from, wire.MAD{Header: wire.Header{TID: tid}, Message: &wire.REJ{
 			Pair: wire.Pair{Remote: req.LocalCommID}, Reason: no.why, PrivateData: inPrivate(no.says),

@@ -64,7 +64,7 @@ func (s *service) step(event Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	actions := s.machine.Step(time.Since(s.began), event)
-	s.tell() // before a host hears of it: its operator may look at once
+	s.logNews() // before a host hears of it: its operator may look at once
 	if slices.ContainsFunc(actions, asksReceiver) {
 		s.options.Addresses.Announce(s.config.GroupIP) // the receiver's answer goes there
 	}
@@ -123,8 +123,8 @@ func (s *service) leave(a Leave) {
 	}
 }
 
-// tell logs the connections that the last step has established or ended.
-func (s *service) tell() {
+// logNews logs the connections that the last step has established or ended.
+func (s *service) logNews() {
 	for _, c := range s.machine.news {
 		log := s.log.With(zap.Stringer("source", c.key.addr), zap.Uint32("groupQPN", uint32(c.qpn)))
 		switch {

@@ -237,8 +237,9 @@ func (s *Switch) Count(name string) {
 	s.counted = append(s.counted, dataplane.Counter{Name: name, Value: 1})
 }
 
-// Tell sends a note, as the data path does, after the group's state has become what the note says.
-func (s *Switch) Tell(n dataplane.Note) {
+// Notify sends a note, as the data path does, after the group's state has become what the note
+// says.
+func (s *Switch) Notify(n dataplane.Note) {
 	s.Happens(n)
 	s.notes <- n
 }

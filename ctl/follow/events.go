@@ -25,7 +25,7 @@ func (n *Network) AddressTaken(ip netip.Addr, claim address.Claim) {
 			continue
 		}
 		found = true
-		n.Groups.Tell(api.Event{Kind: api.AddressTaken, Group: g.Name, Cause: fmt.Sprintf("another host uses its IP: %v; "+
+		n.Groups.AddEvent(api.Event{Kind: api.AddressTaken, Group: g.Name, Cause: fmt.Sprintf("another host uses its IP: %v; "+
 			"give that host another address", claim)})
 	}
 	if found {
@@ -39,7 +39,7 @@ func (n *Network) portEvents(was ports.Set) {
 	for _, name := range slices.Sorted(maps.Keys(n.Groups.Ports())) {
 		is, before := n.Groups.Ports()[name], was[name]
 		if is.Fallback != "" && is.Fallback != before.Fallback {
-			n.Groups.Tell(api.Event{Kind: api.PortFellBack, Port: name, Cause: is.Fallback})
+			n.Groups.AddEvent(api.Event{Kind: api.PortFellBack, Port: name, Cause: is.Fallback})
 		}
 		e := api.Event{Kind: api.PortWentDown, Port: name, Cause: is.Reason}
 		switch {
@@ -50,6 +50,6 @@ func (n *Network) portEvents(was ports.Set) {
 		case is.State == dataplane.PortDown:
 			e.Cause = "its link is down"
 		}
-		n.Groups.Tell(e)
+		n.Groups.AddEvent(e)
 	}
 }

@@ -21,7 +21,7 @@ const groupRemoved = "the group was removed"
 // Capture calls tell with each line of a capture (api.CaptureLine), until ctx is done or the group
 // is removed. The error is that of tell, or it says why the capture could not begin; then tell was
 // not called.
-func (f *Frames) Capture(ctx context.Context, q api.CaptureQuery, tell func(api.CaptureLine) error) error {
+func (f *Frames) Capture(ctx context.Context, q api.CaptureQuery, send func(api.CaptureLine) error) error {
 	config, err := f.captureConfig(q)
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (f *Frames) Capture(ctx context.Context, q api.CaptureQuery, tell func(api.
 		return f.noGroup(q.Group)
 	}
 	defer running.Close()
-	v := captureView{running: running, tell: tell, ask: f.data.Ports}
+	v := captureView{running: running, send: send, ask: f.data.Ports}
 	return v.run(ctx)
 }
 
@@ -73,7 +73,7 @@ func (f *Frames) captureConfig(q api.CaptureQuery) (config dataplane.CaptureConf
 // captureView turns what the data path has captured into lines.
 type captureView struct {
 	running *dataplane.Capture
-	tell    func(api.CaptureLine) error
+	send    func(api.CaptureLine) error
 	ask     func() []dataplane.PortInfo
 	ports   map[mft.PortID]string
 	asked   time.Time // when ports was made
@@ -121,7 +121,7 @@ func (v *captureView) run(ctx context.Context) error {
 
 func (v *captureView) progress() error {
 	v.told = v.now
-	return v.tell(api.CaptureLine{Progress: &v.told})
+	return v.send(api.CaptureLine{Progress: &v.told})
 }
 
 // frames tells of all frames since the last call.
@@ -133,7 +133,7 @@ func (v *captureView) frames() (err error) {
 		v.now.Captured++
 		shown := describeFrame(f)
 		shown.Port = v.port(f.Port)
-		err = v.tell(api.CaptureLine{Frame: &shown})
+		err = v.send(api.CaptureLine{Frame: &shown})
 	})
 	v.now.Lost = v.running.Lost()
 	return err

@@ -43,7 +43,7 @@ func (s *Set) Add(g *Group, text []byte) error {
 	if b := g.Branch; b != nil {
 		e.Neighbour, e.Cause = b.Upper, fmt.Sprintf("box %s asks for it; it was created on box %s", b.Upper, b.Root)
 	}
-	s.Tell(e)
+	s.AddEvent(e)
 	if g.Kept && s.Members != nil && g.Branch == nil {
 		s.Members(g.Name)
 	}
@@ -58,7 +58,7 @@ func (s *Set) Forget(g *Group) error {
 		}
 	}
 	s.delist(g)
-	s.Tell(api.Event{Kind: api.GroupRemoved, Group: g.Name})
+	s.AddEvent(api.Event{Kind: api.GroupRemoved, Group: g.Name})
 	s.show()
 	s.Events.End(g.Name)
 	if err := s.end(g); err != nil {

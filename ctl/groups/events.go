@@ -8,20 +8,20 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Tell adds an event once readers can see what it tells of: a program that hears of it may ask at
-// once.
-func (s *Set) Tell(e api.Event) { s.changes.events = append(s.changes.events, e) }
+// AddEvent adds an event once readers can see what it tells of: a program that hears of it may ask
+// at once.
+func (s *Set) AddEvent(e api.Event) { s.changes.events = append(s.changes.events, e) }
 
 // MemberEvent is Tell for an event that is about a member.
 func (s *Set) MemberEvent(kind api.EventKind, g *Group, id groupfile.ID, format string, args ...any) {
-	s.Tell(memberEvent(kind, g, id, fmt.Sprintf(format, args...)))
+	s.AddEvent(memberEvent(kind, g, id, fmt.Sprintf(format, args...)))
 }
 
 // PacketEvent is MemberEvent for an event that is about a packet of the source.
 func (s *Set) PacketEvent(kind api.EventKind, g *Group, id groupfile.ID, psn roce.PSN, format string, args ...any) {
 	e := memberEvent(kind, g, id, fmt.Sprintf(format, args...))
 	e.PSN = new(uint32(psn))
-	s.Tell(e)
+	s.AddEvent(e)
 }
 
 func memberEvent(kind api.EventKind, g *Group, id groupfile.ID, cause string) api.Event {
@@ -31,7 +31,7 @@ func memberEvent(kind api.EventKind, g *Group, id groupfile.ID, cause string) ap
 // updateEvents records that a group is about to get the members of the file next. New members have
 // an event when they join.
 func (s *Set) updateEvents(g *Group, next *groupfile.File) {
-	s.Tell(api.Event{Kind: api.GroupUpdated, Group: g.Name, Cause: fmt.Sprintf("it has %d members, and had %d",
+	s.AddEvent(api.Event{Kind: api.GroupUpdated, Group: g.Name, Cause: fmt.Sprintf("it has %d members, and had %d",
 		len(next.Members()), len(g.Wanted.Members()))})
 	cause := "the group was updated without it"
 	if g.OfService() { // nobody updates the group of a connection

@@ -61,7 +61,7 @@ func (s *Set) publishStored(g *Group, table *regions.Table, end int64) (now Grou
 		}
 		return now, err
 	}
-	s.Tell(api.Event{Kind: api.GroupUpdated, Group: g.Name, Cause: fmt.Sprintf("its memory has %d regions, and had %d",
+	s.AddEvent(api.Event{Kind: api.GroupUpdated, Group: g.Name, Cause: fmt.Sprintf("its memory has %d regions, and had %d",
 		g.Table.Len(), before)})
 	g.tableEnd = end
 	return *g, nil

@@ -132,8 +132,8 @@ func (h *Hosts) Leave(ctx context.Context, host netip.Addr, name string) error {
 
 // End ends the membership of all members. With tell the others hear with their next question that
 // it has ended; otherwise they are members that will make the group anew.
-func (h *Hosts) End(ctx context.Context, host netip.Addr, name string, tell bool) error {
-	_, err := h.run(ctx, ctx, &task{name: name, ip: host, then: h.desk.leaves(h.desk.endsAll(tell))}, enter)
+func (h *Hosts) End(ctx context.Context, host netip.Addr, name string, notify bool) error {
+	_, err := h.run(ctx, ctx, &task{name: name, ip: host, then: h.desk.leaves(h.desk.endsAll(notify))}, enter)
 	return err
 }
 

@@ -69,7 +69,7 @@ func (d *desk) leavesAlone(_ time.Time, t *task, _ *Group, m *api.Member) act {
 
 // endsAll ends the membership of all. With tell the others hear with their next question that the
 // group has ended; otherwise they are members that will make the group anew.
-func (d *desk) endsAll(tell bool) func(time.Time, *task, *Group, *api.Member) act {
+func (d *desk) endsAll(notify bool) func(time.Time, *task, *Group, *api.Member) act {
 	return func(_ time.Time, t *task, g *Group, m *api.Member) act {
 		if m.Role == groupfile.Receiver.String() {
 			return end(api.Errorf(api.Forbidden, "%v only receives, so it cannot end group %s; it may leave", t.ip, t.name))
@@ -81,12 +81,12 @@ func (d *desk) endsAll(tell bool) func(time.Time, *task, *Group, *api.Member) ac
 			case e.file.Hosts != groupfile.HostsEnd:
 				return end(api.Errorf(api.Forbidden, "group %s was not made by hosts, so they may leave it and not end it; rocast group rm ends it", t.name))
 			}
-			if tell { // before the others see that it is gone
+			if notify { // before the others see that it is gone
 				d.keep(now, endedBy(g, t.ip, "%s has ended group %s", t.ip, t.name))
 			}
 			d.hall.HasLeft(t.name, t.ip)
 			return d.removes(e.from, func(_ time.Time, t *task, e event) act {
-				if e.err == nil && tell {
+				if e.err == nil && notify {
 					t.sayHost(zap.InfoLevel, "a host has ended its group")
 				}
 				return end(e.err)

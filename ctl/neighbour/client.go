@@ -58,8 +58,8 @@ func (c *Client) Tree(ctx context.Context, box, group string) (tree api.Tree, er
 	return tree, c.do(ctx, box, http.MethodGet, branchPath(group), nil, &tree)
 }
 
-// TellUpper tells the box that asked this one for a branch that the branch has changed.
-func (c *Client) TellUpper(ctx context.Context, box, group string) error {
+// NotifyUpper tells the box that asked this one for a branch that the branch has changed.
+func (c *Client) NotifyUpper(ctx context.Context, box, group string) error {
 	var told api.Told
 	return c.do(ctx, box, http.MethodPost, branchPath(group), nil, &told)
 }

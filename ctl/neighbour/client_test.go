@@ -98,7 +98,7 @@ func TestABoxAsksItsNeighbour(t *testing.T) {
 	if err := c.DeleteBranch(t.Context(), "leaf2", "g1", 8); err != nil {
 		t.Error(err)
 	}
-	if err := c.TellUpper(t.Context(), "leaf2", "g1"); err != nil {
+	if err := c.NotifyUpper(t.Context(), "leaf2", "g1"); err != nil {
 		t.Error(err)
 	}
 	want := []string{"leaf1 PUT /v1/branches/g1 {", "leaf1 GET /v1/branches/g1 ", "leaf1 DELETE /v1/branches/g1?version=8 ", "leaf1 POST /v1/branches/g1 "}

@@ -153,7 +153,7 @@ func (t *Tracker) Settle(ctx context.Context, addrs []netip.Addr) {
 // Run follows kernel notifications until ctx is done. It calls changed with the addresses whose
 // next hop changed; changed may call the Tracker.
 func (t *Tracker) Run(ctx context.Context, changed func([]netip.Addr)) error {
-	tell := func(addrs []netip.Addr) {
+	notify := func(addrs []netip.Addr) {
 		if len(addrs) > 0 {
 			changed(addrs)
 		}
@@ -162,8 +162,8 @@ func (t *Tracker) Run(ctx context.Context, changed func([]netip.Addr)) error {
 	tasks.Go(func() error {
 		return t.events.Run(ctx, func(m []syscall.NetlinkMessage) {
 			changes := parseChanges(m)
-			t.tellLinks(changes)
-			tell(t.update(changes))
+			t.notifyLinks(changes)
+			notify(t.update(changes))
 		})
 	})
 	tasks.Go(func() error {
@@ -174,14 +174,14 @@ func (t *Tracker) Run(ctx context.Context, changed func([]netip.Addr)) error {
 			case <-ctx.Done():
 				return nil
 			case <-ticker.C:
-				tell(t.keepAlive(n))
+				notify(t.keepAlive(n))
 			}
 		}
 	})
 	return tasks.Wait()
 }
 
-func (t *Tracker) tellLinks(changes []change) {
+func (t *Tracker) notifyLinks(changes []change) {
 	if !slices.ContainsFunc(changes, change.isLinks) {
 		return
 	}

@@ -323,13 +323,13 @@ func TestThePortsAreThoseOfNow(t *testing.T) {
 
 func TestLinksAreToldOnceForManyChanges(t *testing.T) {
 	tracker := newTracker(newFakeKernel(), nil)
-	tracker.tellLinks([]change{{subject: subject{addr: onEth1}}, {subject: subject{mac: hostMAC}}})
+	tracker.notifyLinks([]change{{subject: subject{addr: onEth1}}, {subject: subject{mac: hostMAC}}})
 	if len(tracker.Links()) != 0 {
 		t.Error("a neighbour is taken for a link")
 	}
 	for _, c := range []change{{subject: subject{link: eth1}}, {all: true}} {
-		tracker.tellLinks([]change{c})
-		tracker.tellLinks([]change{c})
+		tracker.notifyLinks([]change{c})
+		tracker.notifyLinks([]change{c})
 		if len(tracker.Links()) != 1 {
 			t.Errorf("%+v: told %d times", c, len(tracker.Links()))
 		}

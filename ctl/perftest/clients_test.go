@@ -206,7 +206,7 @@ func TestHowOftenItIsToldWhoIsKeptOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []time.Duration
 		began := time.Now()
-		s := &service{options: Options{Tell: func(api.Event) { told = append(told, time.Since(began)/time.Second) }}}
+		s := &service{options: Options{AddEvent: func(api.Event) { told = append(told, time.Since(began)/time.Second) }}}
 		for range 21 {
 			s.othersKeepOut(api.ConnectionRefused, clientIP, "others")
 			time.Sleep(time.Second) // in no real time

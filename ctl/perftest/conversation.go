@@ -131,13 +131,13 @@ func (c *conversation) meet(ctx context.Context) error {
 // ask forwards a message to one receiver and returns the receiver's answer. The answer has the
 // length of the message.
 func (c *conversation) ask(ctx context.Context, r *side, message []byte) ([]byte, error) {
-	if err := c.tell(r, message); err != nil {
+	if err := c.sendTo(r, message); err != nil {
 		return nil, err
 	}
 	return r.read(ctx, len(message), c.limits.answer, c.client)
 }
 
-func (c *conversation) tell(r *side, message []byte) error {
+func (c *conversation) sendTo(r *side, message []byte) error {
 	if r.spokeUp() {
 		return refuse("%s spoke before its turn; it does not run the same test as the client", r.name)
 	}
@@ -149,7 +149,7 @@ func (c *conversation) tell(r *side, message []byte) error {
 func (c *conversation) askAll(ctx context.Context, message []byte) ([][]byte, error) {
 	c.expect()
 	for _, r := range c.receivers {
-		if err := c.tell(r, message); err != nil {
+		if err := c.sendTo(r, message); err != nil {
 			return nil, err
 		}
 	}

@@ -44,8 +44,8 @@ type Options struct {
 	Addresses groupip.Addresses
 	Log       *zap.Logger
 	Bounds    *bounds.Book
-	// Tell is told what the operator is to see among the events. nil: nobody is.
-	Tell func(api.Event)
+	// AddEvent is told what the operator is to see among the events. nil: nobody is.
+	AddEvent func(api.Event)
 }
 
 // Helper serves perftest clients on any number of group IPs. Its methods may be called from any

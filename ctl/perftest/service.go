@@ -173,8 +173,8 @@ func (s *service) holding() string {
 }
 
 func (s *service) event(kind api.EventKind, client netip.Addr, cause string) {
-	if s.options.Tell != nil {
-		s.options.Tell(api.Event{Kind: kind, Member: client.String(), Cause: fmt.Sprintf("by perftest at %v: %s", s.config.GroupIP, cause)})
+	if s.options.AddEvent != nil {
+		s.options.AddEvent(api.Event{Kind: kind, Member: client.String(), Cause: fmt.Sprintf("by perftest at %v: %s", s.config.GroupIP, cause)})
 	}
 }
 

@@ -51,7 +51,7 @@ func newAway(t *testing.T, change func(*limits), clients ...string) *away {
 		t.Fatal(err)
 	}
 	l.config.GroupIP, l.config.Allow = netip.MustParseAddr("10.77.0.100"), prefixes("10.77.0.0/24")
-	l.helper.options.Tell = func(e api.Event) {
+	l.helper.options.AddEvent = func(e api.Event) {
 		l.mu.Lock()
 		l.events = append(l.events, e)
 		l.mu.Unlock()
@@ -347,7 +347,7 @@ func (d dead) Read(b []byte) (int, error) {
 func TestAClientThatSaysFarewellAndDies(t *testing.T) {
 	l := newLab(t, 1, nil)
 	var told []api.Event
-	l.helper.options.Tell = func(e api.Event) { told = append(told, e) }
+	l.helper.options.AddEvent = func(e api.Event) { told = append(told, e) }
 	sc := newest().keys("aaa")
 	sc.farewell = true
 	l.up()

@@ -12,8 +12,8 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-// tellWithin bounds how long a client of a capture may take nothing that it is sent.
-const tellWithin = 10 * time.Second
+// sendWithin bounds how long a client of a capture may take nothing that it is sent.
+const sendWithin = 10 * time.Second
 
 // errStops is why a capture ends when the daemon does.
 var errStops = errors.New("rocastd stops")
@@ -80,7 +80,7 @@ func (l *lines) line(line api.CaptureLine) error {
 			return err
 		}
 	}
-	if err := l.control.SetWriteDeadline(time.Now().Add(tellWithin)); err != nil {
+	if err := l.control.SetWriteDeadline(time.Now().Add(sendWithin)); err != nil {
 		return err
 	}
 	if err := json.NewEncoder(l.out).Encode(line); err != nil {

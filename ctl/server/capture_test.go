@@ -116,7 +116,7 @@ func TestACaptureEndsWithItsClient(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		if err := <-control.ends; err == nil || time.Since(began) > 2*tellWithin {
+		if err := <-control.ends; err == nil || time.Since(began) > 2*sendWithin {
 			t.Errorf("a client that takes nothing: %v after %v", err, time.Since(began))
 		}
 		conn.Close()

@@ -77,7 +77,7 @@ func (c *crowd) forget(who string) {
 // visitor is a connection that may count.
 type visitor struct {
 	net.Conn
-	peer  peer
+	peer   peer
 	forget func()
 }
 

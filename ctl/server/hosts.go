@@ -31,7 +31,7 @@ const (
 type Hosts interface {
 	Join(ctx context.Context, host netip.Addr, name string, request api.HostRequest, seen string) (api.HostGroup, error)
 	Leave(ctx context.Context, host netip.Addr, name string) error
-	End(ctx context.Context, host netip.Addr, name string, tell bool) error
+	End(ctx context.Context, host netip.Addr, name string, notify bool) error
 }
 
 // NewForHosts returns a Server for programs on hosts. A program speaks for the IP from which its
@@ -131,16 +131,16 @@ func (s *Server) leaveHost(r *http.Request, h Hosts) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	tell, err := uintIn(q, "tell", 1)
+	notify, err := uintIn(q, "tell", 1)
 	switch {
 	case err != nil:
 		return nil, err
-	case tell == 1 && whole == 0:
+	case notify == 1 && whole == 0:
 		return nil, api.Errorf(api.BadRequest, "tell says that the group ends; write whole=1 too")
 	}
 	name := r.PathValue("name")
 	if whole == 1 {
-		err = h.End(r.Context(), host, name, tell == 1)
+		err = h.End(r.Context(), host, name, notify == 1)
 	} else {
 		err = h.Leave(r.Context(), host, name)
 	}

@@ -56,7 +56,7 @@ type Control interface {
 	Traffic() api.Traffic
 	GroupTraffic(name string) (api.Traffic, error)
 	Events(ctx context.Context, at api.Cursor, group string) api.Events
-	Capture(ctx context.Context, q api.CaptureQuery, tell func(api.CaptureLine) error) error
+	Capture(ctx context.Context, q api.CaptureQuery, send func(api.CaptureLine) error) error
 	Trace(request []byte) (api.Trace, error)
 }
 

@@ -39,8 +39,8 @@ type Control interface {
 	Saw(name string) string
 	// Sees says what Saw says by the last look that the box took at the group: it asks no worker.
 	Sees(name string) string
-	// Tell adds an event to those of the box.
-	Tell(api.Event)
+	// AddEvent adds an event to those of the box.
+	AddEvent(api.Event)
 	// Unfit says why no packets of a path MTU can be sent to a host, or "". It goes by what is
 	// known of a host whose next hop is tracked.
 	Unfit(host netip.Addr, pathMTU int) (why string)
@@ -94,8 +94,8 @@ func New(o Options) *Services {
 	groups, own := Groups{Control: o.Control, Hops: o.Hops}, addresses{control: o.Control, hops: o.Hops, owner: o.Addresses, log: o.Log}
 	return &Services{
 		Options:  o,
-		perftest: perftest.New(perftest.Options{Groups: groups, Addresses: own, Log: o.Log, Bounds: o.Bounds, Tell: o.Control.Tell}),
-		cm:       cm.New(cm.Options{Groups: groups, Addresses: own, Log: o.Log, Bounds: o.Bounds, Talk: inBand, Tell: o.Control.Tell}),
+		perftest: perftest.New(perftest.Options{Groups: groups, Addresses: own, Log: o.Log, Bounds: o.Bounds, AddEvent: o.Control.AddEvent}),
+		cm:       cm.New(cm.Options{Groups: groups, Addresses: own, Log: o.Log, Bounds: o.Bounds, Talk: inBand, AddEvent: o.Control.AddEvent}),
 	}
 }
 
@@ -187,7 +187,7 @@ func (s *Services) KeepUp(ctx context.Context) error {
 }
 
 // bringUp starts helpers and returns those that failed to start.
-func (s *Services) bringUp(ctx context.Context, helpers []helper, tell bool) (missing []helper) {
+func (s *Services) bringUp(ctx context.Context, helpers []helper, report bool) (missing []helper) {
 	for _, h := range helpers {
 		err := h.up(ctx)
 		if err == nil {
@@ -195,7 +195,7 @@ func (s *Services) bringUp(ctx context.Context, helpers []helper, tell bool) (mi
 			continue
 		}
 		missing = append(missing, h)
-		if tell {
+		if report {
 			s.Log.Warn("a service of the config could not start yet; rocastd tries again",
 				zap.Error(err), zap.Duration("every", tryAgainAfter))
 		}

@@ -100,7 +100,7 @@ func (c *control) Sees(name string) string {
 	return ""
 }
 
-func (c *control) Tell(e api.Event) { c.told = append(c.told, e) }
+func (c *control) AddEvent(e api.Event) { c.told = append(c.told, e) }
 
 func (c *control) Unfit(netip.Addr, int) string { return "" }
 

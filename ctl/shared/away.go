@@ -38,5 +38,5 @@ func (s *Shared) lookAtEtcd() {
 	if why != nil {
 		e = api.Event{Kind: api.StoreAway, Cause: view.StoreAwayText(why)}
 	}
-	s.Groups.Tell(e)
+	s.Groups.AddEvent(e)
 }

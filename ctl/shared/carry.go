@@ -82,7 +82,7 @@ func (s *Shared) Reconcile(ctx context.Context, name string, again bool) {
 		g = nil
 	}
 	err = s.become(ctx, g, file, e, t.begun)
-	if t.byAddress && !e.Held && (s.tellLater(name) || !s.tellTakenOver(ctx, name, e)) {
+	if t.byAddress && !e.Held && (s.reportsLater(name) || !s.reportTakenOver(ctx, name, e)) {
 		return
 	}
 	s.report(ctx, name, e.Revision, err)

@@ -83,7 +83,7 @@ func (s *Shared) standStill(g *groups.Group, away bool) {
 	}
 	s.Groups.Changed(g)
 	if away {
-		s.Groups.Tell(api.Event{Kind: api.GroupDegraded, Group: g.Name, Cause: g.Away})
+		s.Groups.AddEvent(api.Event{Kind: api.GroupDegraded, Group: g.Name, Cause: g.Away})
 	} else {
 		s.Restored(g, "the box has its address again")
 	}
@@ -126,9 +126,10 @@ func RefuseTree(g *groups.Group, links []*groups.Link) error {
 		"some members are behind other boxes; use addressing: group-ip", f.Addressing)
 }
 
-// tellLater reports whether this box has only just taken a group over. Then etcd is told when the
-// other groups that go with the address have been taken over too: it may need seconds to answer.
-func (s *Shared) tellLater(name string) bool {
+// reportsLater reports whether this box has only just taken a group over. Then etcd is told when
+// the other groups that go with the address have been taken over too: it may need seconds to
+// answer.
+func (s *Shared) reportsLater(name string) bool {
 	s.Groups.Lock()
 	g := s.Groups.Named(name)
 	just := g != nil && !s.of(g).untold
@@ -142,9 +143,9 @@ func (s *Shared) tellLater(name string) bool {
 	return just
 }
 
-// tellTakenOver makes this box the root of a group that it carries because it has the group's
+// reportTakenOver makes this box the root of a group that it carries because it has the group's
 // address. While etcd does not answer, the group runs on.
-func (s *Shared) tellTakenOver(ctx context.Context, name string, e desired.Entry) (told bool) {
+func (s *Shared) reportTakenOver(ctx context.Context, name string, e desired.Entry) (told bool) {
 	taken, err := s.Desired.TakeOver(ctx, name, e)
 	s.Groups.Lock()
 	defer s.Groups.Unlock()

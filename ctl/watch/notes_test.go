@@ -37,7 +37,7 @@ func TestWatchGoesOnAfterAnEvent(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- w.FollowNotes(ctx) }()
 		for _, ip := range []string{"10.77.0.2", "10.77.0.3"} {
-			w.sw.Tell(dataplane.Note{Group: w.Groups.Named("g1").ID, Receiver: netip.MustParseAddr(ip), What: feedback.NoteFatal, PSN: 1007})
+			w.sw.Notify(dataplane.Note{Group: w.Groups.Named("g1").ID, Receiver: netip.MustParseAddr(ip), What: feedback.NoteFatal, PSN: 1007})
 			synctest.Wait()
 			w.Groups.Lock() // which waits for ever if the change has not ended
 			there := w.Groups.Named("g1") != nil

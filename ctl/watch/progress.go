@@ -261,7 +261,7 @@ func (w *Watch) degraded(g *groups.Group, state dataplane.GroupState) {
 	if p.quiet = p.still.Stands(); !p.quiet {
 		w.Log.Warn("a group is degraded", zap.String("group", g.Name), zap.String("reason", e.Cause))
 	}
-	w.Groups.Tell(e)
+	w.Groups.AddEvent(e)
 }
 
 // slowest returns the receiver that is furthest behind, of those that the source may wait for. ok
@@ -313,5 +313,5 @@ func (w *Watch) Restored(g *groups.Group, cause string) {
 		return
 	}
 	s := view.Summary(&g.Version)
-	w.tellTrouble(g, &s, cause)
+	w.reportTrouble(g, &s, cause)
 }

@@ -127,7 +127,7 @@ func TestAStandstillHasItsReason(t *testing.T) {
 func TestTheSourceDoesNotStall(t *testing.T) {
 	r := runGroup(t, strings.NewReplacer("mtu:", "repair: local\nmtu:", "ip: 10.77.0.2", "role: both, sendPSN: 9, ip: 10.77.0.2").Replace(ctltest.G1))
 	r.second(2000, 1990, 1990, 1990)
-	r.sw.Tell(dataplane.Note{Group: r.Groups.Named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSource, PSN: 9})
+	r.sw.Notify(dataplane.Note{Group: r.Groups.Named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSource, PSN: 9})
 	before := r.group().Goodput
 	for i := range roce.PSN(6) {
 		r.second(100100+i, 100090+i, 5, 100090+i)

@@ -73,7 +73,7 @@ func (w *Watch) lookAtStrays(now time.Time) {
 		is := k.Trouble(now, k.row.Whose == refused.Box)
 		if is && !k.told {
 			w.Log.Warn("frames are refused", zap.String("counter", name), zap.String("reason", k.says))
-			w.Groups.Tell(api.Event{Kind: api.FramesRefused, Cause: fmt.Sprintf("%s: %s", name, k.says)})
+			w.Groups.AddEvent(api.Event{Kind: api.FramesRefused, Cause: fmt.Sprintf("%s: %s", name, k.says)})
 		}
 		k.told = is
 	}

@@ -59,12 +59,12 @@ func (w *Watch) lookAtTrouble(g *groups.Group) {
 	is := view.IsTroubled(&g.Version, &s)
 	p := w.paceOf(g)
 	if changed := is != p.troubled || is && s.GoesOn != p.goesOn; changed && (is || s.State == api.Ready) {
-		w.tellTrouble(g, &s, "no member is in trouble any more")
+		w.reportTrouble(g, &s, "no member is in trouble any more")
 	}
 }
 
-// tellTrouble records that a group is degraded because of a member, or that it no longer is.
-func (w *Watch) tellTrouble(g *groups.Group, s *api.GroupSummary, over string) {
+// reportTrouble records that a group is degraded because of a member, or that it no longer is.
+func (w *Watch) reportTrouble(g *groups.Group, s *api.GroupSummary, over string) {
 	p := w.paceOf(g)
 	p.troubled, p.goesOn = view.IsTroubled(&g.Version, s), s.GoesOn
 	e := api.Event{Kind: api.GroupRestored, Group: g.Name, Cause: over, Goodput: g.Found.Goodput}
@@ -76,5 +76,5 @@ func (w *Watch) tellTrouble(g *groups.Group, s *api.GroupSummary, over string) {
 		e.Kind, e.Cause = api.GroupDegraded, s.Reason
 		w.Log.Warn("a group is degraded", fields...)
 	}
-	w.Groups.Tell(e)
+	w.Groups.AddEvent(e)
 }

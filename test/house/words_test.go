@@ -90,8 +90,7 @@ var meanings = []meaning{
 	},
 	{
 		forms: []string{"tell", "tells"}, means: "the source is sent an ACK or a NAK; else write notify, report or send",
-		rooms:  []string{"dataplane*", "feedback", "internal/merger", "verify/model"},
-		others: map[string]int{"ctl": 11},
+		rooms: []string{"dataplane*", "feedback", "internal/merger", "verify/model"},
 	},
 	{
 		forms: []string{"settle", "settles", "settled"}, means: "nothing is under way any more",
