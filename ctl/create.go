@@ -13,10 +13,10 @@ import (
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
-// settleWithin is how long Create waits for the kernel to resolve the members of a new group, so
+// resolveWithin is how long Create waits for the kernel to resolve the members of a new group, so
 // that traffic may start as soon as Create returns. A member that is still unresolved after this
 // time takes part when the kernel has resolved it; the group does not wait.
-const settleWithin = time.Second
+const resolveWithin = time.Second
 
 // Create makes the group that a file describes. If it returns an error, which is an *api.Error,
 // nothing has changed.
@@ -50,7 +50,7 @@ func (c *Controller) setUp(ctx context.Context, file *groupfile.File, text []byt
 	if err := c.groups.RefuseKnown(file); err != nil { // to fail fast; Stand checks again
 		return nil, groups.APIError(err)
 	}
-	defer c.settle(ctx, file.Members())()
+	defer c.resolve(ctx, file.Members())()
 	unlock, _, err := c.groups.Names.Lock(ctx, file.Name, "")
 	if err != nil {
 		return nil, err
@@ -94,17 +94,17 @@ func (c *Controller) alone(ctx context.Context, parser func() error) error {
 	}
 }
 
-// settle tracks the members of a group that is about to be created and waits until the kernel has
+// resolve tracks the members of a group that is about to be created and waits until the kernel has
 // resolved them, at most settleWithin. The caller calls release after the group itself tracks its
 // members.
-func (c *Controller) settle(ctx context.Context, members []groupfile.Member) (release func()) {
+func (c *Controller) resolve(ctx context.Context, members []groupfile.Member) (release func()) {
 	addrs := plan.Targets(members)
 	for _, addr := range addrs {
 		c.NextHops.Track(addr)
 	}
-	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+	ctx, cancel := context.WithTimeout(ctx, resolveWithin)
 	defer cancel()
-	c.NextHops.Settle(ctx, addrs)
+	c.NextHops.Resolve(ctx, addrs)
 	return func() {
 		for _, addr := range addrs {
 			c.NextHops.Untrack(addr)

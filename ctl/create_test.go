@@ -22,13 +22,13 @@ import (
 func TestANameThatIsTakenIsToldBeforeAnybodyIsAsked(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	settled, asked := w.hops.Settled(), w.addresses.Asked()
+	settled, asked := w.hops.Resolved(), w.addresses.Asked()
 	_, err := w.Create(t.Context(), []byte(strings.Replace(g1, "10.77.0.100", "10.77.0.101", 1)))
 	if err == nil || err.Error() != "line 1: group g1 exists; remove it first with rocast group rm g1, or write another name" {
 		t.Errorf("%v", err)
 	}
-	if w.hops.Settled() != settled || w.addresses.Asked() != asked {
-		t.Errorf("hosts were waited for %d times and asked %d times", w.hops.Settled()-settled, w.addresses.Asked()-asked)
+	if w.hops.Resolved() != settled || w.addresses.Asked() != asked {
+		t.Errorf("hosts were waited for %d times and asked %d times", w.hops.Resolved()-settled, w.addresses.Asked()-asked)
 	}
 	w.expect(t, withG1)
 }
@@ -126,11 +126,11 @@ func TestAQPIsInOneGroup(t *testing.T) {
 		"a receiver":   {"qpn: 219", "qpn: 19", "line 9: QP 19 of 10.77.0.3 is already in group g1, and a queue pair has only one peer; write another qpn, or remove group g1"},
 		"another role": {"qpn: 219, psn: 7", "qpn: 19, psn: 7, sendPSN: 3, role: both", "line 9: QP 19 of 10.77.0.3 is already in group g1, and a queue pair has only one peer; write another qpn, or remove group g1"},
 	} {
-		settled := w.hops.Settled()
+		settled := w.hops.Resolved()
 		if _, err := w.Create(t.Context(), []byte(strings.Replace(g2, c.old, c.new, 1))); err == nil || err.Error() != c.want {
 			t.Errorf("%s: %v", name, err)
 		}
-		if w.hops.Settled() != settled {
+		if w.hops.Resolved() != settled {
 			t.Errorf("%s: hosts were waited for first", name)
 		}
 	}

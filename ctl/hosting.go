@@ -120,7 +120,7 @@ func (h hosting) QPNs(ip netip.Addr) map[roce.QPN]bool {
 
 func (h hosting) Behind(ctx context.Context, host netip.Addr) (box string, err error) {
 	m := groupfile.Member{IP: host}
-	defer h.c.settle(ctx, []groupfile.Member{m})()
+	defer h.c.resolve(ctx, []groupfile.Member{m})()
 	through, err := h.c.Branches.Through(&m, nil)
 	if len(through) > 0 {
 		box = through[0]

@@ -26,7 +26,7 @@ func TestRDMACMOwnsItsIPWhileItIsUp(t *testing.T) {
 	if err != nil || up.GroupIP != "127.0.0.220" || up.Port != 7174 || len(up.Receivers) != 2 || up.Ack != "all" || strings.Join(up.Allow, " ") != "127.0.0.0/8" {
 		t.Fatalf("%+v, %v", up, err)
 	}
-	if n := w.hops.Settled(); n != 1 {
+	if n := w.hops.Resolved(); n != 1 {
 		t.Errorf("the kernel was waited for %d times", n)
 	}
 	w.expect(t, "table [], addresses [127.0.0.220@2 x1 127.0.0.220@3 x1], tracking 2, files []")

@@ -27,7 +27,7 @@ func New(parts Parts) *Controller {
 	c.watch = watch.New(watch.Options{Groups: c.groups, Switch: parts.Switch, Log: parts.Log, Doubt: parts.NextHops.Doubt})
 	c.Branches = branches.New(branches.Options{
 		Groups: c.groups, Boxes: parts.Boxes, Box: parts.Box, Neighbours: parts.Neighbours, Lease: parts.Lease, Log: parts.Log,
-		Settle: c.settle, Refuse: c.refuseNetwork, RefuseTree: c.refuseTree, Confirmed: c.watch.ConfirmedAbove, Restored: c.watch.Restored, Describe: c.Group,
+		Resolve: c.resolve, Refuse: c.refuseNetwork, RefuseTree: c.refuseTree, Confirmed: c.watch.ConfirmedAbove, Restored: c.watch.Restored, Describe: c.Group,
 	})
 	c.network = follow.New(follow.Options{
 		Groups: c.groups, Switch: parts.Switch, NextHops: parts.NextHops, Log: parts.Log, FollowBonds: parts.FollowBonds, Moves: c.Branches.NoteMove,
@@ -49,7 +49,7 @@ func New(parts Parts) *Controller {
 // share lets this box share its groups with others.
 func (c *Controller) share() {
 	c.shared = shared.New(shared.Options{
-		Groups: c.groups, Desired: c.Desired, Box: c.Box, Carrier: c.Branches, Log: c.Log, Parse: c.parseStored, Settle: c.settle, MayBecome: c.mayBecome,
+		Groups: c.groups, Desired: c.Desired, Box: c.Box, Carrier: c.Branches, Log: c.Log, Parse: c.parseStored, Resolve: c.resolve, MayBecome: c.mayBecome,
 		IsLocal: c.Addresses.Local, Describe: c.view, Restored: c.watch.Restored,
 	})
 	c.groups.Members, c.watch.Mark = c.shared.MembersChanged, c.shared.MarkSwitches

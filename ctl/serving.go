@@ -87,12 +87,12 @@ func (s serving) FreeIP(ctx context.Context, ip netip.Addr, at []address.IfAddr)
 	return s.c.subnetsAt(ip, at)
 }
 
-func (s serving) Settle(ctx context.Context, hosts []netip.Addr) (release func()) {
+func (s serving) Resolve(ctx context.Context, hosts []netip.Addr) (release func()) {
 	members := make([]groupfile.Member, len(hosts))
 	for i, ip := range hosts {
 		members[i].IP = ip
 	}
-	return s.c.settle(ctx, members)
+	return s.c.resolve(ctx, members)
 }
 
 func (s serving) Alone(ctx context.Context, parser func() error) error { return s.c.alone(ctx, parser) }

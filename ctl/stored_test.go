@@ -114,9 +114,9 @@ func TestADamagedRecordOfACleanStop(t *testing.T) {
 func TestAnUpdateWaitsForTheAnswersOfNewHosts(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	before := w.hops.Settled()
+	before := w.hops.Resolved()
 	w.update(t, g1+receiver4)
-	if now := w.hops.Settled(); now != before+1 {
+	if now := w.hops.Resolved(); now != before+1 {
 		t.Errorf("settled %d times", now-before)
 	}
 }

@@ -44,7 +44,7 @@ type Switch interface {
 // NextHops is the part of a nexthop.Tracker that ctl uses.
 type NextHops interface {
 	groups.NextHops
-	Settle(context.Context, []netip.Addr)
+	Resolve(context.Context, []netip.Addr)
 	// Doubt makes the kernel ask again for the MAC of an address whose host is silent.
 	Doubt(netip.Addr)
 	// SetPorts sets the interfaces that are ports now. It returns the addresses whose next hop

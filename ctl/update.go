@@ -40,7 +40,7 @@ func (c *Controller) update(ctx context.Context, name string, text []byte, from 
 		}
 		return c.shared.Update(ctx, file, text, revision)
 	}
-	defer c.settle(ctx, file.Members())()
+	defer c.resolve(ctx, file.Members())()
 	unlock, _, err := c.groups.Names.Lock(ctx, name, "")
 	if err != nil {
 		return api.Group{}, err

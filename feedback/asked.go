@@ -299,8 +299,8 @@ func (g *Group) forces() bool {
 	return have >= g.least()
 }
 
-// settleAt begins behind the furthest path if enough of them have told the same place.
-func (g *Group) settleAt() {
+// beginAtFurthest begins behind the furthest path if enough of them have told the same place.
+func (g *Group) beginAtFurthest() {
 	best := furthest(g.paths) // the path that has told just now, or one that is further
 	ripenLate(g.paths, best.acked.Next())
 	have, counted := 0, 0

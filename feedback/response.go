@@ -16,7 +16,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 			return acts, OutsideWindow
 		}
 		p.tell(ev, acked)
-		g.settleAt()
+		g.beginAtFurthest()
 		return acts, Absorbed
 	case learned:
 		if !g.learn(p, ev, acked) {
@@ -97,7 +97,7 @@ func (g *Group) learn(p *path, ev *Event, acked roce.PSN) bool {
 	if more {
 		g.source.sent = psn
 		// For all that is known, until the source sends that packet again. A source whose turn is
-		// over sends nothing again: then it is as in settleAt.
+		// over sends nothing again: then it is as in beginAtFurthest.
 		g.source.inside = !g.source.told
 		g.raise(psn.Next()) // these packets were forwarded before the restart, and are not retained
 	}

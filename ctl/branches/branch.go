@@ -187,7 +187,7 @@ func (t *Branches) newBranch(ctx context.Context, upper, name string, b *api.Bra
 			at.Enter(&g.Past, id)
 		}
 	}
-	defer t.Settle(ctx, file.Members())()
+	defer t.Resolve(ctx, file.Members())()
 	if err := t.Stand(ctx, g, file.Text()); err != nil {
 		return nil, err
 	}
@@ -264,7 +264,7 @@ func (t *Branches) changeBranch(ctx context.Context, g *groups.Group, upper stri
 		return false, nil
 	}
 	next := newBranchOf(upper, b, own)
-	defer t.Settle(ctx, file.Members())()
+	defer t.Resolve(ctx, file.Members())()
 	if relinked {
 		return true, t.move(ctx, g, file, next, came)
 	}

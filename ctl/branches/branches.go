@@ -22,9 +22,9 @@ type Options struct {
 	Lease      time.Duration // of branches behind this box; 0: DefaultLease
 	Log        *zap.Logger
 
-	// Settle waits until the kernel has resolved members that are about to join, for a bounded
+	// Resolve waits until the kernel has resolved members that are about to join, for a bounded
 	// time, and tracks them until release is called.
-	Settle func(ctx context.Context, members []groupfile.Member) (release func())
+	Resolve func(ctx context.Context, members []groupfile.Member) (release func())
 	// Refuse refuses a new group that does not fit the box and its network. It may take some tenths
 	// of a second.
 	Refuse func(context.Context, *groups.Group) error

@@ -177,8 +177,8 @@ func (c *Chronicle) Open() (list []groupfile.ID) {
 	return list
 }
 
-// Settle records that everything before a receiver's first packet was acknowledged to the source.
-func (c *Chronicle) Settle(id groupfile.ID) {
+// Complete records that everything before a receiver's first packet was acknowledged to the source.
+func (c *Chronicle) Complete(id groupfile.ID) {
 	c.own()
 	c.records[id].Before = Acknowledged
 }

@@ -407,7 +407,7 @@ func TestASharedChronicleDoesNotChange(t *testing.T) {
 	f := &groupfile.File{Receivers: []groupfile.Member{{IP: netip.MustParseAddr("10.0.0.1"), RemoteQPN: 1}}}
 	a, b, other, apart := f.Receivers[0].ID(), id("10.0.0.2", 2), id("10.0.0.3", 3), id("10.0.0.4", 4)
 	for name, change := range map[string]func(c *Chronicle){
-		"a settled join": func(c *Chronicle) { c.Settle(apart) },
+		"a settled join": func(c *Chronicle) { c.Complete(apart) },
 		"a confirmation": func(c *Chronicle) { c.Confirm(b) },
 		"an eviction":    func(c *Chronicle) { c.Out(b, Evicted, 5) },
 		"a move":         func(c *Chronicle) { c.Came(b, 7) },
@@ -511,7 +511,7 @@ func TestWhereAJoinIsSettled(t *testing.T) {
 	joiner := id("10.0.0.2", 1)
 	f := &groupfile.File{Receivers: []groupfile.Member{{IP: joiner.IP, RemoteQPN: 1}}}
 	for name, settle := range map[string]func(c *Chronicle){
-		"by a look": func(c *Chronicle) { c.Settle(joiner) },
+		"by a look": func(c *Chronicle) { c.Complete(joiner) },
 		"by a turn": func(c *Chronicle) { c.Take(&mft.Turn{}) },
 	} {
 		var none Chronicle

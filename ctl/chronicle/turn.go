@@ -13,7 +13,7 @@ import (
 func (c *Chronicle) Take(t *mft.Turn) {
 	c.Turn, c.Switched = t, true
 	for _, id := range c.Open() {
-		c.Settle(id)
+		c.Complete(id)
 	}
 }
 

@@ -12,16 +12,16 @@ import (
 
 // Hops is a ctl.NextHops that knows only the hops that Set gives it.
 type Hops struct {
-	mu      sync.Mutex
-	hops    map[netip.Addr]nexthop.Hop
-	tracked map[netip.Addr]int
-	changed func([]netip.Addr)
-	running chan struct{}
-	links   chan struct{}
-	ports   []int // nil: any
-	settled int
-	doubted []netip.Addr
-	// Meanwhile is called during the next Settle.
+	mu       sync.Mutex
+	hops     map[netip.Addr]nexthop.Hop
+	tracked  map[netip.Addr]int
+	changed  func([]netip.Addr)
+	running  chan struct{}
+	links    chan struct{}
+	ports    []int // nil: any
+	resolved int
+	doubted  []netip.Addr
+	// Meanwhile is called during the next Resolve.
 	Meanwhile func()
 }
 
@@ -138,10 +138,10 @@ func (h *Hops) Links() <-chan struct{} { return h.links }
 // LinksChange reports a change of the links to the goroutine that waits for one.
 func (h *Hops) LinksChange() { h.links <- struct{}{} }
 
-// Settle returns immediately, because Hops asks no host. It counts its calls and calls Meanwhile.
-func (h *Hops) Settle(context.Context, []netip.Addr) {
+// Resolve returns immediately, because Hops asks no host. It counts its calls and calls Meanwhile.
+func (h *Hops) Resolve(context.Context, []netip.Addr) {
 	h.mu.Lock()
-	h.settled++
+	h.resolved++
 	meanwhile := h.Meanwhile
 	h.Meanwhile = nil
 	h.mu.Unlock()
@@ -166,11 +166,11 @@ func (h *Hops) Doubted() []netip.Addr {
 	return doubted
 }
 
-// Settled returns the number of calls of Settle.
-func (h *Hops) Settled() int {
+// Resolved returns the number of calls of Resolve.
+func (h *Hops) Resolved() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.settled
+	return h.resolved
 }
 
 func (h *Hops) Run(ctx context.Context, changed func([]netip.Addr)) error {

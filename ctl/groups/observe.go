@@ -56,7 +56,7 @@ func (s *Set) Enter(g *Group, state *dataplane.GroupState) {
 		if at >= 0 && at < len(state.Paths) && state.Paths[at].Part == feedback.PartActive && !state.Paths[at].Fresh {
 			// So far a restart would not count this receiver for packets before it joined, because
 			// the source might wait for them. Now the quorum counts it for all packets.
-			g.Past.Settle(id)
+			g.Past.Complete(id)
 			changed = true
 		}
 	}

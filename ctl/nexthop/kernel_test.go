@@ -285,14 +285,14 @@ func TestSettleReturnsWhenTheKernelHasAnswered(t *testing.T) {
 	b.Track(here)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	b.Settle(ctx, []netip.Addr{here})
+	b.Resolve(ctx, []netip.Addr{here})
 	if hop := b.Hop(here); !hop.Known() || ctx.Err() != nil {
 		t.Errorf("settled at %s, %v", describe(hop), ctx.Err())
 	}
 	b.Track(gone)
 	brief, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 	defer cancel()
-	b.Settle(brief, []netip.Addr{here, gone})
+	b.Resolve(brief, []netip.Addr{here, gone})
 	if brief.Err() == nil {
 		t.Errorf("settled without an answer: %s", describe(b.Hop(gone)))
 	}

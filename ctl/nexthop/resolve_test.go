@@ -332,7 +332,7 @@ func TestTheKernelIsAskedForWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// Settle waits for the answers that are still to come.
+// Resolve waits for the answers that are still to come.
 func TestAnAnswerIsAwaitedIfTheKernelWasAsked(t *testing.T) {
 	for _, c := range []struct {
 		neighbour neighbour

@@ -131,9 +131,9 @@ func (t *Tracker) Hop(addr netip.Addr) Hop {
 	return Hop{Reason: addr.String() + " is not tracked"}
 }
 
-// Settle waits until the kernel has answered for all tracked addresses in addrs, or ctx is done.
+// Resolve waits until the kernel has answered for all tracked addresses in addrs, or ctx is done.
 // Run must be running. A host that is up answers within milliseconds.
-func (t *Tracker) Settle(ctx context.Context, addrs []netip.Addr) {
+func (t *Tracker) Resolve(ctx context.Context, addrs []netip.Addr) {
 	for {
 		t.mu.Lock()
 		resolved := t.resolved

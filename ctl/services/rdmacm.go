@@ -28,7 +28,7 @@ func (s *Services) CMUp(ctx context.Context, request []byte) (api.CM, error) {
 // silent returns a sentence for each host that does not answer the kernel. A host may come later,
 // so this is no error.
 func (s *Services) silent(ctx context.Context, hosts []netip.Addr) (notes []string) {
-	defer s.Control.Settle(ctx, hosts)()
+	defer s.Control.Resolve(ctx, hosts)()
 	for _, ip := range hosts {
 		if hop := s.Hops.Hop(ip); !hop.Known() || hop.Silent {
 			notes = append(notes, hop.Reason)

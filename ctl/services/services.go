@@ -49,9 +49,9 @@ type Control interface {
 	// FreeIP refuses an IP that the box cannot add to these interfaces, and returns the subnets
 	// there that have its family.
 	FreeIP(ctx context.Context, ip netip.Addr, at []address.IfAddr) (subnets []netip.Prefix, err error)
-	// Settle tracks hosts until release is called, and waits for a while until the kernel has
+	// Resolve tracks hosts until release is called, and waits for a while until the kernel has
 	// resolved them.
-	Settle(ctx context.Context, hosts []netip.Addr) (release func())
+	Resolve(ctx context.Context, hosts []netip.Addr) (release func())
 	// Alone runs a parser when no other one runs.
 	Alone(ctx context.Context, parser func() error) error
 }

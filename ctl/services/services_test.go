@@ -110,8 +110,8 @@ func (c *control) FreeIP(context.Context, netip.Addr, []address.IfAddr) ([]netip
 	return append([]netip.Prefix(nil), c.subnets...), c.refuse
 }
 
-func (c *control) Settle(ctx context.Context, hosts []netip.Addr) (release func()) {
-	c.hops.Settle(ctx, hosts)
+func (c *control) Resolve(ctx context.Context, hosts []netip.Addr) (release func()) {
+	c.hops.Resolve(ctx, hosts)
 	return func() {}
 }
 

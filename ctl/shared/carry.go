@@ -58,7 +58,7 @@ func (s *Shared) Reconcile(ctx context.Context, name string, again bool) {
 			s.work.look(name, false) // it may be this box's to begin anew
 		}
 		return
-	case !again && !t.byAddress && settled(e, g != nil): // meanwhile
+	case !again && !t.byAddress && handled(e, g != nil): // meanwhile
 		return
 	}
 	file, err := s.parseDesired(ctx, name, e)
@@ -135,7 +135,7 @@ func (s *Shared) claim(ctx context.Context, name string, again bool) task {
 	case !e.Wanted() || elsewhere && !again:
 		return ends
 	case e.Held && !again:
-		return task{concerned: !settled(e, v != nil), begun: e.Begun}
+		return task{concerned: !handled(e, v != nil), begun: e.Begun}
 	}
 	file, err := s.parseDesired(ctx, name, e)
 	if err != nil {
@@ -209,7 +209,7 @@ func (s *Shared) letGo(g *groups.Group) (state []byte) {
 // attached reports whether a group's source reaches the fabric by this box: the way to it does not
 // lead through a neighbour.
 func (s *Shared) attached(ctx context.Context, source *groupfile.Member) bool {
-	defer s.Settle(ctx, []groupfile.Member{*source})()
+	defer s.Resolve(ctx, []groupfile.Member{*source})()
 	return s.Groups.NextHops.Hop(source.IP).Known() && !s.Carrier.IsBehind(source)
 }
 
@@ -219,10 +219,10 @@ func (s *Shared) become(ctx context.Context, g *groups.Group, file *groupfile.Fi
 	settling := ctx
 	if file.Addressing == mft.BySwitchIP && begun { // data may be on its way: a host that is down must not delay the others
 		var cancel func()
-		settling, cancel = context.WithTimeout(ctx, takeOverSettles)
+		settling, cancel = context.WithTimeout(ctx, takeOverWaits)
 		defer cancel()
 	}
-	defer s.Settle(settling, file.Members())()
+	defer s.Resolve(settling, file.Members())()
 	if g != nil {
 		s.Groups.Lock()
 		if g.Created != e.Created {

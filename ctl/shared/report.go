@@ -32,8 +32,8 @@ func reportOf(e desired.Entry) *report {
 	return &r
 }
 
-// settled reports whether this box has set up or refused the present version of a group.
-func settled(e desired.Entry, isHere bool) bool {
+// handled reports whether this box has set up or refused the present version of a group.
+func handled(e desired.Entry, isHere bool) bool {
 	r := reportOf(e)
 	return r != nil && r.Revision == e.Revision && (isHere || r.Refused != "")
 }

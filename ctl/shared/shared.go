@@ -50,8 +50,8 @@ type Options struct {
 
 	// Parse parses the text of a group that another box has accepted.
 	Parse func(ctx context.Context, text []byte) (*groupfile.File, error)
-	// Settle lets the kernel resolve members that are about to come, until release.
-	Settle func(ctx context.Context, members []groupfile.Member) (release func())
+	// Resolve lets the kernel resolve members that are about to come, until release.
+	Resolve func(ctx context.Context, members []groupfile.Member) (release func())
 	// MayBecome refuses changes that a running group cannot make. The groups are locked.
 	MayBecome func(g *groups.Group, name string, file *groupfile.File) error
 	// IsLocal reports whether the box has an address.

@@ -23,8 +23,8 @@ import (
 // The address decides at once, and etcd is told afterwards: etcd may need seconds until it has a
 // leader again if one of its members has died with the box, and a lease ends after seconds only.
 
-// takeOverSettles is how long a take-over waits for the kernel to resolve the members.
-const takeOverSettles = 100 * time.Millisecond
+// takeOverWaits is how long a take-over waits for the kernel to resolve the members.
+const takeOverWaits = 100 * time.Millisecond
 
 // AddressesChanged hears that addresses of the box have come or gone; nil: any may have.
 func (s *Shared) AddressesChanged(changes []address.Change) {

@@ -121,7 +121,7 @@ func (w *Watch) lookAt(name string, now time.Time) (silent []netip.Addr) {
 		return nil
 	}
 	w.Hear()
-	w.settleTurn(g)
+	w.retryTurn(g)
 	if state, ok := w.Switch.GroupState(g.ID); ok {
 		w.Groups.Enter(g, &state)
 		w.keepUp(g)

@@ -64,9 +64,9 @@ func (w *Watch) turnNotStored(g *groups.Group, err error) {
 	}
 }
 
-// settleTurn tries again to store and begin a turn, if the disk may have it already. If no member
+// retryTurn tries again to store and begin a turn, if the disk may have it already. If no member
 // waits for that turn any more, the turn before is stored again.
-func (w *Watch) settleTurn(g *groups.Group) {
+func (w *Watch) retryTurn(g *groups.Group) {
 	k := &w.paceOf(g).keeping
 	if !k.unsure || w.closed {
 		return

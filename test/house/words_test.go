@@ -94,8 +94,7 @@ var meanings = []meaning{
 	},
 	{
 		forms: []string{"settle", "settles", "settled"}, means: "nothing is under way any more",
-		rooms:  []string{"client", "dataplane"},
-		others: map[string]int{"ctl": 7, "feedback": 3},
+		rooms: []string{"client", "ctl/cm", "dataplane", "feedback"},
 	},
 	{
 		forms: []string{"leg", "legs"}, means: "how a copy leaves the box towards one host",

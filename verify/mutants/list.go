@@ -352,7 +352,7 @@ var merging = []rule{
 	{"13", "who asks waits for an answer to a refused request, though no receiver has told what it has", "asked.go", "!s.unsure || g.end.sent:", "!s.unsure || g.refusal.syndrome != 0 || g.end.sent:"},
 	{"13", "a refused request to which a source has not come back keeps the next one away", "asked.go", "	return s.pos != s.sent && (", "	return g.refusal.syndrome == 0 && s.pos != s.sent && ("},
 	{"13", "after a crash force waits for who lacks what an old packet does not show", "asked.go", "(g.Settled() || g.policy.Switch == SwitchForce ||", "(g.Settled() ||"},
-	{"13", "after a crash force waits for a receiver that has ended", "asked.go", "		g.beginBehind(best)\n		return acts", "		g.settleAt()\n		return acts"},
+	{"13", "after a crash force waits for a receiver that has ended", "asked.go", "		g.beginBehind(best)\n		return acts", "		g.beginAtFurthest()\n		return acts"},
 	{"13", "after a crash force waits for who lacks something", "asked.go", "(g.sparesSilent(s) || g.forces())", "g.sparesSilent(s)"},
 	{"13", "after a crash force keeps who has told less", "asked.go", "(!p.told || p.acked != best.acked)", "(!p.told || p.acked.After(best.acked))"},
 	{"13", "after a crash force leaves too few of a quorum", "asked.go", "	return have >= g.least()\n", "	return true\n"},
