@@ -27,13 +27,13 @@ import "github.com/rocast/rocast/roce"
 // silent from then on, because it sends one NAK for a gap (docs/wire.md#responder). It is in doubt
 // until it makes progress or leaves too many packets unanswered.
 
-// ask is what is known of a path's request for the packet acked+1.
-type ask uint8
+// lack is what the NAKs of a path have shown of the packet acked+1.
+type lack uint8
 
 const (
-	askNone   ask = iota // none was heard since the path stands there
-	askProven            // it sent a NAK, and it certainly lacks the packet
-	askDoubt             // it sent a NAK, and a copy of the packet may be on its way
+	lackNone   lack = iota // none was heard since the path stands there
+	lackProven             // it sent a NAK, and it certainly lacks the packet
+	lackDoubt              // it sent a NAK, and a copy of the packet may be on its way
 )
 
 // A path in doubt is behind when it has left doubtLimit packets unanswered that asked for an ACK
@@ -48,7 +48,7 @@ const (
 // doubts is what decides whether a NAK is evidence.
 type doubts struct {
 	recopied  span // packets that were copied when something above them may have been copied before
-	missed    span // packets that a NAK beyond the highest packet sent asked for; see missAsk
+	missed    span // packets that a NAK beyond the highest packet sent asked for; see missNAK
 	countedAt Tick // when unanswered packets were last counted
 
 	// After a restart nobody knows what the source has let go of before, but the source shows it:
@@ -135,59 +135,59 @@ func (st *stream) newRound(psn roce.PSN) {
 // have overtaken each other, or that came twice.
 func (d *doubts) passes(psn roce.PSN) bool { return d.rounds > doubtLimit && psn.Before(d.lowest) }
 
-// missAsk notes a NAK of p that is refused because its packet was not forwarded. After a restart
+// missNAK notes a NAK of p that is refused because its packet was not forwarded. After a restart
 // such a NAK may be true: the packet was forwarded before. The source will send the packet again,
 // but the receiver has sent its one NAK, so it is in doubt as soon as it waits for that packet.
 // Other paths that wait for a packet in the span come into doubt as well, which does no harm.
-func (st *stream) missAsk(ev *Event, p *path) {
+func (st *stream) missNAK(ev *Event, p *path) {
 	if ev.Syndrome.IsACK() || st.policy.Ack == AckAll || ev.PSN.Sub(st.source.sent) > Window {
 		return
 	}
 	st.doubts.missed.add(ev.PSN)
-	if p.ask == askNone {
-		p.ask = st.askAt(p.acked.Next())
+	if p.lack == lackNone {
+		p.lack = st.lackAt(p.acked.Next())
 	}
 }
 
-// askAt returns what is known of the request of a path that has come to wait for psn.
-func (st *stream) askAt(psn roce.PSN) ask {
+// lackAt returns what NAKs have shown of a path that has come to wait for psn.
+func (st *stream) lackAt(psn roce.PSN) lack {
 	if st.doubts.missed.has(psn) {
-		return askDoubt
+		return lackDoubt
 	}
-	return askNone
+	return lackNone
 }
 
-// hearAsk notes a NAK of path i for acked+1. again says that repair has sent that packet again.
-func (st *stream) hearAsk(i int, again bool) {
+// hearNAK notes a NAK of path i for acked+1. again says that repair has sent that packet again.
+func (st *stream) hearNAK(i int, again bool) {
 	p := &st.paths[i]
 	switch {
 	case again:
-		p.ask = askDoubt
-	case p.ask == askDoubt: // and one more NAK proves nothing
+		p.lack = lackDoubt
+	case p.lack == lackDoubt: // and one more NAK proves nothing
 	case p.follows || !st.doubts.recopied.has(p.acked.Next()):
-		p.ask = askProven
+		p.lack = lackProven
 	default:
-		p.ask = askDoubt
+		p.lack = lackDoubt
 	}
 }
 
 // copied notes that acked+1 is copied to p.
 func (p *path) copied() {
-	if p.ask != askNone {
-		p.follows = p.ask == askProven
+	if p.lack != lackNone {
+		p.follows = p.lack == lackProven
 		p.doubt()
 	}
 }
 
 // repaired notes that repair sends acked+1 to p: the NAK that was heard proves no loss any more.
 func (p *path) repaired() {
-	if p.ask == askProven {
+	if p.lack == lackProven {
 		p.doubt()
 	}
 }
 
 // doubt notes that a copy of acked+1 may be on its way to p.
-func (p *path) doubt() { p.ask, p.unheard = askDoubt, 0 }
+func (p *path) doubt() { p.lack, p.unheard = lackDoubt, 0 }
 
 // countsDoubts reports whether a packet that is copied now counts for the paths in doubt.
 func (st *stream) countsDoubts(now Tick, ackReq bool) bool {
@@ -203,7 +203,7 @@ func (st *stream) countsDoubts(now Tick, ackReq bool) bool {
 // the source still serves, or repair, if the packet is repairable.
 func (st *stream) hopeless(i int, repairable bool) bool {
 	p := &st.paths[i]
-	if p.part != PartActive || p.ask != askDoubt || !st.letGo(p.acked.Next()) || repairable {
+	if p.part != PartActive || p.lack != lackDoubt || !st.letGo(p.acked.Next()) || repairable {
 		return false
 	}
 	p.unheard++

@@ -26,7 +26,7 @@ func (g *Group) Plain() (active int) {
 		p := &g.paths[i]
 		switch p.part {
 		case PartActive:
-			if p.ask != askNone || p.fresh {
+			if p.lack != lackNone || p.fresh {
 				return 0
 			}
 			active++

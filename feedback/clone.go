@@ -116,7 +116,7 @@ func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 		b = binary.AppendVarint(b, int64(p.from.Sub(first)))
 	}
 	if g.policy.Ack != AckAll {
-		b = append(b, byte(p.ask), flags(p.follows, i == g.absent), p.unheard)
+		b = append(b, byte(p.lack), flags(p.follows, i == g.absent), p.unheard)
 		b = binary.AppendUvarint(b, uint64(g.weight(i)))
 	}
 	if after := Tick(g.policy.SilentAfter); after != 0 {

@@ -34,7 +34,7 @@ func aGroup(p Policy) *Group {
 			resent: 110, sample: 113, state: legRepairing, window: 4, attempts: 2, running: true, sampling: true, sentAgain: true,
 		}
 	}
-	g.paths[0] = path{since: stateNow - 5e6, acked: 108, msn: 3, from: 104, fresh: true, pending: roce.NAKSequence, credit: 7, ask: askDoubt, unheard: 2}
+	g.paths[0] = path{since: stateNow - 5e6, acked: 108, msn: 3, from: 104, fresh: true, pending: roce.NAKSequence, credit: 7, lack: lackDoubt, unheard: 2}
 	return g
 }
 
@@ -160,7 +160,7 @@ func TestStateTellsGroupsApart(t *testing.T) {
 		"path migrates":      func(g *Group) { g.paths[0].migReq = true },
 		"path silent":        func(g *Group) { g.paths[0].silent = true },
 		"path fresh":         func(g *Group) { g.paths[0].fresh = false },
-		"path asks":          func(g *Group) { g.paths[0].ask = askProven },
+		"path asks":          func(g *Group) { g.paths[0].lack = lackProven },
 		"path follows":       func(g *Group) { g.paths[0].follows = true },
 		"path leaves more":   func(g *Group) { g.paths[0].unheard++ },
 		"path weight":        func(g *Group) { g.quorum.weigh([]uint16{2, 1, 1}) },
@@ -324,7 +324,7 @@ func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
 	}{
 		{"doubts without a quorum", all, nil, func(g *Group) {
 			g.doubts = doubts{}
-			g.paths[0].ask, g.paths[0].unheard, g.paths[0].follows = askNone, 0, true
+			g.paths[0].lack, g.paths[0].unheard, g.paths[0].follows = lackNone, 0, true
 		}},
 		{"silence that the policy ignores", never, nil, func(g *Group) { g.paths[0].since, g.source.resentAt = 1, 1 }},
 		{"a time that is over", everything, func(g *Group) {

@@ -122,7 +122,7 @@ func (st *stream) rises(now Tick, i int, acked roce.PSN) bool {
 
 // stands notes that a path has acknowledged more than before.
 func (st *stream) stands(now Tick, p *path, acked roce.PSN) {
-	p.acked, p.since, p.silent, p.ask, p.unheard = acked, now, false, st.askAt(acked.Next()), 0
+	p.acked, p.since, p.silent, p.lack, p.unheard = acked, now, false, st.lackAt(acked.Next()), 0
 	st.setPending(p, 0)
 }
 

@@ -19,7 +19,7 @@ type path struct {
 	migReq  bool
 	silent  bool  // and that was reported
 	fresh   bool  // a quorum does not count it yet (isFresh)
-	ask     ask   // whether it asked for acked+1 (rule 9)
+	lack    lack  // what its NAKs have shown of acked+1 (rule 9)
 	follows bool  // the switch served its NAK in this round of the source (rule 9)
 	unheard uint8 // packets that it should have answered while in doubt, and did not (rule 9)
 	told    bool  // after a restart: it has answered a question with acked (asked.go)

@@ -55,10 +55,10 @@ func (rx *receivers) dueNAK(at roce.PSN) roce.Syndrome {
 	return strongest
 }
 
-// someoneAsks reports whether a path that is not below the floor, which is at from, asks for a
+// someoneLacks reports whether a path that is not below the floor, which is at from, asks for a
 // packet again. What a path below the floor asks for a quorum has: the source has let go of it, or
 // will with its next ACK.
-func (rx *receivers) someoneAsks(from roce.PSN) bool {
+func (rx *receivers) someoneLacks(from roce.PSN) bool {
 	for i := range rx.paths {
 		p := &rx.paths[i]
 		if p.part == PartActive && p.pending == roce.NAKSequence && !p.acked.Before(from) {

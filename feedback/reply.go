@@ -90,7 +90,7 @@ func (rr *replier) replyGoBack(acts []Action) []Action {
 	case s == 0 && gap:
 		cause = CauseGap
 	}
-	if s == 0 && (gap || rr.policy.Nak == NakLower && rr.someoneAsks(rr.floor.psn) && !rr.repairHoldsFloor()) {
+	if s == 0 && (gap || rr.policy.Nak == NakLower && rr.someoneLacks(rr.floor.psn) && !rr.repairHoldsFloor()) {
 		s = roce.NAKSequence
 	}
 	if s == 0 {
@@ -147,7 +147,7 @@ func (rr *replier) ack(psn roce.PSN, acts []Action) []Action {
 		return acts
 	}
 	for i := range rr.paths {
-		if p := &rr.paths[i]; p.part == PartActive && p.ask == askProven && p.acked.Before(psn) {
+		if p := &rr.paths[i]; p.part == PartActive && p.lack == lackProven && p.acked.Before(psn) {
 			acts = rr.fallBehind(i, acts)
 		}
 	}

@@ -25,7 +25,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	case p.part != PartActive:
 		return acts, NotTakingPart
 	case ev.PSN.After(g.sentTo(ev.Path)):
-		g.missAsk(ev, p)
+		g.missNAK(ev, p)
 		return acts, BeyondSent
 	}
 	d := acked.Sub(p.acked)
@@ -111,12 +111,12 @@ func (g *Group) negative(now Tick, ev *Event, p *path, acts []Action) (Outcome, 
 	if s.IsFatal() {
 		return g.fatal(ev, p, acts)
 	}
-	g.hearAsk(ev.Path, g.sentAgain(ev.Path))
+	g.hearNAK(ev.Path, g.sentAgain(ev.Path))
 	if outcome, repaired, done := g.repairAfterNAK(now, ev, acts); done {
 		return outcome, repaired
 	}
 	switch {
-	case g.letGo(ev.PSN) && p.ask == askProven:
+	case g.letGo(ev.PSN) && p.lack == lackProven:
 		return Behind, g.fallBehind(ev.Path, acts)
 	case g.letGo(ev.PSN):
 		return Swallowed, acts // a copy may be on its way, and the source sends no other (rule 9)

@@ -43,7 +43,7 @@ func (e *engine) take(s *state, ev feedback.Event) {
 	retained, next := s.group.Oldest(), s.group.NextPSN()
 	e.acts, outcome = s.group.Step(s.now, asTrain(s.group, ev), e.acts[:0])
 	if r := &s.receivers[ev.Path]; heard(ev, outcome) {
-		r.asked = r.asked || !ev.Syndrome.IsACK() && ev.PSN == e.psn(int8(r.expected))
+		r.heardNAK = r.heardNAK || !ev.Syndrome.IsACK() && ev.PSN == e.psn(int8(r.expected))
 	}
 	e.tape.event(e.World, s, ev, outcome, e.acts)
 	helps := retained
@@ -258,10 +258,10 @@ func (e *engine) checkNotice(s *state, a *feedback.Action) {
 	}
 	switch a.Note {
 	case feedback.NoteEvicted:
-		r.out, r.gone, r.asked = true, true, false
+		r.out, r.gone, r.heardNAK = true, true, false
 	case feedback.NoteBehind:
 		e.checkBehind(s, a.Path)
-		r.out, r.asked = true, false
+		r.out, r.heardNAK = true, false
 	case feedback.NoteFatal:
 		if !r.dead {
 			e.fail("receiver %d is reported dead and lives", a.Path)
@@ -312,7 +312,7 @@ func (e *engine) stands(s *state) bool {
 		return false
 	}
 	for i := range s.receivers[:e.Receivers] {
-		if r := &s.receivers[i]; !r.dead && !r.out && r.expected < s.src.unacked && r.asked {
+		if r := &s.receivers[i]; !r.dead && !r.out && r.expected < s.src.unacked && r.heardNAK {
 			return false
 		}
 	}
@@ -339,7 +339,7 @@ func (e *engine) mayExceed(s *state) bool {
 	for i := range s.receivers {
 		switch r := &s.receivers[i]; {
 		case r.out:
-		case r.dead, e.Armed > 0 && r.asked && int(r.expected) <= int(s.told):
+		case r.dead, e.Armed > 0 && r.heardNAK && int(r.expected) <= int(s.told):
 			return true
 		}
 	}
@@ -389,7 +389,7 @@ func (e *engine) checkForgotten(s *state) {
 // none.
 func (e *engine) forgotten(s *state) int {
 	return slices.IndexFunc(s.receivers[:e.Receivers], func(r receiver) bool {
-		return r.asked && !r.out && !r.dead && int(r.expected) < e.Packets
+		return r.heardNAK && !r.out && !r.dead && int(r.expected) < e.Packets
 	})
 }
 
@@ -420,7 +420,7 @@ func (e *engine) goOnAnswer(s *state, i int, packet int8) {
 		return
 	default:
 		a = r.says(e.World, int8(r.expected), roce.NAKSequence)
-		r.naked, r.asked = true, true
+		r.naked, r.heardNAK = true, true
 	}
 	e.notices(s, a.event(e.World, i))
 }
@@ -435,7 +435,7 @@ func (e *engine) notices(s *state, ev feedback.Event) {
 		case feedback.Repair: // it arrives
 			if r := &s.receivers[a.Path]; e.packet(a.PSN) == int32(r.expected) {
 				r.expected++
-				r.asked = false
+				r.heardNAK = false
 			}
 		}
 	}

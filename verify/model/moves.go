@@ -249,7 +249,7 @@ func (e *engine) crash(s *state, m move) {
 	for i := range s.receivers {
 		r := &s.receivers[i]
 		r.left = r.left || r.gone
-		r.out, r.gone, r.asked, r.inBlock = false, false, false, false
+		r.out, r.gone, r.heardNAK, r.inBlock = false, false, false, false
 	}
 	var joined []feedback.Joined
 	if last := &s.receivers[e.Receivers-1]; s.isOpen(last) {

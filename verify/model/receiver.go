@@ -16,7 +16,7 @@ type receiver struct {
 	out      bool          // the group declared it behind, or it must be declared behind
 	gone     bool          // evicted
 	left     bool          // it was evicted before a crash: an acknowledgement that the source heard until then does not count for it
-	asked    bool          // the switch heard its request for its next packet, and has not sent that packet since
+	heardNAK bool          // the switch heard its NAK for its next packet, and has not sent that packet since
 	inBlock  bool          // the engine sends to it
 	away     bool          // it is the source
 	down     queue[uint8]  // packets, with asksAnyway
@@ -77,7 +77,7 @@ func (r *receiver) take(w *World, packet uint8, how response) (a answer, ok bool
 		return r.says(w, int8(packet), fatalSyndrome), true
 	}
 	r.expected++
-	r.asked = false
+	r.heardNAK = false
 	return r.says(w, int8(packet), roce.SyndromeUnlimited), asks || w.asks[packet]
 }
 

@@ -31,7 +31,7 @@ func TestStateIsWhole(t *testing.T) {
 		{repair, []string{"stream", "legs", "tally", "retained", "guess"}},
 		{field(group, "pace"), []string{"seenAt", "pause"}},
 		{path.Type.Elem(), []string{
-			"since", "acked", "msn", "from", "cnps", "pending", "credit", "part", "migReq", "silent", "fresh", "ask", "follows", "unheard", "told",
+			"since", "acked", "msn", "from", "cnps", "pending", "credit", "part", "migReq", "silent", "fresh", "lack", "follows", "unheard", "told",
 		}},
 		{leg.Type.Elem(), []string{
 			"cursor", "asked", "high", "resent", "since", "due", "backsAt", "window", "flight", "state", "attempts", "wentBack",

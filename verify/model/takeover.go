@@ -90,7 +90,7 @@ func (e *engine) takeOver(s *state) {
 		case a.Path != next.NewPath:
 			more++
 		}
-		r.out, r.asked = true, false
+		r.out, r.heardNAK = true, false
 		r.gone = r.gone || e.Policy.Ack == feedback.AckAll // nobody waits for it
 	}
 	s.beside = 0
