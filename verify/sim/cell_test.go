@@ -73,6 +73,8 @@ func TestCellsThatFailedHold(t *testing.T) {
 		{4001103, "mtu=256 engine=afxdp ack=quorum nak=lower evict=yes regions=table loss=uplink event=kill"},
 		// The NAK that ends it is lost, and forgotten in the crash: it receives later.
 		{2000224, "family=ipv6 tag=vlan mtu=256 ack=quorum on-fatal=evict evict=yes regions=none loss=answers event=kill"},
+		// A receiver whose fatal NAK was lost is evicted when the source has used up its retries.
+		{2001278, "family=ipv6 tag=vlan mtu=256 engine=afxdp on-fatal=evict evict=yes regions=table loss=answers event=refused"},
 	} {
 		c, err := matrix.Parse(tt.cell + force)
 		if err != nil {

@@ -107,7 +107,7 @@ func (w *world) someoneGone(h *host) bool {
 	for i := range w.hosts {
 		r := &w.hosts[i]
 		silent := r.crashed || r.qp.State() == rnic.StateError && !r.fatalHeard
-		if r.membership == evicted && r.crashed && !w.evictsInTime(h) {
+		if r.membership == evicted && silent && !w.evictsInTime(h) {
 			return true
 		}
 		if r != h && r.counts() && (silent && !w.evictsInTime(h) || r.status != rnic.Success) {
