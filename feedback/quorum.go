@@ -46,11 +46,14 @@ func (rx *receivers) weight(i int) int {
 // it. Where the path leads to a box behind this one, the source is behind that box, and the boxes
 // there let it hear an ACK only when all others behind that path have the packet (rule 9). So these
 // count for the quorum. They do not if the path had fallen behind: they lack something of another
-// source then, and count for nothing.
+// source then, and count for nothing. Where the policy waits for all, they are enough if no other
+// path is left, or if the group never had one.
 func (g *Group) vouch(i, beside int) {
 	g.absent, g.beside = max(i, none), 0
 	if i >= 0 && g.away == PartActive {
-		g.beside = min(beside, g.weight(i)-1)
+		if g.beside = beside; g.quorum != nil {
+			g.beside = min(beside, g.weight(i)-1)
+		}
 	}
 }
 
@@ -59,14 +62,22 @@ func (g *Group) vouch(i, beside int) {
 func (rx *receivers) need() int { return max(0, int(rx.policy.Ack)-rx.beside) }
 
 // needsNone reports whether the receivers behind the source's own path are enough.
-func (rx *receivers) needsNone() bool { return rx.quorum != nil && rx.need() == 0 }
+func (rx *receivers) needsNone() bool {
+	if rx.quorum == nil {
+		return rx.beside > 0 && !slices.ContainsFunc(rx.paths, func(p path) bool { return p.counted() })
+	}
+	return rx.need() == 0
+}
 
 // least is how many receivers the group cannot do without.
 func (rx *receivers) least() int {
-	if rx.quorum == nil {
-		return 1
+	switch {
+	case rx.quorum != nil:
+		return rx.need()
+	case rx.beside > 0:
+		return 0
 	}
-	return rx.need()
+	return 1
 }
 
 // rank returns a counted path at the highest PSN that counted paths for f receivers have
