@@ -425,7 +425,8 @@ func (c *Core) question(now feedback.Tick, st *state, leg *mft.Leg, sender int, 
 		c.sendQuestions(now, st, claim, out)
 	}
 	if sender == st.active {
-		to.NextPSN, to.Messages = st.merge.NextPSN(), st.merge.Messages()
+		to.NextPSN = st.merge.NextPSN()
+		to.Messages, _ = st.merge.Concluded()
 		to.HadTurn = st.merge.Settled() && st.merge.MaySwitch(now, st.claim(onlySends))
 	}
 	if to.HadTurn {

@@ -105,7 +105,7 @@ func (g *Group) turnOver() bool { return g.end.sent || g.Settled() && !g.gapStan
 func (g *Group) Concluded() (messages roce.MSN, concluded bool) {
 	messages = g.Messages()
 	if g.Settled() {
-		return messages, true
+		return g.fewest(messages), true
 	}
 	have := 0
 	for i := range g.paths {
@@ -118,6 +118,18 @@ func (g *Group) Concluded() (messages roce.MSN, concluded bool) {
 		}
 	}
 	return messages, have >= g.least()
+}
+
+// fewest is how many messages the source has sent by those who have everything, if that is fewer
+// than n. After a restart n may be too many: who is asked for an old packet tells of it with the
+// number of all messages that it has, and those behind that packet are counted again.
+func (st *stream) fewest(n roce.MSN) roce.MSN {
+	for i := range st.paths {
+		if p := &st.paths[i]; p.acked == st.source.sent && !p.fresh && p.part == PartActive {
+			n = n.Add(min(0, p.msn.Sub(n)))
+		}
+	}
+	return n
 }
 
 // claimed reports whether another member wants to become the source.

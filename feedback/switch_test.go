@@ -72,6 +72,21 @@ func TestTheMessagesOfATurnByForce(t *testing.T) {
 	}
 }
 
+// After a restart a receiver, or another box, tells of the first packet that the source sends again
+// with the number of all messages that it has. The turn ends with that number, and no more.
+func TestTheMessagesOfATurnAfterARestart(t *testing.T) {
+	g := New(Config{Paths: 2, FirstPSN: 10, Restored: true})
+	for psn := roce.PSN(20); psn < 23; psn++ {
+		g.Step(0, Event{Kind: Data, PSN: psn, First: true, Last: true}, nil)
+		for path := range 2 {
+			g.Step(0, Event{Kind: Response, Path: path, PSN: psn, MSN: 13, Syndrome: roce.SyndromeUnlimited}, nil)
+		}
+	}
+	if messages, concluded := g.Concluded(); !concluded || messages != 13 {
+		t.Errorf("concluded %v, with %d messages", concluded, messages)
+	}
+}
+
 // A box that does not yield is not spared while the box above lacks something.
 func TestTheBoxAboveKeepsASourceThatDoesNotYield(t *testing.T) {
 	for needed, spared := range map[int]bool{1: false, 2: true} {
