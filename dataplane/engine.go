@@ -15,7 +15,7 @@ import (
 // (handover.go).
 type engine struct {
 	fanOut  FanOut    // nil: every packet comes to the core
-	none    error     // why fanOut is nil; nil: it was not configured
+	none    error     // why there is no fanOut although one is configured; nil: none is configured
 	marks   []bool    // by port: its queue marks copies, which the FanOut does not
 	armable []*state  // groups to arm when all copies are sent
 	holders rotation  // groups that have a slot in fanOut
@@ -224,7 +224,8 @@ func (e *engine) release(st *state) {
 	st.fan = fanState{carried: st.fan.carried}
 }
 
-// abandon takes a group that is forgotten out of the engine. Its last packets are only counted.
+// abandon takes a group that was removed out of the engine. It counts the last packets that the
+// engine carried, and reports them to nobody.
 func (e *engine) abandon(st *state) {
 	if !st.fan.hasSlot {
 		return

@@ -62,7 +62,7 @@ func (f *Frame) Head() []byte { return f.Fragments[0] }
 // Bytes returns the fragments in order.
 func (f *Frame) Bytes() [][]byte { return f.Fragments[:f.FragmentCount] }
 
-// Len is the number of bytes of the frame.
+// Len returns the number of bytes in all fragments of the frame.
 func (f *Frame) Len() int {
 	if f.FragmentCount == 1 { // most are
 		return len(f.Fragments[0])

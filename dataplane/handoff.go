@@ -18,9 +18,9 @@ const (
 	keptFrames = 64
 )
 
-// handoff is a ring of frames for the worker that owns their group: from the worker that received
-// them, or kept by the same worker for later (turn.go). It has one producer and one consumer. The
-// bytes are copied: buffers never change their owner.
+// handoff is a ring of frames for the worker that owns their group. Another worker has received the
+// frames, or the owner keeps them for later itself (turn.go). It has one producer and one consumer.
+// The bytes are copied: buffers never change their owner.
 type handoff struct {
 	slots []parcel
 	head  atomic.Uint32 // next to put; written by the producer

@@ -22,8 +22,8 @@ func (o *Outputs) Reset() {
 	o.Copies, o.Replies, o.Notes, o.Repairs = o.Copies[:0], o.Replies[:0], o.Notes[:0], o.Repairs[:0]
 }
 
-// another appends an empty copy. It is filled in where it lies, which is faster than to copy it
-// there.
+// another appends an empty copy and returns it. The caller fills it in there, which is faster than
+// to copy a complete one.
 func (o *Outputs) another() *Copy {
 	o.Copies = append(o.Copies, Copy{})
 	return &o.Copies[len(o.Copies)-1]

@@ -54,8 +54,7 @@ func Plain(f *Frame, b *mft.Block, w FanWord, limit roce.PSN) (region int, not N
 	return region, IsPlain
 }
 
-// isOf reports whether a frame comes from where the source of a block is, and goes to where the
-// source sends.
+// isOf reports whether a frame has the port, VLANs, addresses and dest QPN of the source's frames.
 func isOf(f *Frame, b *mft.Block) bool {
 	v, head := &f.View, f.Head()
 	return v.SrcIP(head) == b.From.Src && v.DstIP(head) == b.From.Dst && v.DestQPN(head) == b.From.DestQPN &&

@@ -6,7 +6,7 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
-// recently is the time for which recent tells what happened.
+// recently is the length of the period of which recent counts the events.
 const recently = feedback.Tick(time.Minute)
 
 // recent estimates the number of events of each path in the last 60 seconds. It counts whole

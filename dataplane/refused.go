@@ -46,7 +46,7 @@ var refuses = func() (list [NumReasons]bool) {
 	return list
 }()
 
-// strays are, by their reasons, the refused frames that no member of a group sent.
+// strays has, for each reason, the refused frames that were sent by no member of a group.
 type strays [NumReasons]Refused
 
 // refuse notes a frame of a group that was refused: with the member that sent it, or else here.
@@ -84,7 +84,7 @@ func (s *strays) note(f *Frame, r Reason) {
 	s[r].note(f, r, err == nil || err == roce.ErrOpcode)
 }
 
-// note counts a frame. Its View may say nothing.
+// note counts a frame. decoded reports whether its View is valid.
 func (n *Refused) note(f *Frame, r Reason, decoded bool) {
 	n.Count, n.Reason, n.Port = n.Count+1, r, f.Port
 	n.From, n.To, n.QPN, n.Read = netip.Addr{}, netip.Addr{}, 0, false

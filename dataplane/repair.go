@@ -14,7 +14,7 @@ type repairs struct {
 	retained *retention // nil: no group with repair on was seen
 	waiting  waiting    // the groups that may have something unanswered, or are carried by the engine
 	fetched  Frame      // what is fetched from the engine
-	robbed   []*state   // groups that lost a packet to another group and have not heard of it
+	robbed   []*state   // groups whose packet was given up for another group, and whose merging was not told yet
 	counts   RepairCounts
 	now      feedback.Tick // the time of the event that is being handled
 }

@@ -56,7 +56,7 @@ type held struct {
 	oldest, next roce.PSN
 	room         int // buffers that the group may have
 	used         int // buffers that it has; a packet in the engine counts as one
-	inEngine     int // so many of the packets the engine has
+	inEngine     int // number of the packets that the engine has
 
 	// Packet lostPSN could not be sent again, and lost is the counter for it. The merging has not
 	// been told yet. nil: there is none.

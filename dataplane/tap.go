@@ -114,7 +114,7 @@ func (t *tap) publish() {
 	t.head.Store(t.next)
 }
 
-// taps are a worker's part of the captures that run.
+// taps are the taps of one worker, one for each running capture.
 type taps []*tap
 
 // capture reports whether a capture wants the group's packets. The engine would carry them past the
@@ -210,7 +210,7 @@ func (w *Worker) record(kind CaptureKind, r *tapped, fragments [][]byte) {
 	}
 }
 
-// tapsPublish ends an event: everything that was collected has been sent.
+// tapsPublish makes the records of an event visible: everything that the event caused was sent.
 func (w *Worker) tapsPublish() {
 	for _, t := range w.core.taps {
 		t.publish()

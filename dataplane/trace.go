@@ -124,7 +124,7 @@ func (f *Frame) clone() *Frame {
 	return &c
 }
 
-// imitate makes c a core with a copy of a group's state that another core has.
+// imitate gives c a copy of the state that another core has of a group.
 func (c *Core) imitate(other *Core, of *state) {
 	st := of.clone()
 	c.states = make([]*state, of.group.ID.Slot()+1)
@@ -176,7 +176,7 @@ func (r *retention) of(h *held, st *state) *retention {
 	return only
 }
 
-// frozen is an engine that nothing happens to any more.
+// frozen is a copy of an engine's state with one group. It never changes.
 type frozen struct {
 	FanOut
 	word FanWord

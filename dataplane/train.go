@@ -49,7 +49,7 @@ func (c *Core) train(now feedback.Tick, g *mft.Group, f *Frame, behind []Frame, 
 
 // isPlain reports whether the group, which is plain, expects this frame of its source next. Such a
 // frame passes every check of Core.data, which need not check its ICRC and marks nothing new.
-// before is the frame in front of it in the train, if there is one: what both say need not be
+// before is the frame in front of it in the train, or nil. Fields that are equal in both are not
 // checked again.
 func (st *state) isPlain(f, before *Frame, psn roce.PSN) bool {
 	v, head := &f.View, f.Head()

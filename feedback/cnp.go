@@ -1,10 +1,10 @@
 package feedback
 
-// How the counts of notifications forget.
+// The counts of notifications are halved by two rules, so that old notifications count less.
 const (
 	// Each window that passes halves them. A source with DCQCN that has its fair share of a link
 	// is notified once in several milliseconds. If windows were shorter than that, each path would
-	// have been forgotten before the next notification came, and the notifications of all paths
+	// have lost its count before the next notification came, and the notifications of all paths
 	// would pass (found by simulation: rocsim -congestion).
 	cnpWindow = 8 * millisecond
 	// All counts are halved when one reaches cnpMost, so that a path that becomes the most
@@ -15,7 +15,7 @@ const (
 // congestion is what the filter of CNPs remembers beside the paths' counts (rule 10).
 type congestion struct {
 	halvedAt  Tick // when the counts were last halved
-	paidUntil Tick // so far have CNPs been passed, at the pace the policy allows
+	paidUntil Tick // up to this time the CNPs that passed have used up the pace that the policy allows
 }
 
 // cnp passes a notification of the most congested path alone, as Cepheus does: the source must slow

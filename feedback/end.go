@@ -44,9 +44,9 @@ func (rr *replier) endIfTooFew() {
 	rr.endAt(rr.floor.psn.Next(), roce.NAKRemoteOperational)
 }
 
-// hopeful counts the receivers that can acknowledge what the source waits for or sends next.
-// Between messages those count that join with the next one, or later; inside a message they cannot
-// help, because they have nothing of it.
+// hopeful returns the number of receivers that can acknowledge what the source waits for or sends
+// next. Between messages, receivers that are about to join count too. Inside a message they do not,
+// because they have nothing of it.
 func (rr *replier) hopeful() (n int) {
 	n = rr.living()
 	if between := rr.Settled() && !rr.source.inside; between {

@@ -18,10 +18,10 @@ type floor struct {
 	psn    roce.PSN //
 	msn    roce.MSN // of the same path: a PSN and an MSN of different paths do not belong together (rule 6, msnAt)
 	above  int      // receivers that the counted paths above psn stand for
-	need   int      // so many must be above for the floor to move
+	need   int      // the floor moves when above reaches this
 }
 
-// never is more paths than a group has: nothing can move the floor.
+// never is a value of floor.need that no group reaches: the floor cannot move.
 const never = math.MaxInt
 
 // recountFloor computes the floor again, when enough paths are above it or when the paths that
@@ -120,7 +120,7 @@ func (st *stream) rises(now Tick, i int, acked roce.PSN) bool {
 	return f.above >= f.need
 }
 
-// stands notes that a path has acknowledged more than before.
+// stands notes that a path has acknowledged more packets.
 func (st *stream) stands(now Tick, p *path, acked roce.PSN) {
 	p.acked, p.since, p.silent, p.lack, p.unheard = acked, now, false, st.lackAt(acked.Next()), 0
 	st.setPending(p, 0)

@@ -84,8 +84,8 @@ func (rp *repair) gapStands() bool {
 // back.
 func (rr *replier) gapDue() bool { return rr.gapStands() && rr.Settled() }
 
-// spentCalls reports whether the source was sent as many RNR NAKs as it may before a new packet
-// comes.
+// spentCalls reports whether the source has had all the RNR NAKs that it is sent before a new
+// packet comes.
 func (rr *replier) spentCalls() bool { return int(rr.gap.calls) >= rr.policy.RepairAttempts }
 
 // gapTimer ends the time in which no other RNR NAK is sent for the gap.

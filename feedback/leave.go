@@ -1,7 +1,8 @@
 package feedback
 
-// leave takes path i out of what is waited for. The floor may rise, because the path no longer
-// holds it down, or fall, because a quorum no longer has what only the path had.
+// leave makes the group stop waiting for path i. The floor may rise, because the path no longer
+// holds it down. It may fall, because packets that this path had are at too few others for a
+// quorum.
 func (rr *replier) leave(i int, part Part) {
 	p := &rr.paths[i]
 	rr.setPending(p, 0)

@@ -18,8 +18,8 @@ const (
 	repairLong    = second
 )
 
-// PathsDue is the time before which no path is silent for too long, unless another event comes
-// first.
+// PathsDue returns the earliest time at which a path may have been silent for too long, if no other
+// event comes first.
 func (rp *repair) PathsDue() Tick {
 	if rp.retained.running == 0 {
 		return endless
@@ -27,7 +27,7 @@ func (rp *repair) PathsDue() Tick {
 	return rp.retained.due
 }
 
-// repairs reports whether packets are sent again to the paths that lost them.
+// repairs reports whether the policy has the switch send packets again to the paths that lost them.
 func (p *Policy) repairs() bool { return p.Repair != RepairOff }
 
 // WithoutRepair returns the policy with repair off.
@@ -60,14 +60,15 @@ const (
 	mostFlight  = 256
 )
 
-// unmeasured is how long a path may leave a packet unanswered before a round trip was measured.
+// unmeasured is how long a path may leave a packet unanswered while no round trip has been
+// measured.
 const unmeasured = millisecond
 
 // fade is by what part a leg's rate falls, and its shortest round trip grows, with each
 // measurement.
 const fade = 256
 
-// longest bounds what counts as a round trip.
+// longest is the longest time that counts as a round trip.
 const longest = second
 
 // most is how many packets beyond acked the path's repair may send: what fills the path, and a
@@ -159,7 +160,7 @@ func (rp *repair) run(now Tick, l *leg) {
 func (rp *repair) runFor(now Tick, l *leg, t Tick) {
 	l.due = now + t
 	if rp.retained.running == 0 {
-		rp.retained.due = endless // no timer of before counts
+		rp.retained.due = endless // forget the old due time: no timer runs
 	}
 	rp.retained.due = min(rp.retained.due, l.due)
 	rp.setRunning(l, true)
@@ -211,7 +212,7 @@ func (rp *repair) probe(now Tick, i int, acts []Action) []Action {
 	return acts
 }
 
-// legTimers serves the paths whose time is over.
+// legTimers probes the paths whose timer has run out.
 func (rp *repair) legTimers(now Tick, acts []Action) []Action {
 	r := &rp.retained
 	if r.repairing == 0 && (r.running == 0 || now < r.due) {
@@ -248,5 +249,5 @@ func (rp *repair) legTimers(now Tick, acts []Action) []Action {
 	return acts
 }
 
-// endless is later than any time.
+// endless is a due time that never comes.
 const endless Tick = math.MaxInt64

@@ -25,7 +25,7 @@ import "github.com/rocast/rocast/roce"
 // A source that only pauses, for instance because its host is busy, sends one packet again. It is
 // called back once while it is silent, so that its pauses do not use up its retries.
 
-// When the source has been silent for so long, the switch acts.
+// After these times of silence of the source the switch acts.
 const (
 	// unheardAfter is longer than a source takes to answer. The second time it is twice as long.
 	unheardAfter = 500 * microsecond

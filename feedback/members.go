@@ -6,7 +6,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// OfSource stands for the old index of a path: see Rearrange.
+// OfSource stands for the old index of a path that belongs to the source: see Rearrange.
 const OfSource = -2
 
 // Rearrange gives the group the paths of a new membership: from[i] is the old index of new path i,

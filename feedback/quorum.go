@@ -6,15 +6,16 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// quorum is what a policy needs that does not wait for every receiver. A path counts as the number
-// of receivers that it stands for, all of them or none: a path to another switch acknowledges what
-// the policy of that switch takes for acknowledged, and says nothing about single receivers.
+// quorum is the state of a policy that does not wait for every receiver. A path counts as the
+// number of receivers that it stands for, all of them or none: a path to another switch
+// acknowledges what the policy of that switch takes for acknowledged, and says nothing about single
+// receivers.
 type quorum struct {
 	weights []uint16 // by path; empty: one receiver each
 	ranked  []int32  // scratch space of rank
 }
 
-// weigh sets the weights. Weights of 1 alone need no room.
+// weigh sets the weights. It stores none if all are 1.
 func (q *quorum) weigh(weights []uint16) {
 	q.weights = nil
 	if slices.ContainsFunc(weights, func(w uint16) bool { return w != 1 }) {
@@ -34,7 +35,8 @@ func (q *quorum) copyOf(from *quorum) *quorum {
 	return q
 }
 
-// weight is how many receivers path i stands for. Where the policy waits for all, a path is a path.
+// weight returns the number of receivers that path i stands for. It is 1 for every path if the
+// policy waits for all.
 func (rx *receivers) weight(i int) int {
 	if rx.quorum == nil || len(rx.quorum.weights) == 0 {
 		return 1
@@ -69,7 +71,7 @@ func (rx *receivers) needsNone() bool {
 	return rx.need() == 0
 }
 
-// least is how many receivers the group cannot do without.
+// least returns the smallest number of receivers with which the group goes on.
 func (rx *receivers) least() int {
 	switch {
 	case rx.quorum != nil:
@@ -99,7 +101,8 @@ func (rx *receivers) rank(f int) *path {
 	panic("feedback: fewer receivers were ranked than the quorum needs")
 }
 
-// reached returns how many receivers the counted paths stand for that have acknowledged psn.
+// reached returns the number of receivers that have acknowledged psn: a counted path counts with
+// its weight.
 func (rx *receivers) reached(psn roce.PSN) (n int) {
 	for i := range rx.paths {
 		if p := &rx.paths[i]; p.counted() && p.part != PartUnknown && !p.acked.Before(psn) {

@@ -20,7 +20,7 @@ type receivers struct {
 	pending pendingNAKs
 }
 
-// none is the index of no path.
+// none stands for "no path" where an index of a path is expected.
 const none = -1
 
 // setPending replaces a path's pending NAK. 0 clears it.

@@ -15,8 +15,8 @@ const (
 	legResting                   // it has no receive posted, and is sent nothing until its time is over
 )
 
-// leg is what repair knows of one path. The packets from its cursor on were not sent to it since it
-// was last set back. There is one for each path, so its fields leave no holes
+// leg is what repair knows of one path. Since the path last went back, no packet at or above cursor
+// has been sent to it. There is one for each path, so its fields leave no holes
 // (docs/evaluation.md#memory).
 type leg struct {
 	// What the path was sent.
@@ -77,7 +77,7 @@ type repair struct {
 	guess    guess
 }
 
-// beginLegs forgets everything but counts and round trips. All paths stand at psn.
+// beginLegs sets all paths to psn. It keeps their counts and round trips, and forgets the rest.
 func (rp *repair) beginLegs(psn roce.PSN) {
 	rp.retained = retained{oldest: psn.Next(), lowest: psn, due: endless}
 	for i := range rp.legs {
@@ -98,8 +98,8 @@ func (rp *repair) beginLeg(i int, psn roce.PSN) {
 	}
 }
 
-// learnLeg makes path i direct when it has answered for the first time after a restart. It may owe
-// the answer to a packet that it was sent since.
+// learnLeg makes path i direct at its first answer after a restart. The path may still owe the
+// answer to a packet that it was sent since the restart.
 func (rp *repair) learnLeg(now Tick, i int) {
 	if !rp.policy.repairs() {
 		return
@@ -147,7 +147,7 @@ func (rp *repair) setRunning(l *leg, running bool) {
 	l.running = running
 }
 
-// rearrangeLegs gives the paths of a new membership their legs.
+// rearrangeLegs moves each leg to the index that its path has in a new membership.
 func (rp *repair) rearrangeLegs(from []int) {
 	if !rp.policy.repairs() {
 		return
@@ -170,8 +170,8 @@ func (rp *repair) rearrangeLegs(from []int) {
 	}
 }
 
-// sentTo is the highest packet that path i can have. A path that is being repaired was not sent all
-// that the group forwarded.
+// sentTo returns the highest packet that path i can have. A path under repair was not sent every
+// packet that the group forwarded.
 func (rp *repair) sentTo(i int) roce.PSN {
 	if !rp.policy.repairs() {
 		return rp.source.sent
@@ -287,8 +287,8 @@ func (rp *repair) sendOne(now Tick, i int, acts []Action) []Action {
 	return acts
 }
 
-// willRepair reports whether the switch is about to repair what path i lacks: it is under repair,
-// or will be probed if it does not answer.
+// willRepair reports whether the switch is about to repair what path i lacks: the path is under
+// repair, or the switch will probe it if it does not answer.
 func (rp *repair) willRepair(i int) bool {
 	return rp.policy.repairs() && (rp.legs[i].state != legDirect || rp.legs[i].running && rp.repairable(i))
 }
@@ -398,7 +398,7 @@ func (rp *repair) moved(now Tick, i int, by int32) (resumes bool) {
 	return resumes
 }
 
-// clock takes an ACK that has moved path i: its repair goes on.
+// clock handles an ACK that has moved path i: the repair of the path goes on.
 func (rp *repair) clock(now Tick, i int, resumes bool, acts []Action) []Action {
 	l, acked := &rp.legs[i], rp.paths[i].acked
 	switch l.state {
@@ -410,8 +410,8 @@ func (rp *repair) clock(now Tick, i int, resumes bool, acts []Action) []Action {
 	case legResting:
 		rp.repairFrom(now, i, acked.Next(), firstBurst)
 	case legProbing:
-		// What the path was sent and not asked for it may have or lack: the next packet tells, if
-		// there is one to send that asks.
+		// Packets that were sent without a request for an ACK may have arrived or not. The next
+		// packet that requests one shows which, if there is a packet to send.
 		more := l.high.Before(rp.source.sent) && l.high.Sub(acked) < int32(l.most())
 		switch probe := l.cursor.Prev(); {
 		case acked == l.high || more && !acked.Before(l.asked):
@@ -440,7 +440,8 @@ func later(a, b roce.PSN) roce.PSN {
 	return b
 }
 
-// giveUp leaves the packet that path i waits for to the source, as without repair.
+// giveUp stops repairing the packet that path i waits for: the source has to resend it, as without
+// repair.
 func (rp *repair) giveUp(i int, why GivenUp) {
 	l, p := &rp.legs[i], &rp.paths[i]
 	rp.endLeg(i)

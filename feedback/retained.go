@@ -11,10 +11,10 @@ import "github.com/rocast/rocast/roce"
 type retained struct {
 	oldest    roce.PSN // the packets from here to the highest one forwarded
 	lowest    roce.PSN // the lowest acked of the paths that get data
-	at        int      // so many of these paths stand there; 0 if no path gets data
+	at        int      // number of these paths whose acked is lowest; 0 if no path gets data
 	repairing int      // paths that are not direct
 	running   int      // paths whose timer runs
-	due       Tick     // no timer runs out before
+	due       Tick     // the earliest time at which a timer may run out
 }
 
 // unanswered is more paths than a group has. It stands for a path that has not answered since a
@@ -50,7 +50,7 @@ func (rp *repair) recount() {
 	rp.recountFloor()
 }
 
-// advance moves path i up. The floor follows when enough paths are above it.
+// advance notes progress of path i, and moves the floor when enough paths are above it.
 func (rp *repair) advance(now Tick, i int, acked roce.PSN) {
 	from := rp.paths[i].acked
 	if rp.rises(now, i, acked) {
@@ -87,7 +87,7 @@ func (rp *repair) recountRetained() {
 	rp.raise(r.lowest.Next())
 }
 
-// rise notes that a path has moved up from acked.
+// rise notes that a path whose acked was the given PSN has made progress.
 func (rp *repair) rise(acked roce.PSN) {
 	if !rp.policy.repairs() {
 		return
@@ -108,7 +108,7 @@ func (rp *repair) repairable(i int) bool {
 	return !psn.Before(rp.retained.oldest) && !psn.After(rp.source.sent) && rp.paths[i].part == PartActive && !rp.legs[i].barred
 }
 
-// forgo lets go of the packets up to psn, and ends the repairs that need them.
+// forgo stops retaining the packets up to psn, and ends the repairs that need them.
 func (rp *repair) forgo(psn roce.PSN) {
 	rp.raise(psn.Next())
 	for i := range rp.legs {

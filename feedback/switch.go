@@ -95,8 +95,8 @@ func (g *Group) late(now Tick) bool {
 // lacking reports whether some path lacks something of the source.
 func (g *Group) lacking() bool { return slices.ContainsFunc(g.paths, g.source.lackedBy) }
 
-// turnOver reports whether the source needs nothing any more: everything is acknowledged to it, or
-// its QP has ended.
+// turnOver reports whether the source waits for nothing any more: every packet is acknowledged to
+// it, or its QP has ended.
 func (g *Group) turnOver() bool { return g.end.sent || g.Settled() && !g.gapStands() }
 
 // Concluded reports whether everything of the source counts as acknowledged when its turn ends:

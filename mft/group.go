@@ -108,7 +108,7 @@ type Group struct {
 	Turn *Turn
 	// Parts are the members that do not take part when their paths are new, and how: they are
 	// joining, waiting, behind or gone. Later the merging knows that by itself, except when those
-	// join that are waiting: they do with a version that no longer says that they wait.
+	// join that are waiting: those join when a version no longer lists them as waiting.
 	Parts []Part
 	// Joins are the members of a restored group that have joined in its Turn, and where. Of the
 	// packets before, the source may still wait for some (feedback.Config.Joined).
@@ -121,8 +121,8 @@ type Group struct {
 	Memory *Memory
 	Policy feedback.Policy
 	Engine Engine
-	// Uplinks are the ports of all next hops of the members that are Multipath. Each path would
-	// take 8 bytes more with a set of its own.
+	// Uplinks are the ports of all next hops of the members that are Multipath. The group has one
+	// set for all of them, because a set for each path would take 8 bytes more per path.
 	Uplinks Ports
 	// Tagged are the legs' VLANs whose tags have a priority of their own, each once. Tags of all
 	// other VLANs have the priority of the packet that caused the frame.

@@ -186,8 +186,8 @@ func (m *Memory) Change(remove, add []VirtualRegion) (*Memory, error) {
 	return next, nil
 }
 
-// checkBehind compares the last range with those that come next. These are compared with each
-// other.
+// checkBehind compares the last range with the ranges that are about to be appended, and those with
+// each other.
 func (m *Memory) checkBehind(ranges []VirtualRegion) error {
 	n := len(m.chunks)
 	if n == 0 || len(ranges) == 0 {
@@ -284,11 +284,11 @@ type Regions struct {
 	chunks [][]roce.Target // parallel to those of the Memory
 }
 
-// At returns the Regions of a receiver that keeps each range at the place that to returns.
+// At returns the Regions of a receiver that keeps each range where to says.
 func (m *Memory) At(to func(VirtualRegion) Region) Regions { return Regions{}.Follow(nil, m, to) }
 
-// Follow returns the Regions for the Memory is; r has those for the Memory was. It calls to for
-// every range of is that was lacks.
+// Follow returns the Regions for a new Memory, is. r are the Regions for the old one, was. For each
+// range that only the new Memory has, Follow calls to.
 func (r Regions) Follow(was, is *Memory, to func(VirtualRegion) Region) Regions {
 	if was == is {
 		return r
@@ -342,13 +342,13 @@ func (r *Regions) first() []roce.Target {
 	return r.chunks[0]
 }
 
-// Region returns the place of a range of m at the receiver.
+// Region returns where the receiver keeps a range of m.
 func (r *Regions) Region(m *Memory, index int) Region {
 	v, t := m.Range(index), r.Target(index)
 	return Region{VA: v.VA + t.DeltaVA, Length: v.Length, RKey: t.RKey}
 }
 
-// fit reports whether the receiver has a place for every range of m, and for nothing else.
+// fit reports whether the receiver keeps exactly the ranges of m.
 func (r *Regions) fit(m *Memory) bool {
 	return slices.EqualFunc(r.chunks, m.list(), func(t []roce.Target, c chunk) bool { return len(t) == len(c.ranges) })
 }

@@ -12,8 +12,8 @@ import (
 type Turn struct {
 	Source QP     // zero: the group's Source, which only sends
 	First  Sender // that Source, if it only sends
-	// Members are those with a path. One that has joined since may be missing: it begins with the
-	// first PSN of its path.
+	// Members are the members that have a path. A member that joined later may be missing: it
+	// begins with the first PSN of its path.
 	Members []Standing
 }
 
@@ -38,7 +38,7 @@ type Part struct {
 // Standing is where a member with a path stands.
 type Standing struct {
 	QP
-	Expects  roce.PSN // what its QP expects with the first packet of the turn, or when it receives again
+	Expects  roce.PSN // what its QP expects for the first packet of the next turn in which it receives, or of this one
 	Messages roce.MSN // how many messages it has received
 	Sender
 }

@@ -3,8 +3,8 @@ package roce
 import "hash/crc32"
 
 // crcTables are those of CRC-32 IEEE: crcTables[k][b] is the register after byte b and k zero
-// bytes, starting from zero. The first eight are its slicing-by-8 form; 19 reach from the PSN to
-// the end of a RETH.
+// bytes, starting from zero. The first eight tables are for slicing by 8. There are 19, because a
+// PSN and the RETH behind it have 19 bytes.
 var crcTables = makeCRCTables()
 
 func makeCRCTables() (t [19][256]uint32) {

@@ -47,7 +47,7 @@ type Edit struct {
 	// CRC is what the change of addresses and dest QPN leaves in the CRC register at the end of the
 	// BTH.
 	CRC uint32
-	// pastRETH is CRC, 16 bytes further on.
+	// pastRETH is CRC advanced by the 16 bytes of a RETH.
 	pastRETH uint32
 }
 
@@ -176,7 +176,7 @@ func (o *Original) Read(v *View, fragments [][]byte) {
 	}
 }
 
-// PutICRC stores icrc in a frame that is in head as a whole. View.PutICRC stores it in any frame.
+// PutICRC stores icrc in a frame of one fragment, head. View.PutICRC does so for any frame.
 func (o *Original) PutICRC(head []byte, icrc uint32) {
 	binary.LittleEndian.PutUint32(head[o.AtICRC:], icrc)
 }
@@ -215,8 +215,8 @@ func crcVA(xor uint64) uint32 {
 // CRC register at the end of the RETH.
 func (e *Edit) CRCWith(t *Target) uint32 { return e.pastRETH ^ t.CRC }
 
-// CRCTables are the tables of CRC-32 IEEE, for those who fold an ICRC elsewhere: [k][b] is the
-// register after byte b, from a register of zero, and k zero bytes.
+// CRCTables are the tables of CRC-32 IEEE, for code elsewhere that updates an ICRC. [k][b] is the
+// register, starting from zero, after byte b and then k zero bytes.
 func CRCTables() *[19][256]uint32 { return &crcTables }
 
 // Operator is the linear map of the CRC register that n zero bytes are: the register behind them is

@@ -97,9 +97,8 @@ var meanings = []meaning{
 		rooms: []string{"client", "ctl/cm", "dataplane", "feedback"},
 	},
 	{
-		forms: []string{"leg", "legs"}, means: "how a copy leaves the box towards one host",
-		rooms:  []string{"bench*", "ctl*", "dataplane*", "mft", "verify/sim"},
-		others: map[string]int{"feedback": 16},
+		forms: []string{"leg", "legs"}, means: "the way from the box to one host: how a copy leaves by it, and what repair knows of it",
+		rooms: []string{"bench*", "ctl*", "dataplane*", "feedback", "mft", "verify/sim"},
 	},
 	{
 		// IBTA's word of a packet. The box's question what a QP has is such a packet too, or a NAK

@@ -527,7 +527,7 @@ var merging = []rule{
 	{"repair", "a group that has been silent for long is looked at as often as any", "dataplane/waiting.go", "= SilentPeriod\n", "= LookPeriod\n"},
 	{"repair", "a group is looked at seldom as soon as it is idle", "dataplane/waiting.go", ">= silence {", ">= 0 {"},
 	{"repair", "a silent group is looked at after the source's timeout", "dataplane/waiting.go", "= 4 * LookPeriod", "= 8 * LookPeriod"},
-	{"14", "a path is due when another one was before", "legtimer.go", "		rp.retained.due = endless // no timer of before counts\n", ""},
+	{"14", "a path is due when another one was before", "legtimer.go", "		rp.retained.due = endless // forget the old due time: no timer runs\n", ""},
 	{"repair", "a group is looked at once only", "dataplane/waiting.go", "	w.until(st, due)\n", "	if due < now+1000 {\n		w.until(st, due)\n	}\n"},
 	{"repair", "a worker sleeps until a group is due, however late that is", "dataplane/worker.go", "min(timeout, time.Duration(pause))", "time.Duration(pause)"},
 	{"repair", "a group that was taken back for a next hop still counts as carried", "dataplane/core.go",
