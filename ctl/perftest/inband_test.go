@@ -245,7 +245,6 @@ func TestInBandRefusals(t *testing.T) {
 	}
 }
 
-// A number beyond what its field can hold shows that the bytes are no key.
 // What only the first receiver says is what the client hears: the numbers of a report, and what is
 // in a key beside its addresses and memory.
 func TestTheFirstReceiverSpeaksForAll(t *testing.T) {
@@ -275,6 +274,7 @@ func TestTheFirstReceiverSpeaksForAll(t *testing.T) {
 	}
 }
 
+// A number beyond what its field can hold shows that the bytes are no key.
 func TestABinaryKeyHasNumbersThatFit(t *testing.T) {
 	for at, most := range map[int]uint32{0: 0xFFFF, 4: 0xFFFF, 8: 0xFFFFFF, 12: 0xFFFFFF} {
 		for _, n := range []uint32{most, most + 1} {

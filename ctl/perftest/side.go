@@ -21,8 +21,8 @@ type side struct {
 
 	rest []byte        // received bytes that no step has taken yet
 	in   chan []byte   // received chunks; closed when the side has hung up
-	gone chan struct{} // closed after in is closed
-	lost error         // why it cannot be read any more; is set before in is closed
+	gone chan struct{} // closed before in is closed
+	lost error         // why it cannot be read any more; is set before gone is closed
 }
 
 const (
@@ -98,8 +98,8 @@ func newSide(role string, conn net.Conn) *side {
 
 // pump reads until the side hangs up, the connection is closed or ctx is done.
 func (s *side) pump(ctx context.Context) {
-	defer close(s.gone)
 	defer close(s.in)
+	defer close(s.gone) // first: who sees that in is closed says why
 	for {
 		chunk := make([]byte, chunkBytes)
 		n, err := s.conn.Read(chunk)

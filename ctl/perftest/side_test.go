@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,6 +48,28 @@ func TestASingleByteIsRead(t *testing.T) {
 	}
 	there.Close()
 	<-s.gone
+}
+
+// cutOff is a connection whose host does not answer any more.
+type cutOff struct{ net.Conn }
+
+func (cutOff) Read([]byte) (int, error) { return 0, syscall.ETIMEDOUT }
+
+// TestWhoSeesThatASideIsGoneKnowsWhy: whenever its reader looks.
+func TestWhoSeesThatASideIsGoneKnowsWhy(t *testing.T) {
+	for range 10000 {
+		s := &side{name: "client", conn: cutOff{}, in: make(chan []byte), gone: make(chan struct{})}
+		go s.pump(t.Context())
+		for there := true; there; {
+			select {
+			case _, there = <-s.in:
+			default: // it looks again at once
+			}
+		}
+		if says := error(hungUp{s}).Error(); says != "client does not answer any more" {
+			t.Fatal(says)
+		}
+	}
 }
 
 // TestNobodyWaitsForASideInVain: a client that left does not hold its receivers until they answer,
