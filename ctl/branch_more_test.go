@@ -870,6 +870,12 @@ func TestBoxesKnowThatAGroupIsOfAService(t *testing.T) {
 			t.Errorf("box %s: %+v, %v", b.name, g.GroupSummary, err)
 		}
 	}
+	b3.edit("g1", func(g *groups.Group) { g.Branch.Service = false }) // as an older release has stored it
+	b2.edit("g1", func(g *groups.Group) { g.Links[0].Asked = time.Time{} })
+	f.tendAll(time.Now())
+	if g, err := b3.Group("g1"); err != nil || g.By != api.ByService {
+		t.Errorf("once it was renewed: %+v, %v", g.GroupSummary, err)
+	}
 	b3.happened()
 	if err := s.Leave(t.Context(), "g1", addr("10.3.0.2")); err != nil {
 		t.Fatal(err)

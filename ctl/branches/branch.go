@@ -78,7 +78,7 @@ func (t *Branches) renew(upper, name string, b *api.Branch) (answer api.BranchAn
 		return answer, false
 	}
 	t.Groups.Changed(g)
-	g.Branch.Lease = time.Duration(b.Lease) * time.Second
+	g.Branch.Lease, g.Branch.Service = time.Duration(b.Lease)*time.Second, b.OfService
 	g.Branch.Expires = time.Now().Add(g.Branch.Lease)
 	t.Confirmed(g, b.Confirmed)
 	t.hearAbove(g, b.Problem)
