@@ -42,6 +42,7 @@ type look struct {
 	command string // "": the log of the daemon
 	keep    string // a pattern of the lines that the page shows; "": all
 	wants   []string
+	hidden  bool            // the page shows the same in another way
 	before  func(l *faulty) // what happens first
 }
 
@@ -70,19 +71,22 @@ var faults = []fault{
 		heading: "### A receiver's cable is cut", happens: func(l *faulty) { l.cable("down") },
 		blocks: [][]look{{
 			{command: "rocast status", wants: []string{"1 down", "its link is down", "degraded  " + third + ": eth3 has no carrier", "packets wait, and none gets on"}},
-			{command: "rocast events", keep: "port-down|member-(unreachable|stalled)", wants: []string{"port-down", "member-unreachable", "member-stalled"}},
+			{command: "rocast events", keep: "port-down|member-(unreachable|stalled)", wants: []string{"port-down", "member-unreachable", "member-stalled", "degraded"}},
 		}},
 	},
 	{
 		heading: "### A receiver's R_Key in the group file is wrong", wrong: "rkey",
 		blocks: [][]look{{
 			{command: "rocast group ls", wants: []string{third + ": it has answered the source's packet", "NAK remote access", "compare its regions in the group file (va, length, rkey)", "packets wait, and none gets on"}},
-			{command: "rocast events", keep: "member-refused", wants: []string{"member-refused", third}},
+			{command: "rocast events", keep: "member-refused", wants: []string{"member-refused", "packets wait, and none gets on", third}},
 		}},
 	},
 	{
 		heading: "### A receiver's R_Key in the group file is wrong", wrong: "rkey", file: "ack: quorum 2\non-fatal: evict\n",
-		blocks: [][]look{{{command: "rocast events", keep: "member-evicted|degraded", wants: []string{"member-evicted", "degraded", third}}}},
+		blocks: [][]look{{
+			{command: "rocast events", keep: "member-evicted|degraded", wants: []string{"member-evicted", "degraded", third}},
+			{command: "rocast events", wants: []string{"member-refused"}, hidden: true},
+		}},
 	},
 	{
 		heading: "### The source sends to another QPN than the group's", wrong: "qpn",
@@ -95,6 +99,7 @@ var faults = []fault{
 		heading: "### Every packet of the source is refused", wrong: "mtu",
 		blocks: [][]look{{
 			{command: "rocast status", keep: "^(groups|healthy|PROBLEM|group )", wants: []string{"1 degraded", "10.77.0.1: its packets have more payload than the group's path MTU 512"}},
+			{command: "rocast events", wants: []string{"degraded", "path MTU 512"}, hidden: true},
 			{command: "rocast drops", wants: []string{"over-mtu"}},
 		}},
 	},
@@ -265,7 +270,10 @@ func (l *faulty) see(k look) string {
 		return k.lacks(output) == ""
 	})
 	shown := abridged(output, k.keep)
-	if k.command == "" {
+	switch {
+	case k.hidden:
+		return ""
+	case k.command == "":
 		return shown
 	}
 	return "$ " + k.command + "\n" + shown
@@ -346,6 +354,9 @@ func TestThePageShowsTheFaults(t *testing.T) {
 			text := string(page)[places[n][0]:places[n][1]]
 			var commands []string
 			for _, k := range looks {
+				if k.hidden {
+					continue
+				}
 				if k.command != "" {
 					commands = append(commands, "$ "+k.command)
 				}
