@@ -294,7 +294,7 @@ static enum ibv_mtu mtu_code(unsigned bytes)
 /*
  * Brings a queue pair to RTS. expects and sends are the first PSNs in each direction. The kernel
  * asks the network for the peer's MAC, and gives up after a second: the time in which it asks a
- * lost question again. So it is told to ask anew, until the deadline.
+ * lost question again. So it is told to ask anew, until the deadline; with 0 it asks once.
  */
 int connect_qp(struct rocast *host, struct ibv_qp *qp, const union address *peer, uint32_t peer_qpn, uint32_t expects,
 	       uint32_t sends, unsigned mtu, int64_t deadline)

@@ -18,7 +18,7 @@ import (
 type fakeKernel struct {
 	on     map[IfAddr]bool      // value: marked
 	refuse error                // answer to the next add
-	heard  map[IfAddr][][6]byte // the hosts that answer for an IP; at a place that is missing, no question can be asked
+	heard  map[IfAddr][][6]byte // the hosts that answer for an IP; where one is missing, no question can be asked
 	boxes  [][6]byte            // MACs of the box
 	macOf  map[int][6]byte      // of an interface; of the others it is 2
 	asked  []IfAddr

@@ -86,7 +86,7 @@ func (b *boxSide) Saw(string) string {
 func (b *boxSide) Sent(names []string) uint64 { return 5 * uint64(len(names)) }
 
 // AddEvent is called with the lock of the service held.
-func (b *boxSide) Tell(e api.Event) { b.events = append(b.events, e) }
+func (b *boxSide) AddEvent(e api.Event) { b.events = append(b.events, e) }
 
 func (b *boxSide) Hold(host netip.Addr, _ int) error {
 	b.held.Add(1)
@@ -170,7 +170,7 @@ func newLabAt(t *testing.T, group netip.Addr, boxIP string, hosts []netip.Addr) 
 	l.a, l.r = sockets[0], sockets[1:]
 	core, logs := observer.New(zap.InfoLevel)
 	l.logs = logs
-	l.proxy = New(Options{Groups: l.box, Addresses: l.box, Log: zap.New(core), Talk: inBand, AddEvent: l.box.Tell})
+	l.proxy = New(Options{Groups: l.box, Addresses: l.box, Log: zap.New(core), Talk: inBand, AddEvent: l.box.AddEvent})
 	l.proxy.limits.goodbye = 100 * time.Millisecond
 	t.Cleanup(l.proxy.Close)
 	c := testConfig()

@@ -23,7 +23,7 @@ type keeping struct {
 // first packet of a turn that was not stored, the daemon would restore the turn before, and
 // receivers would take new packets for old ones. If the turn cannot be stored, the source before
 // goes on, and the next packet of the member asks again. If it may be stored, no source goes on
-// before it is, and control tries again by itself: see settleTurn.
+// before it is, and control tries again by itself: see retryTurn.
 func (w *Watch) takeTurn(g *groups.Group) {
 	if w.closed || g.Published == nil {
 		return
@@ -80,7 +80,7 @@ func (w *Watch) retryTurn(g *groups.Group) {
 }
 
 // keepUp stores what the data path has shown of receivers. While the disk may have a turn that has
-// not begun, settleTurn stores both.
+// not begun, retryTurn stores both.
 func (w *Watch) keepUp(g *groups.Group) {
 	if !w.paceOf(g).keeping.unsure {
 		w.Groups.KeepUp(g)

@@ -33,7 +33,8 @@ func TestGoWorkNamesEveryModule(t *testing.T) {
 	}
 }
 
-// What does not ship is no part of the product's module: who reads that needs none of it.
+// Proofs, measurements and labs that are more than tests are no part of the product's module: who
+// reads that needs none of them.
 func TestProofsAndLabsHaveTheirModules(t *testing.T) {
 	modules := map[string]bool{}
 	for _, name := range mustFiles(t) {
