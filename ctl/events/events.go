@@ -68,7 +68,7 @@ func (l *Log) Add(e api.Event) {
 	l.added = make(chan struct{})
 }
 
-// After returns the events after a place. group selects the events of one group; "": all.
+// After returns the events after a cursor. group selects the events of one group; "": all.
 func (l *Log) After(at api.Cursor, group string) api.Events {
 	answer, _ := l.after(at, group)
 	return answer

@@ -56,14 +56,14 @@ func TestAReaderGoesOnWhereItWas(t *testing.T) {
 	expect(t, l.After(api.Cursor{Run: second.Cursor.Run, Seq: 1}, ""), false, 2, 3)
 }
 
-// The place moves over the events of other groups, so that they do not count as missed later.
+// The cursor moves over the events of other groups, so that they do not count as missed later.
 func TestOneGroupsEvents(t *testing.T) {
 	l := newLog()
 	l.add("a", "b", "a")
 	got := l.After(api.Cursor{}, "a")
 	expect(t, got, false, 1, 3)
 	if got = l.After(got.Cursor, "b"); got.Cursor.Seq != 3 {
-		t.Errorf("the place is %+v", got.Cursor)
+		t.Errorf("the cursor is %+v", got.Cursor)
 	}
 	expect(t, got, false)
 }

@@ -13,7 +13,7 @@ import (
 // maxWaiting bounds how many requests wait for an event at a time.
 const maxWaiting = 256
 
-// listEvents answers with the events after a place. With wait= it waits for one, but not longer
+// listEvents answers with the events after a cursor. With wait= it waits for one, but not longer
 // than the server lives.
 func (s *Server) listEvents(r *http.Request) (any, error) {
 	q := r.URL.Query()
