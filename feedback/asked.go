@@ -154,15 +154,16 @@ func (g *Group) askTold(now Tick, s SourceSwitch, acts []Action) []Action {
 	return a.askPaths(now, g.paths, acts)
 }
 
-// callSource asks the source by a NAK whether it has sent the first packet that too few have. The
-// ACK of what lies below goes first. It says no more than the NAK.
+// callSource asks the source whether it has sent the first packet that too few have: by an RNR NAK
+// with repair, and by a NAK without. The ACK of the packets below goes first. It says no more than
+// the question.
 //
-// A source whose timer ran out while the box was away ignores the NAK until it hears an ACK of
-// something new (rule 4), and each NAK that it ignores makes its timer begin anew. One that waits
-// for the time of an RNR NAK goes back when that is over, perhaps after 655 ms. Both obey an RNR
-// NAK, so with repair the question is one. The second is too: a source that waits and has heard
-// another NAK hears nothing before that time is over (docs/wire.md#requester). The time of the
-// question is longer than a round trip, because a source that was only slow hears two.
+// A source whose timer ran out while the box was away ignores a NAK until it hears an ACK of
+// something new (rule 4), and each NAK that it ignores restarts its timer. A source that waits for
+// the time of an RNR NAK goes back when that is over, perhaps after 655 ms. Both obey an RNR NAK.
+// The second question is an RNR NAK, too: a source that waits, and has heard a NAK of another kind,
+// hears nothing before its time is over (docs/wire.md#requester). The time that the question names
+// is longer than a round trip, because a source that was only slow hears two questions.
 func (rr *replier) callSource(now Tick, turn roce.PSN, acts []Action) []Action {
 	next := rr.floor.psn.Next() // some of a quorum may have more
 	s := roce.NAKSequence

@@ -120,9 +120,10 @@ func (g *Group) Concluded() (messages roce.MSN, concluded bool) {
 	return messages, have >= g.least()
 }
 
-// fewest is how many messages the source has sent by those who have everything, if that is fewer
-// than n. After a restart n may be too many: who is asked for an old packet tells of it with the
-// number of all messages that it has, and those behind that packet are counted again.
+// fewest returns how many messages the source has sent: n, or fewer if an active path that has
+// every packet has counted fewer. After a restart n may be too high. A receiver that is asked for
+// an old packet answers with the number of all messages that it has, and the group then counts the
+// messages behind that packet once more.
 func (st *stream) fewest(n roce.MSN) roce.MSN {
 	for i := range st.paths {
 		if p := &st.paths[i]; p.acked == st.source.sent && !p.fresh && p.part == PartActive {

@@ -255,7 +255,7 @@ var merging = []rule{
 	{"12", "with ack: all a receiver is left behind", "switch.go", "return (g.policy.Ack != AckAll || g.policy.Evict || g.policy.Switch == SwitchForce) && have", "return have"},
 	{"12", "the next source counts as a receiver", "switch.go", "		case i == s.NewPath:\n", "		case i == s.NewPath && false:\n"},
 	{"12", "the old source does not count as a receiver", "switch.go", "				have += g.weight(i)\n			}\n", "			}\n"},
-	{"9", "who is beside a source behind a link counts for nothing", "quorum.go", "		g.beside = min(beside, g.weight(i)-1)\n", ""},
+	{"9", "who is beside a source behind a link counts for nothing", "quorum.go", "		if g.beside = beside; g.quorum != nil {\n			g.beside = min(beside, g.weight(i)-1)\n		}\n", ""},
 	{"9", "a source behind a link counts as a receiver", "quorum.go", "min(beside, g.weight(i)-1)", "beside"},
 	{"9", "a box of others counts as one of this tree", "dataplane/state.go", "path < 0 || st.group.Paths[path].Box != mft.BoxBelow", "path < 0"},
 	{"9", "who is beside a source counts although the link is behind", "quorum.go", "if i >= 0 && g.away == PartActive {", "if i >= 0 {"},

@@ -117,6 +117,11 @@ func (w *world) checkOutputs(f *frame) {
 		}
 		w.checkReply(r)
 	}
+	for i := range w.hosts {
+		if h := &w.hosts[i]; h.asksFor != nowhere {
+			w.fail(Place, "an ACK in front of packet %d, for which %v is not asked", h.asksFor, h)
+		}
+	}
 	for k := range out.Notes {
 		switch n := &out.Notes[k]; {
 		case n.What != feedback.NoteBehind:
@@ -236,7 +241,8 @@ func (w *world) mayCall(h *host, n int, s roce.Syndrome) bool {
 		n++
 		h.asksFor = n
 	}
-	return !s.IsFatal() && w.tally[SwitchCrash].Times > 0 && n <= h.highest && w.now-h.cameAt >= calledAfter && w.claimedAt() > 0
+	mayAsk := s.IsACK() || s == roce.NAKSequence || s.IsRNR() && w.s.Policy.Repair != feedback.RepairOff
+	return mayAsk && w.tally[SwitchCrash].Times > 0 && n <= h.highest && w.now-h.cameAt >= calledAfter && w.claimedAt() > 0
 }
 
 // checkSentBack fails if source h is sent back to packet n, which the box can repair. Repair gives

@@ -114,12 +114,14 @@ func TestAQuestionFollowsItsACK(t *testing.T) {
 	for name, tt := range map[string]struct {
 		packet int
 		s      roce.Syndrome
+		repair feedback.RepairPolicy
 		holds  bool
 	}{
-		"the question":          {5, roce.NAKSequence, true},
-		"as an RNR NAK":         {5, roce.SyndromeRNR(14), true},
-		"another question":      {6, roce.NAKSequence, false},
-		"an ACK of that packet": {5, roce.SyndromeUnlimited, false},
+		"the question":                  {5, roce.NAKSequence, feedback.RepairOff, true},
+		"as an RNR NAK":                 {5, roce.SyndromeRNR(14), feedback.RepairLocal, true},
+		"as an RNR NAK, without repair": {5, roce.SyndromeRNR(14), feedback.RepairOff, false},
+		"another question":              {6, roce.NAKSequence, feedback.RepairOff, false},
+		"an ACK of that packet":         {5, roce.SyndromeUnlimited, feedback.RepairOff, false},
 	} {
 		var r Runner
 		play(t, &r, calm())
@@ -127,6 +129,7 @@ func TestAQuestionFollowsItsACK(t *testing.T) {
 		h := &w.hosts[0]
 		w.now, w.tally[SwitchCrash].Times, h.cameAt = time.Second, 1, 0
 		h.place.last, w.hosts[1].claimedAt = 3, 1
+		w.s.Policy.Repair = tt.repair
 		if !w.mayCall(h, 4, roce.SyndromeUnlimited) || h.asksFor != 5 {
 			t.Fatalf("%s: the ACK may not go first", name)
 		}
@@ -135,6 +138,21 @@ func TestAQuestionFollowsItsACK(t *testing.T) {
 		if holds := w.failure == nil; holds != tt.holds || h.asksFor != nowhere {
 			t.Errorf("%s: %v", name, w.failure)
 		}
+	}
+}
+
+// The question comes with the ACK in front of it, and not with a later event.
+func TestAQuestionComesWithItsACK(t *testing.T) {
+	var r Runner
+	play(t, &r, calm())
+	w := &r.w
+	w.box.outputs.Reset()
+	if w.checkOutputs(nil); w.failure != nil {
+		t.Fatalf("without an ACK: %v", w.failure)
+	}
+	w.hosts[0].asksFor = 5
+	if w.checkOutputs(nil); w.failure == nil {
+		t.Error("nobody notices that the question is missing")
 	}
 }
 
