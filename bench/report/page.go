@@ -17,11 +17,9 @@ const (
 
 const pageHead = `# Evaluation
 
-What the papers measure from which rocast comes: MC-RDMA, Cepheus (HPCA 2024), Gleam (2023), Khooi et al. (ANCS 2021) and P4CE
-(ICDCS 2024). ` + "`make bench-apps UPDATE=1` writes the page from its own run and from the latest `make sim-scale`. What other" + `
-commands measure stands at its end, written by hand.
-The papers have NICs and switches of 100 and 200 Gb/s. Here hosts, NICs and links are software: compare the ways with each other, and
-not the figures with those of the papers. Long tables are shown in part; the whole ones are CSV files beside the plots.
+What the papers behind rocast measure: MC-RDMA, Cepheus (HPCA 2024), Gleam (2023), Khooi et al. (ANCS 2021) and P4CE (ICDCS 2024).
+` + "`make bench-apps UPDATE=1` writes the page from its own run and from the latest `make sim-scale`" + `; its end is written by hand. The papers
+have hardware of 100 and 200 Gb/s, and here all is software: compare the ways with each other, and not with the papers' figures.
 
 `
 

@@ -64,9 +64,9 @@ func (b *bench) storage(ctx context.Context) error {
 
 const (
 	titleStorage = "Storage replication"
-	textStorage  = "Blocks that are put to the logs of three replicas (bench/storage). A block is stored when all three programs have written it to their disks and said so. " +
-		"*blocks/s* with several on their way, the times with one at a time."
-	noteStorage = "Cepheus and Gleam measure (a) and (b) in a storage system; its acknowledgement is that of the NICs, here it is that of the disks."
+	textStorage  = "Blocks are put to the logs of three replicas (bench/storage), and are stored when all three disks have them. *blocks/s* is with several on " +
+		"their way, the times with one."
+	noteStorage = "In the storage system of Cepheus and Gleam the NICs acknowledge, here the disks do."
 )
 
 func storageTable(rows []storageRow) report.Section {
@@ -123,12 +123,13 @@ func (b *bench) example(ctx context.Context, name string, figures any) error {
 const consensusCommand = "make consensus"
 
 const (
-	textConsensus = "A leader appends entries of 64 bytes to the logs of its replicas by WRITE (bench/consensus), as fast as it can. An entry is decided when a majority has it. " +
-		"Of a group (`repair: local`) the box says so by one ACK; with a connection to *each* replica, as in Mu, the leader counts. " +
+	textConsensus = "A leader appends entries of 64 bytes to its replicas' logs by WRITE (bench/consensus), as fast as it can. An entry is decided when a majority has it. " +
+		"With a group (`repair: local`) one ACK of the box says so; with a connection to *each* replica, as in Mu, the leader counts. " +
 		"The links carry %.0f Mb/s: with more, the CPU would be the limit."
-	noteConsensus = "P4CE decides 2.3 M entries a second, 1.9 times as many as Mu with 2 replicas and 3.8 times as many with 4. There the leader's CPU is Mu's limit, here its link is."
-	titleLoad     = "(d) Latency of consensus"
-	textLoad      = "Entries that come at a rate, whether those before are decided or not, and bursts of entries that come at once, of which the last one's decision counts."
+	noteConsensus = "P4CE decides 2.3 M entries a second: 1.9 times as many as Mu with 2 replicas, and 3.8 times with 4. There the leader's CPU limits Mu, here " +
+		"its link does."
+	titleLoad = "(d) Latency of consensus"
+	textLoad  = "Entries come at a rate, or in bursts, of which the last entry's decision counts."
 )
 
 func (f *consensusFigures) throughput() report.Section {

@@ -107,17 +107,15 @@ func (b *bench) begin() {
 	b.part.Text = fmt.Sprintf(howMeasured, receivers, b.rate/1_000_000, percent(busyShare))
 }
 
-const howMeasured = `A source and %d receivers in network namespaces around a box with rocastd, as it is shipped. They have soft RDMA NICs (RC, path MTU 1024, at
-most 129 packets unacknowledged, as rxe). A group and the programs without multicast use the same NICs, links and code; unicast packets cross
-the box through the kernel's bridge. Everything that is delivered is compared with what was sent.
+const howMeasured = `A source and %d receivers in network namespaces around a box with rocastd, as it is shipped, with soft RDMA NICs (RC, path MTU 1024, at most 129
+packets unacknowledged, as rxe). All ways use the same NICs, links and code; unicast packets cross the kernel's bridge. What is delivered is
+compared with what was sent.
 
-The link of each host carries %d Mb/s in the direction from the host (HTB, ACKs first); a millisecond of the link leaves at once. The
-direction to the host is not limited: a receiver to which two hosts send at once gets twice that, which favours the binomial pipeline.
-Hosts in virtual machines with Soft-RoCE are not measured here: their emulation would be the limit in every row.
+Each host's link carries %d Mb/s from the host (HTB, ACKs first), a millisecond of it at once. To the host it is not limited, which favours the binomial
+pipeline. Virtual machines with Soft-RoCE are not measured: their emulation would be the limit in every row.
 
-*source's link* says how busy that link was. The CSV files also have what source, receivers and box used of one CPU each, and how busy the busiest
-CPU of the machine was. That is soft NIC, program and the kernel's receive work. The *limit* of a row is **CPU** if that was more than %s: then a
-figure may be that of the CPU.`
+*source's link* is how busy that link was. The CSV files also have the CPUs of source, receivers and box, with their soft NICs and the kernel's
+receive work. The *limit* of a row is **CPU** if the busiest CPU was busy for more than %s.`
 
 // at builds a site for f, whose queue pairs have a timeout, and whose hosts have so much memory.
 func (b *bench) at(ctx context.Context, timeout uint8, memory int, f func(*site) error) error {

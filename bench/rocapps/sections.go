@@ -139,8 +139,8 @@ func (b *bench) iops(ctx context.Context) (err error) {
 	return nil
 }
 
-const textIOPS = "The source keeps %d WRITEs of 8 KiB posted. A WRITE counts when the source has the completions of all its queue pairs. " +
-	"The ways take turns for %d rounds; figures are medians, and the ratio is the median of the rounds' ratios."
+const textIOPS = "The source keeps %d WRITEs of 8 KiB posted. A WRITE counts with its completions on all queue pairs. The ways take turns for %d rounds; figures " +
+	"and ratios are medians."
 
 // paperIOPS are the figures of Cepheus, table I, in millions.
 var paperIOPS = map[string]float64{nameOne: 1.188, nameThree: 0.413, nameRocast: 1.167}
@@ -167,9 +167,9 @@ func iopsTable(ways []*method, got map[string]rounds) report.Section {
 			})
 		}
 	}
-	sec.Notes = []string{"Cepheus has links of 100 Gb/s and is limited by its storage stack; here the link is the limit. So compare the ratios."}
-	sec.Behind = []string{fmt.Sprintf("Cepheus does %.3f M of these WRITEs a second and a group here %.4f M: its switch and NICs are hardware, ours are threads on CPUs. "+
-		"docs/evaluation.md#throughput-of-the-box has the copies that a CPU of the box forwards.", paperIOPS[nameRocast], got[nameRocast].median(rate)/1e6)}
+	sec.Notes = []string{"Cepheus is limited by its storage stack, and here the link is the limit: compare the ratios."}
+	sec.Behind = []string{fmt.Sprintf("Cepheus does %.3f M of these WRITEs a second in hardware, and a group here %.4f M on CPUs (docs/evaluation.md#throughput-of-the-box).",
+		paperIOPS[nameRocast], got[nameRocast].median(rate)/1e6)}
 	return sec
 }
 
@@ -193,7 +193,7 @@ func micros(r rounds, q float64) string {
 
 func micro(d time.Duration) string { return strconv.FormatFloat(float64(d)/1e3, 'f', 0, 64) }
 
-const textCost = "CPU time of the source for each GB of user data that a receiver got, summed over receivers, in the runs of (a). It includes the soft NIC, whose part a real NIC would do."
+const textCost = "CPU time of the source for each GB that receivers got in the runs of (a), with the soft NIC, whose part a real NIC would do."
 
 // costTable is table (f).
 func (b *bench) costTable(ways []*method, got map[string]rounds) report.Section {
@@ -215,11 +215,11 @@ func (b *bench) costTable(ways []*method, got map[string]rounds) report.Section 
 	return sec
 }
 
-const textLatency = "One WRITE is posted; the next one when its completions have come on all queue pairs. The time is from the post to the last completion."
+const textLatency = "One WRITE at a time, from the post to the last completion."
 
 var notesLatency = []string{
 	"Gleam reports 40 % less than 3 unicasts at 64 KB and 60 % less at 512 KB, and about the latency of one unicast.",
-	"At small sizes the soft NIC's CPU time is most of the latency, and a group adds the box's.",
+	"Small WRITEs take mostly CPU time of the soft NIC, and of the box with a group.",
 }
 
 // latency is table (b).
@@ -245,8 +245,8 @@ func (b *bench) latency(ctx context.Context) error {
 				base = cmp.Or(base, p50)
 				lines[m.name] = append(lines[m.name], plotter.XY{X: float64(bytes), Y: float64(p50) / 1e3})
 				if times := float64(p50) / float64(base); m.group && times > latencyOfOne {
-					sec.Behind = append(sec.Behind, fmt.Sprintf("One IO of %s over a group takes %.2f times as long as over one unicast, where Cepheus and Gleam have about the same: "+
-						"the box needs a CPU for each packet and answer.", size(bytes), times))
+					sec.Behind = append(sec.Behind, fmt.Sprintf("One IO of %s over a group takes %.2f times as long as over one unicast, with Cepheus and Gleam about as long: "+
+						"the box needs a CPU for each packet.", size(bytes), times))
 				}
 				sec.Rows = append(sec.Rows, append([]string{size(bytes), m.name, micro(p50), micro(report.Quantile(r.acked, 0.99)),
 					fmt.Sprintf("%.2f", float64(p50)/float64(base)), strconv.Itoa(r.messages)}, r.load.cells()...))
@@ -314,13 +314,14 @@ func (b *bench) broadcast(ctx context.Context) error {
 	return nil
 }
 
-const textBroadcast = "One message at a time, from the post at the source until the programs of all three receivers know that they have it (WRITE with immediate); medians. " +
-	"Programs without multicast pass it on as soon as they have a slice. They are a chain of the hosts, the binomial tree, and RDMC's binomial pipeline with blocks of 64 KiB, two of them on their way. " +
-	"A host of the tree sends a message of more than 64 KiB to one host after the other. A program learns at once when it may send the next message."
+const textBroadcast = "One WRITE with immediate at a time, from the post until all three receivers' programs know of it. Programs without multicast pass on " +
+	"each slice that they have. Of RDMC's pipeline two blocks of 64 KiB are on their way. A host of the tree sends more than 64 KiB to one host after the other. A " +
+	"program learns at no cost when it may send the next message."
 
 var notesBroadcast = []string{
-	"Cepheus reports 3 to 5.2 times the latency for a chain with small messages and 2.5 to 3.5 for a binomial tree. With large ones it reports 1.3 to 2.8 and 2 to 2.8, and 35 ms for RDMC where Cepheus takes 24.4 (256 MB).",
-	"With many blocks the binomial pipeline comes as close to the link's rate as a group does. Its price is its CPU, and that every receiver sends as much as it gets.",
+	"Cepheus reports 3 to 5.2 times its latency for a chain with small messages and 2.5 to 3.5 for a tree; with large ones 1.3 to 2.8 and 2 to 2.8. RDMC takes 35 " +
+		"ms for 256 MB, Cepheus 24.4.",
+	"With many blocks the pipeline comes as close to the link's rate as a group. But it costs CPU, and every receiver sends as much as it gets.",
 }
 
 var broadcastRows = []string{nameRocast, nameThree, nameTree, nameChain, nameBestChain, namePipe}
@@ -372,12 +373,12 @@ func broadcastTable(took map[int]map[string]sample) report.Section {
 
 func p50(r sample) time.Duration { return report.Quantile(r.told, 0.5) }
 
-const textLoss = "Messages of 64 KiB, 16 posted; the receivers' links lose packets at random, in both directions. *goodput* is relative to one unicast without loss. " +
-	"The source's timeout is 67 ms. Times are from the post of a message until the programs of all receivers have it."
+const textLoss = "Messages of 64 KiB, 16 posted. The receivers' links lose packets at random, in both directions. *goodput* is relative to one unicast without " +
+	"loss. The source's timeout is 67 ms. Times are until all receivers' programs have a message."
 
 var notesLoss = []string{
-	"MC-RDMA (fig. 7) loses packets on one receiver's path only; here each of three links loses them, in both directions.",
-	"With `repair: off` a group goes back for all when one receiver lost a packet, as the switches of the papers do. With `repair: local` the box sends the packet again, and the source notices nothing.",
+	"MC-RDMA (fig. 7) loses packets on one receiver's path only.",
+	"With `repair: off` a group goes back for all when one receiver lost a packet, as in the papers. With `repair: local` the box sends it again.",
 }
 
 // losses is table (e).

@@ -11,13 +11,13 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
-const copiesAfter = "A group crosses each link of its tree once, and no tree has fewer links. A chain in the order of hosts needs twice as many."
+const copiesAfter = "A group crosses each link of its tree once, and no tree has fewer links. A chain needs twice as many."
 
 // copies is how often a packet crosses links.
 func (s *session) copies() error {
 	x := section{
 		name: "copies", title: "Copies per link",
-		text:    "How often a packet crosses links until all receivers have it, without loss: in all, and on the link that carries it most often.",
+		text:    "How often a packet crosses links until all receivers have it, without loss: in all, and on the busiest link.",
 		columns: []string{"network", "receivers", "", "links crossed by a packet", "links used", "copies on the busiest link"},
 		after:   copiesAfter, brief: &brief{in: 1, cells: []string{"511"}},
 	}
@@ -51,11 +51,10 @@ func (s *session) copies() error {
 }
 
 const (
-	panelsText = "Gleam, figure 14: N groups of N hosts each send at one time, in the network of 16,384 hosts. HPL does that along the rows and then along the columns of " +
-		"an N*N matrix of processes. %d MiB each; the hosts of a row are consecutive. Each box gives a new group to the neighbour with the fewest groups (Gleam, appendix A)."
-	panelsAfter = "Gleam states 5.17 ms at 8*8 and at 128*128 for its transfers along rows and columns, and 13.7 and 19.4 ms for HPL's own algorithms, ring and long. It does not state " +
-		"how many bytes that is, so the plot shows how the times grow. The less than 1 % that is added here are further switches. Each box balances the groups over its own " +
-		"links."
+	panelsText = "Gleam, figure 14: N groups of N hosts each send at one time, in the network of 16,384 hosts, along the rows or columns of an N*N matrix, as HPL " +
+		"does. %d MiB each; the hosts of a row are consecutive. Each box gives a new group to the neighbour with the fewest groups (Gleam, appendix A)."
+	panelsAfter = "Gleam states 5.17 ms at 8*8 and at 128*128, and 13.7 and 19.4 ms for HPL's own algorithms, ring and long. It does not state how many bytes, so " +
+		"the plot shows how the times grow. Here further switches add less than 1 %."
 )
 
 // panels is the broadcast of figure 14 of Gleam: N groups of N hosts send at one time, as the rows
@@ -142,14 +141,14 @@ const (
 	groupBytes = 2_728 - 3*pathBytes
 )
 
-const stateAfter = "A box has state only of groups whose tree it is in, and of a group at most one path for each of its ports. docs/evaluation.md#memory compares that with Cepheus."
+const stateAfter = "A box has state only of groups whose tree it is in, and at most one path for each of its ports."
 
 // state is what the boxes have to know of many groups.
 func (s *session) state() error {
 	groups := pick(s, 50, 300)
 	x := section{
 		name: "state", title: "State of a box",
-		text: fmt.Sprintf("%d groups of random hosts: how many of them the boxes of a layer know, and with how many paths. A path is a receiver or a box below. The groups shown have 511 receivers. "+
+		text: fmt.Sprintf("%d groups of random hosts: how many of them the boxes of a layer know, and with how many paths, each a receiver or a box below. The groups shown have 511 receivers. "+
 			"Memory follows from docs/evaluation.md#memory: %d bytes a group and %d a path.", groups, groupBytes, pathBytes),
 		columns: []string{"network", "receivers", "layer", "boxes with groups", "groups: mean", "most", "paths: mean", "most", "most memory, MB"},
 		after:   stateAfter,

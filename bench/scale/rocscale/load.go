@@ -37,16 +37,16 @@ func drawFlow(r *rand.Rand) int64 {
 	return flowSizes[len(flowSizes)-1].bytes
 }
 
-const loadAfter = "A group of 512 has the rate of its most congested receiver, and of 511 links one is always shared with several flows. That is the price of one rate for all, which no " +
-	"filter of notifications removes. The papers show no group of hundreds under load."
+const loadAfter = "A group has the rate of its most congested receiver, and of 511 links one is always shared with several flows. No filter of notifications " +
+	"removes that. The papers show no group of hundreds under load."
 
 // load is unicast beside multicast: flows between random hosts, with a group of 512 and without.
 func (s *session) load() error {
 	span := pick[scale.Time](s, 500, 2000) * scale.Microsecond
 	x := section{
 		name: "load", title: "Unicast beside multicast",
-		text: fmt.Sprintf("For %.1f ms all 1,024 hosts begin flows to random hosts at random times (Poisson). Half of the flows have 8 KiB, 30 %% have 64 KiB and 20 %% have 1 MiB. "+
-			"A group sends to 511 receivers all the time; its goodput is that of the last three quarters of the time. *load* is the part of the hosts' links that the flows take. "+
+		text: fmt.Sprintf("For %.1f ms all 1,024 hosts begin flows to random hosts at random times (Poisson): half have 8 KiB, 30 %% have 64 KiB and 20 %% have 1 MiB. "+
+			"A group sends to 511 receivers; its goodput is of the last three quarters. *load* is the flows' part of the hosts' links. "+
 			"Times until a flow has arrived, in us.", span.Seconds()*1e3),
 		columns: []string{"load", "group, Gb/s", "8 KiB: p50", "p99", "p99 without the group", "1 MiB: p50", "p99", "p99 without the group", "dropped"},
 		after:   loadAfter,

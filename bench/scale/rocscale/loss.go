@@ -56,12 +56,11 @@ func (s *session) loss() error {
 // Texts of the sections about loss.
 const (
 	lossText  = "%d MiB."
-	lossFirst = "Cepheus, figure 13, and Gleam, figure 16: links between switches lose packets at random, data and answers. " +
-		"*goodput* is relative to the same without loss; *resent* is what hosts and boxes sent again, for each packet of the transfer. The time is the requesters' timeout. " +
-		"Where nothing times out, 1 ms is as 67 ms and is left out. "
-	lossDifferences = "Gleam states that goodput falls by 10 % at most up to 10^-4 and to 42 % at 10^-3, without the size of its transfers and their tree. Here one packet in 10^4 on each " +
-		"link means that about one in a hundred misses some receiver of 512, and each time the source goes back. A receiver says only once what it lacks, so a packet that is " +
-		"lost again when it is resent costs a timeout. RNICs that repeat their NAKs would not show that."
+	lossFirst = "Cepheus, figure 13, and Gleam, figure 16: links between switches lose packets at random. *goodput* is relative to the same without loss; *resent* " +
+		"is for each packet of the transfer. The time is the requesters' timeout; where nothing times out, 1 ms is as 67 ms and is left out. "
+	lossDifferences = "Gleam states that goodput falls by 10 % at most up to 10^-4 and to 42 % at 10^-3, without sizes and trees. Here 10^-4 on each link means " +
+		"that about one packet in a hundred misses some receiver of 512, and each time the source goes back. A receiver says once what it lacks, so a packet that is " +
+		"lost twice costs a timeout. RNICs that repeat their NAKs would not show that."
 )
 
 // inPart explains the first of the sections about loss, and chooses what the report shows of the

@@ -90,12 +90,11 @@ func (s *session) report() *document {
 
 const introduction = `## At the size of the papers, in simulation
 
-Fat trees with a box at every switch, simulated packet by packet (package ` + "`bench/scale`" + `). The boxes merge with the code that runs on the
-wire, and plan their trees with it; requesters behave as rdma_rxe does, with DCQCN. Cepheus simulates 1,024 hosts at 100 Gb/s; here that is a
-fat tree of switches with 16 ports. Gleam simulates 16,384 hosts at 200 Gb/s with switches of 64 ports; here that is 16 pods of 1,024 hosts.
-MTU 4096; a link has 0.5 us; queues mark from 50 KB (none) to 500 KB (1 %%), as MC-RDMA states for 100 Gb/s. A box forwards at line rate: these
-figures say what the method costs, not what a box with a few CPUs can carry. *FCT* is the time until all receivers have everything.
-Made by ` + "`%s`" + `.
+Fat trees with a box at every switch, simulated packet by packet (package ` + "`bench/scale`" + `). The boxes merge and plan
+their trees with the code that runs on the wire; requesters behave as rdma_rxe does, with DCQCN. Cepheus' 1,024 hosts at 100 Gb/s are a fat tree
+of switches with 16 ports; Gleam's 16,384 hosts at 200 Gb/s, with switches of 64 ports, are 16 pods of 1,024 hosts. MTU 4096; a link has 0.5
+us; queues mark from 50 KB (none) to 500 KB (1 %%), as MC-RDMA states for 100 Gb/s. A box forwards at line rate: these figures say what the
+method costs, not what a box with a few CPUs can carry. *FCT* is the time until all receivers have everything. Made by ` + "`%s`" + `.
 
 `
 

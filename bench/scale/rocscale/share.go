@@ -41,10 +41,9 @@ func goodputs(c *scale.Config, before, after []int, span scale.Time) (rates []fl
 }
 
 const (
-	shareText = "Cepheus, figure 14: f1 is a group of 15 receivers; f2 and f3 are flows between receivers, whose links are shared with f1. " +
-		"Gb/s of payload; Jain's index over the flows that are active."
-	shareAfter = "As in the paper, the group gives way at once when a flow begins, and the two move towards equal shares. Here that takes tens of milliseconds, and so does the return " +
-		"of the rate. The pace is DCQCN's additive step, 100 Mb/s for each 55 us. Cepheus shows a quicker return and does not state its parameters."
+	shareText  = "Cepheus, figure 14: f1 is a group of 15 receivers; f2 and f3 are flows on links of f1. Gb/s of payload, and Jain's index over the active flows."
+	shareAfter = "As in the paper, the group gives way at once, and the two move towards equal shares. Here that takes tens of milliseconds, and so does the " +
+		"return: the pace is DCQCN's step, 100 Mb/s for each 55 us. Cepheus shows a quicker return, without its parameters."
 )
 
 // share is figure 14 of Cepheus: a group of 15 receivers, then a flow to one of them, and later,
@@ -115,10 +114,10 @@ func (s *session) share() error {
 func gigabits(rate float64) string { return fmt.Sprintf("%.1f", rate/giga) }
 
 const (
-	legsText = "MC-RDMA, figure 6, in the network of Cepheus: of the receivers of a group, some share their links with a unicast flow each. " +
-		"The notifications pass three boxes on their way to the source. Each box filters them by itself (`cnp: filter`), or lets all pass (`cnp: all`). Gb/s of payload."
-	legsAfter = "MC-RDMA passes the notifications of all receivers, and its group gets less with every congested leg (its section IV-D and figure 6). With the filter the group gets " +
-		"less too, but far less so. *one switch* has the same hosts at a single switch: if it agrees, filters that follow one another cost nothing in addition."
+	legsText = "MC-RDMA, figure 6, in the network of Cepheus: some receivers of a group share their links with a unicast flow each. " +
+		"Each of three boxes on the way filters the notifications (`cnp: filter`), or lets all pass (`cnp: all`). Gb/s of payload."
+	legsAfter = "MC-RDMA passes all notifications, and its group gets less with every congested leg (section IV-D, figure 6). With the filter it gets less too, " +
+		"but far less so. *one switch* has the same hosts at a single switch: where it agrees, filters in a row cost nothing more."
 )
 
 // legs is figure 6 of MC-RDMA at the size of Cepheus: a group some of whose receivers share their

@@ -16,11 +16,10 @@ func (s *session) sizes() error {
 }
 
 const (
-	sizesText  = "Cepheus, figure 12. A group, a chain of slices of 64 KiB and a binomial tree bring a transfer from the first host to the 511 next ones."
-	sizesAfter = "With short flows Cepheus is at most 164 times as fast as the chain and 4.5 times as fast as the tree; with long ones 2.1 and 8.9 times. It does not state at which " +
-		"sizes, so these figures are levels in the plot and not points. Most of a chain's 511 hops stay at one switch, and here a host passes a message on in no time. A tree " +
-		"sends everything log2(512) = 9 times, one after the other. Here up to 256 hosts send at one time over ways that are chosen at random (ECMP), and DCQCN slows flows " +
-		"that meet."
+	sizesText  = "Cepheus, figure 12. From the first host to the 511 next ones; the chain has slices of 64 KiB."
+	sizesAfter = "With short flows Cepheus is at most 164 times as fast as the chain and 4.5 times as fast as the tree; with long ones 2.1 and 8.9 times. It " +
+		"states no sizes, so these are levels in the plot. Most of a chain's 511 hops stay at one switch, and hosts pass messages on in no time. A tree sends " +
+		"everything log2(512) = 9 times. Up to 256 hosts send at one time over random ways (ECMP), and DCQCN slows flows that meet."
 )
 
 func (s *session) sizesOf(all []int64) error {
