@@ -215,8 +215,7 @@ func TestWhereALastTurnBeganAndEnded(t *testing.T) {
 	takes := func(next netip.Addr) {
 		t.Helper()
 		k.posts(next, 1) // is refused: it waits
-		k.store()
-		k.Switch.BeginTurn(k.group.ID, true)
+		k.turnBegins()
 		k.gets(next, 1)
 	}
 	k.message(ipA)

@@ -82,6 +82,13 @@ func (k *keeper) store() {
 	k.stored = &turn
 }
 
+// turnBegins stores the turn that a member waits for, and lets it begin.
+func (k *keeper) turnBegins() {
+	k.t.Helper()
+	k.store()
+	k.Switch.BeginTurn(k.group.ID, true)
+}
+
 // gets lets every member but from get and acknowledge packets, each its next ones.
 func (k *keeper) gets(from netip.Addr, packets int) {
 	k.t.Helper()
@@ -232,8 +239,7 @@ func TestTheSourceWaitsWhileATurnIsStored(t *testing.T) {
 	k.drain()
 	k.posts(ipB, 1)
 	k.waits(ipB)
-	k.store()
-	k.Switch.BeginTurn(k.group.ID, true)
+	k.turnBegins()
 	k.gets(ipB, 1)
 	if m := moved(k.Switch); m["source-blocked"] != 2 { // a's new packet, and b's while it waited
 		t.Errorf("counters %v", m)
@@ -275,14 +281,12 @@ func TestAMemberThatDiedWaitingHoldsNobodyUp(t *testing.T) {
 	k.waits(ipB) // and nobody hears it
 	k.posts(ipC, 1)
 	k.waits(ipB)
-	k.store()
-	k.Switch.BeginTurn(k.group.ID, true)
+	k.turnBegins()
 	k.gets(ipB, 1)
 	k.drain()
 	k.posts(ipC, 1)
 	k.waits(ipC)
-	k.store()
-	k.Switch.BeginTurn(k.group.ID, true)
+	k.turnBegins()
 	k.gets(ipC, 1)
 }
 
@@ -297,8 +301,7 @@ func TestALostNoteIsMadeAgain(t *testing.T) {
 			t.Errorf("more notes: %+v", notes)
 		}
 	}
-	k.store()
-	k.Switch.BeginTurn(k.group.ID, true)
+	k.turnBegins()
 	k.gets(ipB, 2) // each once
 }
 
@@ -308,8 +311,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	k := newKeeper(t, both(1, ipB, 500), receiver(2, ipC))
 	k.message(ipA)
 	k.posts(ipB, 70)
-	k.store()
-	k.Switch.BeginTurn(k.group.ID, true)
+	k.turnBegins()
 	k.gets(ipB, 64)
 	if m := moved(k.Switch); m["source-waits"] != 64 || m["source-blocked"] != 6 {
 		t.Errorf("counters %v", m)
@@ -327,8 +329,7 @@ func TestWhatIsKeptGrowsOld(t *testing.T) {
 	k.now += 1_000_000_001
 	k.posts(ipC, 1)
 	k.waits(ipC)
-	k.store()
-	k.Switch.BeginTurn(k.group.ID, true)
+	k.turnBegins()
 	k.gets(ipC, 1)
 	if notes := k.drain(); len(notes) != 1 || notes[0].What != feedback.NoteSource {
 		t.Errorf("b's packet is still there: %+v", notes)
@@ -367,8 +368,7 @@ func TestTheTurnOfAMemberThatJoinsOutlivesACrash(t *testing.T) {
 			k.posts(ipEarly, 1)
 			k.gets(ipEarly, 1)
 			k.posts(ipB, 1)
-			k.store()
-			k.Switch.BeginTurn(k.group.ID, true)
+			k.turnBegins()
 			k.gets(ipB, 1) // of which early gets the first packet
 		}
 	}
@@ -397,8 +397,7 @@ func TestMembersChangeWhileOneWaits(t *testing.T) {
 		k.gets(ipB, 2)
 		k.message(ipB)
 		k.posts(ipA, 1)
-		k.store()
-		k.Switch.BeginTurn(k.group.ID, true)
+		k.turnBegins()
 		k.gets(ipA, 1)
 	}
 }
@@ -456,8 +455,7 @@ func TestWhoWaitsOnWhenMembersChange(t *testing.T) {
 		k.message(ipA)
 		if tt.who == ipA {
 			k.posts(ipB, 1)
-			k.store()
-			k.Switch.BeginTurn(k.group.ID, true)
+			k.turnBegins()
 			k.gets(ipB, 1)
 		}
 		k.posts(tt.who, 1)
@@ -544,8 +542,7 @@ func TestTheSourceGoesOnBeforeATurnIsStored(t *testing.T) {
 	}
 	k.gets(ipA, 1)
 	k.message(ipA)
-	k.store()
-	k.Switch.BeginTurn(k.group.ID, true)
+	k.turnBegins()
 	k.gets(ipB, 1)
 }
 
@@ -714,15 +711,13 @@ func TestTheSourceOfTheStoredTurnHasLeft(t *testing.T) {
 	k := newKeeper(t, b, c, d)
 	k.message(ipA)
 	k.posts(ipB, 3)
-	k.store()
-	k.Switch.BeginTurn(k.group.ID, true)
+	k.turnBegins()
 	k.gets(ipB, 3)
 	k.group.Paths = []mft.Path{c, d}
 	k.crash()
 	k.posts(ipA, 1)
 	k.isTold()
-	k.store()
-	k.Switch.BeginTurn(k.group.ID, true)
+	k.turnBegins()
 	k.gets(ipA, 1)
 }
 
@@ -871,8 +866,7 @@ func TestATurnBeginsWithoutAReceiverThatDiedWithTheBox(t *testing.T) {
 		if n := k.calls(); n != 2 {
 			t.Errorf("a was asked %d times", n)
 		}
-		k.store()
-		k.Switch.BeginTurn(k.group.ID, true)
+		k.turnBegins()
 		k.group.Paths = k.group.Paths[:2] // d gets nothing
 		k.gets(ipB, 1)
 		silent(t, k.Net)
@@ -912,12 +906,10 @@ func TestAnOldPacketComesBehindACrash(t *testing.T) {
 		if m := k.Switch.RepairMemory(); m.Packets != 0 {
 			t.Errorf("%d packets are retained", m.Packets)
 		}
-		k.store()
-		k.Switch.BeginTurn(k.group.ID, true)
+		k.turnBegins()
 		k.gets(ipB, 1)
 		k.posts(ipA, 1)
-		k.store()
-		k.Switch.BeginTurn(k.group.ID, true)
+		k.turnBegins()
 		k.gets(ipA, 1)
 	}
 }
@@ -942,8 +934,7 @@ func TestATurnBeginsBehindARefusedRequest(t *testing.T) {
 		if n := k.calls(); n != 2 {
 			t.Errorf("%s: a was asked %d times", name, n)
 		}
-		k.store()
-		k.Switch.BeginTurn(k.group.ID, true)
+		k.turnBegins()
 		k.gets(ipB, 1)
 	}
 }
@@ -973,8 +964,7 @@ func TestAForcedTurnBeginsBehindACrash(t *testing.T) {
 		t.Fatalf("notes %+v; counters %v", notes, moved(k.Switch))
 	}
 	k.calls()
-	k.store()
-	k.Switch.BeginTurn(k.group.ID, true)
+	k.turnBegins()
 	k.group.Paths = k.group.Paths[:2] // d gets nothing
 	k.gets(ipB, 1)
 	silent(t, k.Net)
@@ -1022,8 +1012,7 @@ func TestTheSourceAnswersAndHearsTheACK(t *testing.T) {
 			}
 		}
 		k.members[ipA].sends, k.members[ipA].sent = k.members[ipA].sends.Next(), k.members[ipA].sent+1
-		k.store()
-		k.Switch.BeginTurn(k.group.ID, true)
+		k.turnBegins()
 		k.gets(ipB, 1)
 	}
 }
@@ -1077,8 +1066,7 @@ func TestTheBoxAsksAgain(t *testing.T) {
 	}
 	k.posts(ipB, 1)
 	k.isTold()
-	k.store()
-	k.Switch.BeginTurn(k.group.ID, true)
+	k.turnBegins()
 	k.gets(ipB, 1)
 
 	k.crash()
@@ -1141,8 +1129,7 @@ func TestALongTurnIsStoredAgain(t *testing.T) {
 		k := newKeeper(t, both(1, ipB, 500), both(2, ipC, 70), receiver(3, ipD))
 		k.message(ipA)
 		k.posts(ipB, 2)
-		k.store()
-		k.Switch.BeginTurn(k.group.ID, true)
+		k.turnBegins()
 		k.gets(ipB, 2)
 		k.carries(far)
 		k.posts(ipB, 1)
@@ -1165,8 +1152,7 @@ func TestALongTurnIsStoredAgain(t *testing.T) {
 			continue
 		}
 		k.isTold()
-		k.store()
-		k.Switch.BeginTurn(k.group.ID, true)
+		k.turnBegins()
 		k.gets(ipC, 1)
 		k.takesTurn(ipA, rand.New(rand.NewPCG(1, 1)))
 		k.renews() // that of the first source, which only sends
@@ -1176,8 +1162,7 @@ func TestALongTurnIsStoredAgain(t *testing.T) {
 		k.crash()
 		k.posts(ipB, 1)
 		k.isTold()
-		k.store()
-		k.Switch.BeginTurn(k.group.ID, true)
+		k.turnBegins()
 		k.gets(ipB, 1)
 	}
 }
@@ -1378,8 +1363,7 @@ func TestAnEndThatIsNotStoredIsLikeADeadHost(t *testing.T) {
 		k.crash()
 		k.posts(ipB, 1)
 		k.passes(340*feedback.Tick(time.Millisecond), ipA)
-		k.store()
-		k.Switch.BeginTurn(k.group.ID, true)
+		k.turnBegins()
 		heard := 0
 		for range 40 {
 			k.now += feedback.Tick(10 * time.Millisecond)
@@ -1408,8 +1392,7 @@ func TestASourceThatIsOutAsAReceiver(t *testing.T) {
 	k.group.Parts = []mft.Part{{QP: b, Part: feedback.PartGone}}
 	k.begin()
 	k.posts(ipB, 1)
-	k.store()
-	k.Switch.BeginTurn(k.group.ID, true)
+	k.turnBegins()
 	k.gets(ipB, 1)
 	k.crash()
 	k.posts(ipB, 1)
@@ -1418,8 +1401,7 @@ func TestASourceThatIsOutAsAReceiver(t *testing.T) {
 		t.Errorf("the source is %v", st.Source)
 	}
 	k.posts(ipA, 1)
-	k.store()
-	k.Switch.BeginTurn(k.group.ID, true)
+	k.turnBegins()
 	if st, _ := k.Switch.GroupState(k.group.ID); st.Paths[0].Part != feedback.PartGone {
 		t.Errorf("after its turn b is %v", st.Paths[0].Part)
 	}
@@ -1440,8 +1422,7 @@ func TestThoseWhoAreAloneJoinAfterAStop(t *testing.T) {
 				stay := []mft.Path{other}
 				if source != ipA {
 					k.posts(source, 1)
-					k.store()
-					k.Switch.BeginTurn(k.group.ID, true)
+					k.turnBegins()
 					k.gets(source, 1)
 					stay = append(stay, b)
 				}
@@ -1463,8 +1444,7 @@ func TestThoseWhoAreAloneJoinAfterAStop(t *testing.T) {
 				}
 				if other.Sends {
 					k.posts(ipD, 1)
-					k.store()
-					k.Switch.BeginTurn(k.group.ID, true)
+					k.turnBegins()
 				}
 				if other.Sends && source != ipA { // which receives again
 					k.gets(ipD, 1)
@@ -1510,8 +1490,7 @@ func TestWhereNobodyIsAloneAndJoins(t *testing.T) {
 		"a member waits": {b, func(k *keeper) { k.update(b, d); k.posts(ipB, 1); k.store() }},
 		"the source has left": {b, func(k *keeper) {
 			k.posts(ipB, 1)
-			k.store()
-			k.Switch.BeginTurn(k.group.ID, true)
+			k.turnBegins()
 			k.gets(ipB, 1)
 			k.update(d)
 		}},

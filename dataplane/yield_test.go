@@ -223,8 +223,7 @@ func TestAHostRequestsNoTurn(t *testing.T) {
 				k.message(ipA)
 				if source == ipB {
 					k.posts(ipB, 1)
-					k.store()
-					k.Switch.BeginTurn(k.group.ID, true)
+					k.turnBegins()
 					k.gets(ipB, 1)
 				}
 				request := write(k.members[host].sends.Add(ahead), nil)
