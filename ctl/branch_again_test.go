@@ -215,9 +215,7 @@ func TestABranchThatHasEndedIsRenewed(t *testing.T) {
 // A renewal may come at the very end of a lease. If it is answered, the branch stays.
 func TestALeaseIsRenewedAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFabric(t, 2, "b1 b2")
-		b1, b2 := f.box("b1"), f.box("b2")
-		b1.route(2, "b2")
+		f, _, b2 := twoBoxes(t)
 		f.create(groupFile("10.1.0.2", "10.2.0.1"))
 		f.renewAll()
 		renewed := make(chan error, 1)
@@ -365,9 +363,7 @@ func TestAReceiverThatLeftUnheardJoinsAgain(t *testing.T) {
 // before that one with the same numbers has left. It may be another queue pair: it does not get the
 // place of the one before, and one that was out stays out.
 func TestAnEndedBranchIsAskedForByAnOlderBox(t *testing.T) {
-	f := newFabric(t, 2, "b1 b2")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b1.route(2, "b2")
+	f, b1, b2 := twoBoxes(t)
 	f.create(evictingFile("10.1.0.2", "10.2.0.1", "10.2.0.2"))
 	b1.sw.Carry("g1", 1100)
 	b2.sw.Carry("g1", 1100)

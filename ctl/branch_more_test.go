@@ -629,9 +629,7 @@ func TestAGroupThatHasFailedMovesLater(t *testing.T) {
 
 // A box behind has another end of the link than before: the one before is free again.
 func TestALinksNewEndLeavesNothingOfTheOldOne(t *testing.T) {
-	f := newFabric(t, 2, "b1 b2")
-	b1 := f.box("b1")
-	b1.route(2, "b2")
+	f, b1, _ := twoBoxes(t)
 	f.create(groupFile("10.1.0.2", "10.2.0.1"))
 	f.box("b2").edit("g1", func(g *groups.Group) { g.Branch.Own.QPN++ })
 	b1.due("g1")
@@ -648,9 +646,7 @@ func TestALinksNewEndLeavesNothingOfTheOldOne(t *testing.T) {
 // A queue pair has one peer, also where one group is an operator's and the other one a branch that
 // an upper box changes.
 func TestABranchDoesNotGetTheQPOfAnotherGroup(t *testing.T) {
-	f := newFabric(t, 2, "b1 b2")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b1.route(2, "b2")
+	f, b1, b2 := twoBoxes(t)
 	f.create(groupFile("10.1.0.2", "10.2.0.1"))
 	own := strings.NewReplacer("name: g1", "name: own", "10.1.0.100", "10.2.0.100", "{ip: 10.1.0.1, qpn: 17", "{ip: 10.2.0.9, qpn: 17").Replace(groupFile("10.2.0.2"))
 	b2.create(t, own)
@@ -752,9 +748,7 @@ func TestOnlyReceiversThatAreOutStay(t *testing.T) {
 // Before a receiver joins, its box hears who has left, and may answer with another end of the link.
 // If the group then fails, the update touches no other group of the data path.
 func TestAGroupFailsWhileItIsUpdated(t *testing.T) {
-	f := newFabric(t, 2, "b1 b2")
-	b1 := f.box("b1")
-	b1.route(2, "b2")
+	f, b1, _ := twoBoxes(t)
 	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2"))
 	f.cuts(func(_, to, _ string) (bool, bool) { return to != "b2", true })
 	b1.update(t, groupFile("10.1.0.2", "10.2.0.1"))

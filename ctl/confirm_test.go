@@ -131,9 +131,7 @@ func TestWhatAConfirmationMayNotSay(t *testing.T) {
 
 // A receiver says that it is ready at its own box or at one above, and the boxes tell each other.
 func TestConfirmationsBehindABox(t *testing.T) {
-	f := newFabric(t, 2, "b1 b2")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b1.route(2, "b2")
+	f, b1, b2 := twoBoxes(t)
 	g := f.create(strings.Replace(groupFile("10.2.0.1"), "{ip: 10.2.0.1,", "{confirm: true, ip: 10.2.0.1,", 1))
 	if g.ClearToSend || g.State != api.Waiting || g.Reason != "10.2.0.1 at box b2: "+unconfirmed {
 		t.Errorf("%+v", g.GroupSummary)
@@ -205,9 +203,7 @@ func TestAConfirmationThatCannotBeStoredDoesNotCount(t *testing.T) {
 
 // The box above says it again until it is stored.
 func TestAConfirmationFromAboveThatCannotBeStoredDoesNotCount(t *testing.T) {
-	f := newFabric(t, 2, "b1 b2")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b1.route(2, "b2")
+	f, b1, b2 := twoBoxes(t)
 	f.create(strings.Replace(groupFile("10.2.0.1"), "{ip: 10.2.0.1,", "{confirm: true, ip: 10.2.0.1,", 1))
 	m := b2.groups.Named("g1").Wanted.Receivers[0]
 	free := b2.blockState(t)
@@ -445,9 +441,7 @@ func TestAReceiverThatJoinsBehindABoxWaitsForItsConfirmation(t *testing.T) {
 // A box that lists no member, because its part of the group has failed, has not said that the
 // programs there have confirmed. The link is held back: nothing there could acknowledge data.
 func TestAReceiverThatJoinsBehindABoxThatFailsWaits(t *testing.T) {
-	f := newFabric(t, 2, "b1 b2")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b1.route(2, "b2")
+	f, b1, b2 := twoBoxes(t)
 	f.create("repair: local\n" + groupFile("10.1.0.2"))
 	b1.sw.Carry("g1", 1000)
 	text := "repair: local\n" + strings.Replace(groupFile("10.1.0.2", "10.2.0.1"), "{ip: 10.2.0.1", "{confirm: true, ip: 10.2.0.1", 1)

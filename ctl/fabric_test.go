@@ -72,6 +72,15 @@ func (b *box) due(name string) {
 // it has failed.
 func (b *box) isUnsettled() bool { return len(b.Branches.Due(time.Time{})) > 0 }
 
+// twoBoxes returns a fabric in which box b1 reaches the hosts of its neighbour b2 through that.
+func twoBoxes(t *testing.T) (f *fabric, b1, b2 *box) {
+	t.Helper()
+	f = newFabric(t, 2, "b1 b2")
+	b1, b2 = f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	return f, b1, b2
+}
+
 // newFabric returns boxes 1 to n with the names b1 to bn. links are pairs "b1 b2".
 func newFabric(t *testing.T, n int, links ...string) *fabric {
 	t.Helper()

@@ -141,9 +141,7 @@ func TestAMemberMovesBehindARunningLink(t *testing.T) {
 // When a group begins again because a member moves, what the data path knew of the others is kept,
 // though its notes were dropped. It is stored before the group begins again, or the member stays.
 func TestAMoveKeepsWhatIsKnownOfTheOthers(t *testing.T) {
-	f := newFabric(t, 2, "b1 b2")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b1.route(2, "b2")
+	f, b1, b2 := twoBoxes(t)
 	f.create(groupFile("10.1.0.2", "10.1.0.3", "10.2.0.1", "10.2.0.2"))
 	b1.sw.Carry("g1", 1005)
 	b1.update(t, groupFile("10.1.0.2", "10.1.0.3", "10.2.0.1", "10.2.0.2", "10.1.0.4"))
@@ -294,9 +292,7 @@ func TestAMoveBehindARunningLinkFails(t *testing.T) {
 // A box that carries the group and is told of a member that runs, on the same link, must not take
 // it for one that joins: the box begins its branch again.
 func TestAMemberThatRunsDoesNotJoin(t *testing.T) {
-	f := newFabric(t, 2, "b1 b2")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b1.route(2, "b2")
+	f, b1, b2 := twoBoxes(t)
 	f.create(groupFile("10.1.0.2", "10.2.0.1"))
 	b2.sw.Carry("g1", 1005)
 	file, err := groupfile.Parse([]byte(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2")))
@@ -400,9 +396,7 @@ func TestAMemberMovesBehindALinkThatMaySend(t *testing.T) {
 
 // Links have addresses of the group's family.
 func TestAGroupAndANeighbourOfAnotherFamily(t *testing.T) {
-	f := newFabric(t, 2, "b1 b2")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b1.route(2, "b2")
+	f, b1, b2 := twoBoxes(t)
 	b1.Branches.Neighbours[0].Address, b1.Branches.Neighbours[0].Local = addr("fd00::2"), addr("fd00::1")
 	b2.Branches.Neighbours[0].Address, b2.Branches.Neighbours[0].Local = addr("fd00::1"), addr("fd00::2")
 	b1.Branches.Neighbours[0].Behind = []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}
@@ -478,9 +472,7 @@ func TestAMemberThatAQuorumLeavesBehindMeanwhileStays(t *testing.T) {
 
 // A box that takes a whole group over knows the PSNs of the receivers behind other boxes.
 func TestTheWholeGroupIsDescribedToOthers(t *testing.T) {
-	f := newFabric(t, 2, "b1 b2")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b1.route(2, "b2")
+	f, b1, b2 := twoBoxes(t)
 	f.create(groupFile("10.1.0.2", "10.2.0.1"))
 	b1.sw.Carry("g1", 1005)
 	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2", "10.2.0.3"))

@@ -32,6 +32,16 @@ func (b *box) share(cluster *etcd.Cluster) (stop func(politely bool)) {
 	return b.shareFor(cluster, 2*time.Second)
 }
 
+// sharedBoxes returns two boxes that share their groups, and reach each other's hosts.
+func sharedBoxes(t *testing.T, cluster *etcd.Cluster) (f *fabric, b1, b2 *box) {
+	t.Helper()
+	f, b1, b2 = twoBoxes(t)
+	b2.route(1, "b1")
+	b1.share(cluster)
+	b2.share(cluster)
+	return f, b1, b2
+}
+
 // rivals returns two boxes that reach all hosts by the same ways. The first one shares its groups
 // with others, until stop, and carries the group of a text; the second one does not share any yet.
 func rivals(t *testing.T, text string) (cluster *etcd.Cluster, b1, b2 *box, stop func(politely bool)) {
@@ -127,12 +137,7 @@ func TestAConnectionsGroupWhereBoxesShareGroups(t *testing.T) {
 func TestTheBoxOfTheSourceCarriesAGroup(t *testing.T) {
 	t.Parallel()
 	cluster, ctx := etcd.Start(t, 1), t.Context()
-	f := newFabric(t, 2, "b1 b2")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b1.route(2, "b2")
-	b2.route(1, "b1")
-	b1.share(cluster)
-	b2.share(cluster)
+	f, b1, b2 := sharedBoxes(t, cluster)
 	text := groupFile("10.1.0.2", "10.2.0.1")
 	g, err := b2.Create(ctx, []byte(text))
 	if err != nil || g.State != api.Ready {
@@ -166,11 +171,7 @@ func TestTheBoxOfTheSourceCarriesAGroup(t *testing.T) {
 func TestWhatTheRootRefusesIsTakenBack(t *testing.T) {
 	t.Parallel()
 	cluster, ctx := etcd.Start(t, 1), t.Context()
-	f := newFabric(t, 2, "b1 b2")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b2.route(1, "b1")
-	b1.share(cluster)
-	b2.share(cluster)
+	f, b1, b2 := sharedBoxes(t, cluster)
 	b1.sw.Refuse(errors.New("out of slots"))
 	if _, err := b2.Create(ctx, []byte(groupFile("10.1.0.2"))); err == nil || !strings.Contains(err.Error(), "box b1, to which the source is attached, refuses the group: out of slots") {
 		t.Errorf("%v", err)
@@ -421,11 +422,7 @@ func TestABoxBelowReplacesTheRoot(t *testing.T) {
 func TestTheSourceMovesToAnotherBox(t *testing.T) {
 	t.Parallel()
 	cluster := etcd.Start(t, 1)
-	f := newFabric(t, 2, "b1 b2")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b2.route(1, "b1")
-	b1.share(cluster)
-	b2.share(cluster)
+	_, b1, b2 := sharedBoxes(t, cluster)
 	b1.create(t, groupFile("10.1.0.2", "10.1.0.3"))
 	b1.sw.Part(b1.published("g1").ID, "10.1.0.3", feedback.PartGone) // and nobody has looked since
 	direct := b1.hops.Hop(addr("10.1.0.1"))

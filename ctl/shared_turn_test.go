@@ -292,12 +292,7 @@ func (b *box) reportOf(name string) string { e, _ := b.Desired.Entry(name); retu
 func TestAGroupIsCreatedAgainAtAnotherBox(t *testing.T) {
 	t.Parallel()
 	cluster := etcd.Start(t, 1)
-	f := newFabric(t, 2, "b1 b2")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b1.route(2, "b2")
-	b2.route(1, "b1")
-	b1.share(cluster)
-	b2.share(cluster)
+	_, b1, b2 := sharedBoxes(t, cluster)
 	text := groupFile("10.1.0.2", "10.1.0.3")
 	for range 20 {
 		b2.create(t, text)
