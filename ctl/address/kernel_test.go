@@ -137,8 +137,10 @@ func TestAnAddressWithoutItsNoteIsNotTheBoxsOwn(t *testing.T) {
 	must(t, o.Close())
 }
 
-func TestIPv6IsOwnedAtOnceAndNeverChosenAsSource(t *testing.T) {
-	box, host := netns.New(t), netns.New(t)
+// onIPv6 connects port eth1 of a box, which has the address fd00::fe, with a host that has fd00::1.
+func onIPv6(t *testing.T) (box *netns.NS, port netns.Link, host *netns.NS) {
+	t.Helper()
+	box, host = netns.New(t), netns.New(t)
 	port, far := netns.Veth(t, box, "eth1", host, "p0", netns.VethOptions{})
 	for _, l := range []netns.Link{port, far} {
 		if err := l.NS.Sysctl("net.ipv6.conf."+l.Name+".disable_ipv6", "0"); err != nil {
@@ -150,6 +152,11 @@ func TestIPv6IsOwnedAtOnceAndNeverChosenAsSource(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return box, port, host
+}
+
+func TestIPv6IsOwnedAtOnceAndNeverChosenAsSource(t *testing.T) {
+	box, port, host := onIPv6(t)
 	ip := netip.MustParseAddr("fd00::2") // shares a longer prefix with the host's IP than the box's own, so the kernel would prefer it
 	o := openIn(t, box, t.TempDir())
 	must(t, o.Hold(IfAddr{port.Index, ip}))

@@ -179,18 +179,7 @@ func TestTheSocketTakesAdvertisementsOnly(t *testing.T) {
 }
 
 func TestAnIPv6QuestionHearsAdvertisementsOnly(t *testing.T) {
-	box, host := netns.New(t), netns.New(t)
-	port, far := netns.Veth(t, box, "eth1", host, "p0", netns.VethOptions{})
-	for _, l := range []netns.Link{port, far} {
-		if err := l.NS.Sysctl("net.ipv6.conf."+l.Name+".disable_ipv6", "0"); err != nil {
-			t.Skipf("needs IPv6: %v", err)
-		}
-	}
-	for ns, args := range map[*netns.NS]string{box: "addr add fd00::fe/64 dev eth1 nodad", host: "addr add fd00::1/64 dev p0 nodad"} {
-		if _, err := ns.Exec("ip", strings.Fields(args)...); err != nil {
-			t.Fatal(err)
-		}
-	}
+	box, port, host := onIPv6(t)
 	var q *packets
 	must(t, box.Do(func() error {
 		conn, err := rtnl.Open()

@@ -45,6 +45,17 @@ func (p *pipes) dial() net.Conn {
 	return here
 }
 
+// post lets clients ask one after the other to create a group.
+func (p *pipes) post(n int) (clients []net.Conn) {
+	for range n {
+		client := p.dial()
+		fmt.Fprintf(client, post+"name: g1", 8)
+		clients = append(clients, client)
+		synctest.Wait()
+	}
+	return clients
+}
+
 // timed says when the server closes it.
 type timed struct {
 	net.Conn
@@ -304,13 +315,7 @@ func TestRequestsWithABodyWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		control := &slowControl{}
 		p, stop := inMemory(t, control)
-		var clients []net.Conn
-		for range 16 + 3 {
-			client := p.dial()
-			fmt.Fprintf(client, post+"name: g1", 8)
-			clients = append(clients, client)
-		}
-		synctest.Wait()
+		clients := p.post(16 + 3)
 		if n := control.under.Load(); n != 16 {
 			t.Errorf("%d requests are under way, want 16", n)
 		}
@@ -334,13 +339,7 @@ func TestAClientThatLeavesBeforeItsTurnChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		control := &slowControl{}
 		p, stop := inMemory(t, control)
-		var clients []net.Conn
-		for range maxChanges + 3 {
-			client := p.dial()
-			fmt.Fprintf(client, post+"name: g1", 8)
-			clients = append(clients, client)
-			synctest.Wait()
-		}
+		clients := p.post(maxChanges + 3)
 		for _, client := range clients[maxChanges:] {
 			client.Close()
 		}
