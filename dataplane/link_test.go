@@ -184,16 +184,7 @@ func TestWhatALinkRefuses(t *testing.T) {
 				net = p.upper
 			}
 			sayAt(t, net, tt.port, tt.packet)
-			counts := moved(net.Switch)
-			switch {
-			case len(net.Kernel) == 1:
-				counts["kernel"]++
-			case len(net.OwnSource) == 1:
-				counts["own source"]++
-			}
-			if diff := cmp.Diff(map[string]uint64{tt.want: 1}, counts); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
+			countedAs(t, net, tt.want)
 		})
 	}
 }

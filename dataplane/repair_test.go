@@ -246,6 +246,22 @@ func TestARepairInTheSameBatchFollowsTheCopies(t *testing.T) {
 	b.settle(1002, 0)
 }
 
+// lacksItsOldest checks that packet 1000 is no longer retained, and the others are: receiver 1 is sent
+// those, and receiver 2 gets packet 1000 from the source.
+func (b *repairBench) lacksItsOldest(others string) {
+	b.t.Helper()
+	b.answer(1, 1001, roce.NAKSequence)
+	b.expectSource()
+	b.expectCopies(1, b.take(1), " "+others)
+	b.answer(2, 1000, roce.NAKSequence)
+	b.expectSource("NAK 1000")
+	if got := b.take(2); len(got) != 0 {
+		b.t.Errorf("receiver 2 was sent %d frames", len(got))
+	}
+	b.send(quiet(1000)) // by the source, again
+	b.expectCopies(2, b.take(2), " 1000")
+}
+
 // Where memory is short the oldest packet of all groups goes. A receiver that then asks for it gets
 // it from the source, as without repair; other groups lose nothing.
 func TestTheOldestPacketGoesWhereMemoryIsShort(t *testing.T) {
@@ -267,16 +283,7 @@ func TestTheOldestPacketGoesWhereMemoryIsShort(t *testing.T) {
 	b.send(p)
 	b.expectRetained(4)
 	b.answer(0, 1002, roce.SyndromeUnlimited)
-	b.answer(1, 1001, roce.NAKSequence) // which is still retained
-	b.expectSource()
-	b.expectCopies(1, b.take(1), " 1001 1002!")
-	b.answer(2, 1000, roce.NAKSequence) // which is not
-	b.expectSource("NAK 1000")
-	if got := b.take(2); len(got) != 0 {
-		t.Errorf("receiver 2 was sent %d frames", len(got))
-	}
-	b.send(quiet(1000)) // by the source, again
-	b.expectCopies(2, b.take(2), " 1000")
+	b.lacksItsOldest("1001 1002!")
 	if m := moved(b.Switch); m["repair-lost-no-memory"] != 1 {
 		t.Errorf("%v", m)
 	}
@@ -514,16 +521,7 @@ func TestAGroupAtItsBoundGivesUpItsOwnOldestPacket(t *testing.T) {
 		t.Errorf("%d bytes are retained, of the other group %d", st.Retained, core.RetainedBytes(other.ID))
 	}
 	b.answer(0, 1003, roce.SyndromeUnlimited)
-	b.answer(1, 1001, roce.NAKSequence) // which is still retained
-	b.expectSource()
-	b.expectCopies(1, b.take(1), " 1001 1002 1003!")
-	b.answer(2, 1000, roce.NAKSequence) // which is not
-	b.expectSource("NAK 1000")
-	if got := b.take(2); len(got) != 0 {
-		t.Errorf("receiver 2 was sent %d frames", len(got))
-	}
-	b.send(quiet(1000)) // by the source, again
-	b.expectCopies(2, b.take(2), " 1000")
+	b.lacksItsOldest("1001 1002 1003!")
 	if m := moved(b.Switch); m["repair-lost-group-full"] != 1 || m["repair-lost-no-memory"] != 0 {
 		t.Errorf("%v", m)
 	}
