@@ -97,8 +97,8 @@ func TestBystanders(t *testing.T) {
 	}
 }
 
-// countedAs checks what became of the only frame that has come: a counter, "kernel" for one that was
-// left to the kernel, or "own source" for one that came from the box's own address.
+// countedAs checks what became of the only frame that has come: a counter, "kernel" for one that
+// was left to the kernel, or "own source" for one that came from the box's own address.
 func countedAs(t *testing.T, net *porttest.Net, want string) {
 	t.Helper()
 	counts := moved(net.Switch)

@@ -246,8 +246,8 @@ func TestARepairInTheSameBatchFollowsTheCopies(t *testing.T) {
 	b.settle(1002, 0)
 }
 
-// lacksItsOldest checks that packet 1000 is no longer retained, and the others are: receiver 1 is sent
-// those, and receiver 2 gets packet 1000 from the source.
+// lacksItsOldest checks that packet 1000 is no longer retained, and the others are: receiver 1 is
+// sent those, and receiver 2 gets packet 1000 from the source.
 func (b *repairBench) lacksItsOldest(others string) {
 	b.t.Helper()
 	b.answer(1, 1001, roce.NAKSequence)
@@ -847,10 +847,11 @@ func TestAGroupIsServedInTimeAmongMany(t *testing.T) {
 	}
 }
 
-// The answers to an active source that has left the group go to nobody. Its PSNs are not those of
-// the first source, which would take an ACK of them for one of its own packets.
-func TestNobodyHearsTheAnswersToASourceThatHasLeft(t *testing.T) {
-	b := newRepairBench(t, 64, func(g *mft.Group) { g.Paths[0].Sends, g.Paths[0].SendPSN = true, 500 })
+// withoutItsSource is a group whose active source has left behind its first packet, and the paths
+// that are left.
+func withoutItsSource(t *testing.T) (b *repairBench, left []mft.Path) {
+	t.Helper()
+	b = newRepairBench(t, 64, func(g *mft.Group) { g.Paths[0].Sends, g.Paths[0].SendPSN = true, 500 })
 	p := asking(500)
 	p.src = ipB
 	b.Ports[1].Put(p.frame(t))
@@ -860,8 +861,15 @@ func TestNobodyHearsTheAnswersToASourceThatHasLeft(t *testing.T) {
 	if err := b.Switch.Replace(b.group.ID, &next); err != nil {
 		t.Fatal(err)
 	}
-	for i := range next.Paths {
-		to := &next.Paths[i]
+	return b, next.Paths
+}
+
+// The answers to an active source that has left the group go to nobody. Its PSNs are not those of
+// the first source, which would take an ACK of them for one of its own packets.
+func TestNobodyHearsTheAnswersToASourceThatHasLeft(t *testing.T) {
+	b, left := withoutItsSource(t)
+	for i := range left {
+		to := &left[i]
 		b.Ports[to.Port].Put(cnp(to.Dst).frame(t))
 		b.Ports[to.Port].Put(ack(to.Dst, to.FirstPSN, roce.SyndromeUnlimited).frame(t))
 		b.Poll()
@@ -875,17 +883,8 @@ func TestNobodyHearsTheAnswersToASourceThatHasLeft(t *testing.T) {
 // What an active source has sent is not sent again after it has left the group: copies are made of
 // the first source's packets from then on, and the ICRC of such a copy would be wrong.
 func TestNothingIsRepairedOfASourceThatHasLeft(t *testing.T) {
-	b := newRepairBench(t, 64, func(g *mft.Group) { g.Paths[0].Sends, g.Paths[0].SendPSN = true, 500 })
-	p := asking(500)
-	p.src = ipB
-	b.Ports[1].Put(p.frame(t))
-	b.Poll()
-	next := *b.group
-	next.Paths = slices.Clone(b.group.Paths[1:])
-	if err := b.Switch.Replace(b.group.ID, &next); err != nil {
-		t.Fatal(err)
-	}
-	to := &next.Paths[0]
+	b, left := withoutItsSource(t)
+	to := &left[0]
 	b.Ports[to.Port].Put(ack(to.Dst, to.FirstPSN, roce.NAKSequence).frame(t))
 	b.Poll()
 	if m := moved(b.Switch); m["repair-sent"] != 0 || m["repaired"] != 0 {
