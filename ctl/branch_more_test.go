@@ -793,11 +793,7 @@ func TestABranchThatCannotBeReplacedHasEnded(t *testing.T) {
 // comes with the first such member, who joins, and with it nothing else changes, at any box on the
 // way. Later the path stays.
 func TestThePathOfTheBoxAboveComesWithTheFirstSender(t *testing.T) {
-	f := newFabric(t, 3, "b1 b2", "b2 b3")
-	b1, b2, b3 := f.box("b1"), f.box("b2"), f.box("b3")
-	b1.route(2, "b2")
-	b1.route(3, "b2")
-	b2.route(3, "b3")
+	f, b1, b2, b3 := threeBoxes(t)
 	plain := groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1")
 	f.create(plain)
 	for _, b := range f.boxes {
@@ -845,11 +841,7 @@ func TestThePathOfTheBoxAboveComesWithTheFirstSender(t *testing.T) {
 // The boxes behind the first one know that a group belongs to a connection, also after a crash:
 // nobody there can change it by a group file.
 func TestBoxesKnowThatAGroupIsOfAService(t *testing.T) {
-	f := newFabric(t, 3, "b1 b2", "b2 b3")
-	b1, b2, b3 := f.box("b1"), f.box("b2"), f.box("b3")
-	b1.route(2, "b2")
-	b1.route(3, "b2")
-	b2.route(3, "b3")
+	f, b1, b2, b3 := threeBoxes(t)
 	file, err := groupfile.Parse([]byte(groupFile("10.2.0.1", "10.3.0.1", "10.3.0.2")))
 	if err != nil {
 		t.Fatal(err)

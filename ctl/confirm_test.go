@@ -370,11 +370,7 @@ func TestAReceiverThatACrashHasLeftOutCannotConfirm(t *testing.T) {
 // Behind a box, the box there holds the receiver back, and the group is clear to send only when it
 // does so no more.
 func TestAReceiverThatJoinsBehindABoxWaitsForItsConfirmation(t *testing.T) {
-	f := newFabric(t, 3, "b1 b2", "b2 b3")
-	b1, b2, b3 := f.box("b1"), f.box("b2"), f.box("b3")
-	b1.route(2, "b2")
-	b1.route(3, "b2")
-	b2.route(3, "b3")
+	f, b1, b2, b3 := threeBoxes(t)
 	f.create(groupFile("10.2.0.1", "10.1.0.2"))
 	for _, b := range f.boxes[:2] {
 		b.sw.Carry("g1", 1000)

@@ -81,6 +81,17 @@ func twoBoxes(t *testing.T) (f *fabric, b1, b2 *box) {
 	return f, b1, b2
 }
 
+// threeBoxes returns a fabric of boxes in a row: b1 reaches the hosts of b3 through b2.
+func threeBoxes(t *testing.T) (f *fabric, b1, b2, b3 *box) {
+	t.Helper()
+	f = newFabric(t, 3, "b1 b2", "b2 b3")
+	b1, b2, b3 = f.box("b1"), f.box("b2"), f.box("b3")
+	b1.route(2, "b2")
+	b1.route(3, "b2")
+	b2.route(3, "b3")
+	return f, b1, b2, b3
+}
+
 // newFabric returns boxes 1 to n with the names b1 to bn. links are pairs "b1 b2".
 func newFabric(t *testing.T, n int, links ...string) *fabric {
 	t.Helper()

@@ -325,11 +325,7 @@ func (h onHosts) readyAt(t *testing.T, ip, role string) api.HostGroup {
 // Hosts behind other boxes join at the box to which the source is attached. They say there that
 // they are ready, and the boxes on the way hear so, also one that has forgotten it.
 func TestHostsBehindOtherBoxes(t *testing.T) {
-	f := newFabric(t, 3, "b1 b2", "b2 b3")
-	b1, b2, b3 := f.box("b1"), f.box("b2"), f.box("b3")
-	b1.route(2, "b2")
-	b1.route(3, "b2")
-	b2.route(3, "b3")
+	f, b1, b2, b3 := threeBoxes(t)
 	h := newHosts(b1.Controller)
 	far := h.join(t, "g1", "10.3.0.1", asksAt("10.3.0.1", "receiver", 3))
 	near := h.join(t, "g1", "10.1.0.2", asksAt("10.1.0.2", "receiver", 3))

@@ -150,11 +150,7 @@ func TestALivingHostsIPIsClaimed(t *testing.T) {
 func TestALivingHostsIPv6IsClaimed(t *testing.T) {
 	box, host := netns.New(t), netns.New(t)
 	port, far := netns.Veth(t, box, "eth1", host, "p0", netns.VethOptions{})
-	for _, l := range []netns.Link{port, far} {
-		if err := l.NS.Sysctl("net.ipv6.conf."+l.Name+".disable_ipv6", "0"); err != nil {
-			t.Skipf("needs IPv6: %v", err)
-		}
-	}
+	needIPv6(t, port, far)
 	if _, err := host.Exec("ip", "addr", "add", "fd00::50/64", "dev", "p0", "nodad"); err != nil {
 		t.Fatal(err)
 	}

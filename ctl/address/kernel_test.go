@@ -137,16 +137,22 @@ func TestAnAddressWithoutItsNoteIsNotTheBoxsOwn(t *testing.T) {
 	must(t, o.Close())
 }
 
+// needIPv6 turns IPv6 on at interfaces, and skips the test where that is not possible.
+func needIPv6(t *testing.T, at ...netns.Link) {
+	t.Helper()
+	for _, l := range at {
+		if err := l.NS.Sysctl("net.ipv6.conf."+l.Name+".disable_ipv6", "0"); err != nil {
+			t.Skipf("needs IPv6: %v", err)
+		}
+	}
+}
+
 // onIPv6 connects port eth1 of a box, which has the address fd00::fe, with a host that has fd00::1.
 func onIPv6(t *testing.T) (box *netns.NS, port netns.Link, host *netns.NS) {
 	t.Helper()
 	box, host = netns.New(t), netns.New(t)
 	port, far := netns.Veth(t, box, "eth1", host, "p0", netns.VethOptions{})
-	for _, l := range []netns.Link{port, far} {
-		if err := l.NS.Sysctl("net.ipv6.conf."+l.Name+".disable_ipv6", "0"); err != nil {
-			t.Skipf("needs IPv6: %v", err)
-		}
-	}
+	needIPv6(t, port, far)
 	for ns, args := range map[*netns.NS]string{box: "addr add fd00::fe/64 dev eth1 nodad", host: "addr add fd00::1/64 dev p0 nodad"} {
 		if _, err := ns.Exec("ip", strings.Fields(args)...); err != nil {
 			t.Fatal(err)
@@ -228,11 +234,7 @@ func TestWhatOthersTakeOffIsPutBack(t *testing.T) {
 func TestHostsHearWhoHasAnIP(t *testing.T) {
 	box, host := netns.New(t), netns.New(t)
 	port, far := netns.Veth(t, box, "eth1", host, "p0", netns.VethOptions{})
-	for _, l := range []netns.Link{port, far} {
-		if err := l.NS.Sysctl("net.ipv6.conf."+l.Name+".disable_ipv6", "0"); err != nil {
-			t.Skipf("needs IPv6: %v", err)
-		}
-	}
+	needIPv6(t, port, far)
 	for ns, addresses := range map[*netns.NS][]string{box: {"10.77.0.254/24", "fd00::fe/64"}, host: {"10.77.0.1/24", "fd00::1/64"}} {
 		for _, a := range addresses {
 			dev := map[*netns.NS]string{box: "eth1", host: "p0"}[ns]

@@ -104,11 +104,7 @@ func TestAHostThatTakesAHeldAddressIsTold(t *testing.T) {
 			add := []string{"addr", "add", held, "dev", "p0"}
 			if at.Addr().Is6() {
 				add = append(add, "nodad")
-				for _, l := range []netns.Link{port, far} {
-					if err := l.NS.Sysctl("net.ipv6.conf."+l.Name+".disable_ipv6", "0"); err != nil {
-						t.Skipf("needs IPv6: %v", err)
-					}
-				}
+				needIPv6(t, port, far)
 			}
 			o := openIn(t, box, t.TempDir())
 			must(t, o.Hold(IfAddr{port.Index, at.Addr()}))

@@ -59,6 +59,14 @@ func outcome(t *testing.T, c chan joining) api.HostGroup {
 	return j.group
 }
 
+// ended is the context of a host that does not wait for others.
+func ended(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // together lets hosts make a group. All say role and their number.
 func (h *Hosts) together(t *testing.T, name string, roles ...string) (answers []api.HostGroup) {
 	t.Helper()
@@ -333,8 +341,7 @@ func TestHostsSpeakForThemselves(t *testing.T) {
 // A host does not wait for others with a name that no group can have.
 func TestANameThatNoGroupHas(t *testing.T) {
 	h := newWorld().hosts()
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
+	over := ended(t)
 	_, err := h.Join(over, addr("10.77.0.1"), "../g1", ctltest.HostAsks("10.77.0.1", "source", 2), "")
 	const want = `"../g1" is not a valid group name; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first`
 	if err == nil || err.Error() != want || kindOf(err) != api.BadRequest {
@@ -368,8 +375,7 @@ func TestARefusalBetweenTwoQuestions(t *testing.T) {
 	w := newWorld()
 	h := w.hosts()
 	w.create(t, strings.ReplaceAll(g1, "qpn: 18", "qpn: 200")) // the QP that 10.77.0.2 has
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
+	over := ended(t)
 	first := ctltest.HostAsks("10.77.0.1", "source", 2)
 	a, err := h.Join(over, addr("10.77.0.1"), "g2", first, "")
 	if err != nil || a.State != api.HostGathering {
@@ -391,8 +397,7 @@ func TestARefusalBetweenTwoQuestions(t *testing.T) {
 // with the next one. It can join again.
 func TestAHostLeavesBetweenTwoQuestions(t *testing.T) {
 	h := newWorld().hosts()
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
+	over := ended(t)
 	one := addr("10.77.0.1")
 	r := ctltest.HostAsks("10.77.0.1", "source", 2)
 	a, err := h.Join(over, one, "g1", r, "")
@@ -416,8 +421,7 @@ func TestAHostLeavesBetweenTwoQuestions(t *testing.T) {
 // no member again, and does not wait for another group, before its program joins again. One that
 // has not left hears that the group has ended.
 func TestAHostLeavesAGroupBeforeItHasHeardOfIt(t *testing.T) {
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
+	over := ended(t)
 	leave := (*Hosts).Leave
 	end := func(tell bool) func(*Hosts, context.Context, netip.Addr, string) error {
 		return func(h *Hosts, ctx context.Context, host netip.Addr, name string) error {
@@ -557,8 +561,7 @@ func (h *Hosts) leftAndJoinsAgain(t *testing.T, over context.Context, r api.Host
 func TestAHostLeavesThatWaitsForThoseThatMakeTheGroupAnew(t *testing.T) {
 	w := newWorld()
 	h := w.hosts()
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
+	over := ended(t)
 	one, r := addr("10.77.0.1"), ctltest.HostAsks("10.77.0.1", "both", 3)
 	a := h.leftAndJoinsAgain(t, over, r)
 	if err := h.Leave(t.Context(), one, "g1"); kindOf(err) != api.NotFound {
@@ -590,8 +593,7 @@ func TestAHostLeavesThatWaitsForThoseThatMakeTheGroupAnew(t *testing.T) {
 func TestAGroupThatComesByAnotherWay(t *testing.T) {
 	w := newWorld()
 	h := w.hosts()
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
+	over := ended(t)
 	nine, r := addr("10.77.0.9"), ctltest.HostAsks("10.77.0.9", "receiver", 3)
 	a, err := h.Join(over, nine, "open", r, "")
 	if err != nil || a.State != api.HostGathering {
@@ -626,8 +628,7 @@ func TestAGroupThatComesByAnotherWay(t *testing.T) {
 func TestAProgramThatWasReplacedBeforeItHadHeard(t *testing.T) {
 	w := newWorld()
 	h := w.hosts()
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
+	over := ended(t)
 	two, before := addr("10.77.0.2"), ctltest.HostAsks("10.77.0.2", "receiver", 3)
 	a, err := h.Join(over, two, "g1", before, "")
 	if err != nil {
@@ -657,8 +658,7 @@ func TestAProgramIsReplacedWhileItsGroupIsCreated(t *testing.T) {
 func replacedWhileItsGroupIsCreated(t *testing.T) {
 	w := newWorld()
 	h := w.hosts()
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
+	over := ended(t)
 	seen := map[string]string{}
 	ask := func(ip, role string) (api.HostGroup, error) {
 		a, err := h.Join(over, addr(ip), "g1", ctltest.HostAsks(ip, role, 3), seen[ip])
@@ -736,8 +736,7 @@ func TestAProgramThatReplacesIsNotReplaced(t *testing.T) {
 // A Leave that was given up has changed nothing, and no question hears of it.
 func TestALeaveThatWasGivenUp(t *testing.T) {
 	h := newWorld().hosts()
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
+	over := ended(t)
 	two, r := addr("10.77.0.2"), ctltest.HostAsks("10.77.0.2", "receiver", 2)
 	a, err := h.Join(over, two, "g1", r, "")
 	if err != nil {
@@ -764,8 +763,7 @@ func TestALeaveThatWasGivenUp(t *testing.T) {
 // A host that has left a group which the others make anew, and joins again, waits until they have.
 func TestAHostThatLeftWaitsForThoseThatMakeTheGroupAnew(t *testing.T) {
 	h := newWorld().hosts()
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
+	over := ended(t)
 	r := ctltest.HostAsks("10.77.0.1", "both", 3)
 	a := h.leftAndJoinsAgain(t, over, r)
 	if a, err := h.Join(over, addr("10.77.0.1"), "g1", r, a.Version); err != nil || a.State != api.HostGathering {
@@ -777,8 +775,7 @@ func TestAHostThatLeftWaitsForThoseThatMakeTheGroupAnew(t *testing.T) {
 func TestQuestionsThatEnd(t *testing.T) {
 	w := newWorld()
 	h := w.hosts()
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
+	over := ended(t)
 	a, err := h.Join(over, addr("10.77.0.1"), "g1", ctltest.HostAsks("10.77.0.1", "source", 2), "")
 	if err != nil || a.State != api.HostGathering || len(a.Came) != 1 || a.Came[0] != "10.77.0.1" || h.desk.hall.Party("g1") == nil {
 		t.Errorf("%+v, %v", a, err)
@@ -799,8 +796,7 @@ func TestQuestionsThatEnd(t *testing.T) {
 func TestQuestionsThatWaitForNothing(t *testing.T) {
 	w := newWorld()
 	h := w.hosts()
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
+	over := ended(t)
 	for _, ip := range []string{"10.77.0.1", "10.77.0.2", "10.77.0.3"} {
 		role := map[bool]string{true: "source", false: "receiver"}[ip == "10.77.0.1"]
 		if a, err := h.Join(over, addr(ip), "g1", ctltest.HostAsks(ip, role, 2), ""); err != nil || (a.State == api.HostRunning) != (ip != "10.77.0.1") {

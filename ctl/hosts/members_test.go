@@ -287,8 +287,7 @@ func TestLeaveWhileTheGroupIsCreated(t *testing.T) {
 	h := w.hosts()
 	var all []chan joining
 	all = append(all, h.join(t, "g1", "10.77.0.1", ctltest.HostAsks("10.77.0.1", "source", 3)))
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
+	over := ended(t)
 	if _, err := h.Join(over, addr("10.77.0.2"), "g1", ctltest.HostAsks("10.77.0.2", "receiver", 3), ""); err != nil { // its question has ended
 		t.Fatal(err)
 	}
@@ -334,8 +333,7 @@ func TestAGroupThatIsNotThereYet(t *testing.T) {
 	w.groups["g1"] = &kept{}
 	w.mu.Unlock()
 	first := h.join(t, "g1", "10.77.0.1", ctltest.HostAsks("10.77.0.1", "source", 2))
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
+	over := ended(t)
 	testlab.Eventually(t, testlab.Patience, "the host's question has the turn, or is answered", func() bool {
 		unlock, err := w.lock(over, "hosts of g1")
 		if err == nil {
@@ -380,8 +378,7 @@ func TestThoseWhoAreLeft(t *testing.T) {
 		len(g.Members) != 2 || g.Members[0].IP != "10.77.0.2" || g.Members[1] != (api.HostMember{IP: "10.77.0.3", Role: "receiver", Port: 7003}) {
 		t.Errorf("%+v, %v", j.group, j.err)
 	}
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
+	over := ended(t)
 	if g, err := h.Join(over, addr("10.77.0.2"), "g1", r, j.group.Version); err != nil || g.Version != j.group.Version {
 		t.Errorf("asked again: %+v, %v", g, err)
 	}
@@ -556,8 +553,7 @@ func TestNobodyMakesTheGroupAnew(t *testing.T) {
 	if err != nil || a.State != api.HostGathering || a.Version == "" || len(a.Came) != 1 || a.Came[0] != "10.77.0.1" {
 		t.Errorf("%+v, %v", a, err)
 	}
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
+	over := ended(t)
 	if b, err := h.Join(over, addr("10.77.0.1"), "g1", again, a.Version); err != nil || b.Version != a.Version {
 		t.Errorf("at the end of the question: %+v, %v", b, err)
 	}
