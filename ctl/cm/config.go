@@ -35,7 +35,7 @@ type limits struct {
 	asking   time.Duration // for all receivers to answer
 	early    time.Duration // until a receiver is asked again that has to come to the point where it listens
 	listen   time.Duration // for the receivers' programs to listen again when a run has ended
-	gather   time.Duration // for the others, when a quorum has answered
+	gather   time.Duration // for the others, when a quorum has answered; two lost messages take nobody out
 	patience time.Duration // the most that a receiver may ask for by an MRA
 	remember time.Duration // for which late messages of an ended connection find their answer
 	probe    time.Duration // between two questions to the source of a connection
@@ -48,7 +48,7 @@ type limits struct {
 }
 
 var usual = limits{
-	again: time.Second, tries: 8, early: 100 * time.Millisecond, asking: 30 * time.Second, gather: time.Second, patience: 20 * time.Second,
+	again: time.Second, tries: 8, early: 100 * time.Millisecond, asking: 30 * time.Second, gather: 2500 * time.Millisecond, patience: 20 * time.Second,
 	remember: 10 * time.Second, probe: 10 * time.Second, inRun: 2 * time.Second, probes: 6, goodbye: 2 * time.Second,
 	ask: 200 * time.Millisecond, asks: 5, idle: 5 * time.Minute,
 	listen: 3 * time.Second,
