@@ -7,7 +7,7 @@ import "github.com/rocast/rocast/roce"
 type end struct {
 	psn      roce.PSN
 	syndrome roce.Syndrome // 0: none
-	sent     bool          // in this round of the source
+	sent     bool          // in this round of the source: if there is another one, it has not heard it
 }
 
 // refusal is the lowest request of the source that no group can carry (rule 11).
@@ -60,7 +60,8 @@ func (rr *replier) hopeful() (n int) {
 }
 
 // findEnd looks for the end again after a change of members or of the source: a receiver that left
-// takes its fatal NAK along. An end that the source was sent stays: its QP has ended.
+// takes its fatal NAK along. An end that the source was sent stays, because its QP has ended. It
+// does not if the source comes to that packet again.
 func (rr *replier) findEnd() {
 	if rr.end.sent {
 		return

@@ -75,6 +75,8 @@ func TestCellsThatFailedHold(t *testing.T) {
 		{2000224, "family=ipv6 tag=vlan mtu=256 ack=quorum on-fatal=evict evict=yes regions=none loss=answers event=kill"},
 		// A receiver whose fatal NAK was lost is evicted when the source has used up its retries.
 		{2001278, "family=ipv6 tag=vlan mtu=256 engine=afxdp on-fatal=evict evict=yes regions=table loss=answers event=refused"},
+		// The NAK that ends it is lost. It goes back, and a receiver joins: it receives later.
+		{5001375, "family=ipv6 mtu=256 nak=lower regions=none loss=answers event=join"},
 	} {
 		c, err := matrix.Parse(tt.cell + force)
 		if err != nil {

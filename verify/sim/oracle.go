@@ -42,6 +42,7 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 	case f.stream != noStream:
 		h.place.arrive(int(f.packet))
 		h.cameAt = w.now
+		h.lives = h.lives || len(h.fatals) > 0 && int(f.packet) <= h.endsAt && h.qp.State() == rnic.StateReady
 		if reason != dataplane.Reason(feedback.Gap) { // which is not forwarded
 			h.seen = max(h.seen, int(f.packet)+1)
 			h.misread += h.plan.hidesEnd(f)
@@ -519,7 +520,7 @@ func (w *world) checkLeftBehind(n *dataplane.Note, source *host, claimedAt time.
 	h, p, left, more, told := w.hostAt(n), &w.s.Policy, 0, 0, 0
 	for i := range w.hosts {
 		r := &w.hosts[i]
-		ended := r.fatalHeard || len(r.fatals) > 0
+		ended := r.fatalHeard || len(r.fatals) > 0 && !r.lives
 		if r != source && !ended && (r.counts() && !r.behind || r.membership == joining) {
 			left += r.weight()
 		}

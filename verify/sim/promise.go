@@ -35,7 +35,7 @@ func (w *world) checkEnd(h *host, n int, s roce.Syndrome) {
 	if !ok && !slices.Contains(h.fatals, fatal{i, s}) {
 		w.fail(Ends, "%v is told %v of packet %d without a reason", h, s, n)
 	}
-	h.fatals, h.lives = append(h.fatals, fatal{i, s}), false
+	h.fatals, h.endsAt, h.lives = append(h.fatals, fatal{i, s}), n, false
 }
 
 // endedAsSource reports whether a counted receiver was told, in its own turn as the source, what

@@ -30,7 +30,8 @@ type sender struct {
 	ended  claim // what the receivers had at the end of its turn
 	forced bool  // it lost its turn by force, before everything was acknowledged to it
 	fatals []fatal
-	lives  bool // it has not heard these, and the switch has forgotten them in a crash
+	endsAt int  // the packet that it was told of last with these
+	lives  bool // it has not heard these: it has come to that packet again, or the switch has forgotten them in a crash
 
 	flights []flight // by message
 	// When it first wanted its next turn, and when since the source before it has ended its own.
