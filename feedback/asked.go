@@ -231,6 +231,16 @@ func keepEnded(paths, before []path) {
 	}
 }
 
+// keepTold gives the paths that have told another place than the others what they have told: they
+// grant the source no more than that (rule 6).
+func keepTold(paths, before []path) {
+	for i := range paths {
+		if p := &paths[i]; p.part == PartUnknown && before[i].told {
+			p.acked, p.msn, p.told = before[i].acked, before[i].msn, true
+		}
+	}
+}
+
 // takes reports whether what a path has acknowledged is an answer to a question. The turn begins
 // with packet first.
 func (a *asking) takes(now Tick, ev *Event, acked, first roce.PSN) bool {
@@ -339,6 +349,7 @@ func (g *Group) beginBehind(best *path) {
 	}
 	g.begin(at.Next(), messages)
 	keepEnded(g.paths, before)
+	keepTold(g.paths, before)
 	g.asking = asked
 	g.source.told, g.source.unsure = true, true
 	g.source.counted = at.Prev() // it may be inside a message

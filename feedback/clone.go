@@ -107,7 +107,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 	p := &g.paths[i]
 	b = append(b, byte(p.part), byte(p.pending), byte(p.credit), flags(p.migReq, p.silent, p.fresh, i == g.needed))
-	if !g.source.known {
+	if !g.source.known || g.policy.Credits == CreditsMerge {
 		b = append(b, flags(p.told))
 	}
 	b = binary.AppendVarint(b, int64(p.acked.Sub(first)))

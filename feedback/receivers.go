@@ -131,7 +131,7 @@ func (rx *receivers) credits(msn roce.MSN) roce.Syndrome {
 	for i := range rx.paths {
 		p := &rx.paths[i]
 		credits, has := p.credit.Credits()
-		if p.part != PartActive || !has {
+		if p.part != PartActive && !(p.part == PartUnknown && p.told) || !has {
 			unheard = unheard || p.part == PartActive && p.credit == creditNone
 			continue
 		}
