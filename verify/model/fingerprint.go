@@ -63,7 +63,7 @@ func (w *World) append(b []byte, p feedback.Progress) []byte {
 func (w *World) symmetric() bool { return w.Policy.SilentAfter == 0 && !w.Member && !w.Next }
 
 func (r *receiver) append(b []byte) []byte {
-	b = append(b, r.expected, r.from, bit(r.joining),
+	b = append(b, r.expected, r.from, bit(r.joining)|bit(r.stored)<<1,
 		bit(r.naked)|bit(r.dead)<<1|bit(r.out)<<2|bit(r.gone)<<3|bit(r.heardNAK)<<4|bit(r.inBlock)<<5|bit(r.left)<<6|bit(r.away)<<7, r.down.n, r.aside.n)
 	b = append(b, r.down.all()...)
 	aside := len(b)

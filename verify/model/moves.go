@@ -249,13 +249,13 @@ func (e *engine) crash(s *state, m move) {
 	for i := range s.receivers {
 		r := &s.receivers[i]
 		r.left = r.left || r.gone
-		r.out, r.gone, r.heardNAK, r.inBlock = false, false, false, false
+		r.out, r.gone, r.heardNAK, r.inBlock = r.stored, r.stored && e.Policy.Ack == feedback.AckAll, false, false
 	}
 	var joined []feedback.Joined
 	if last := &s.receivers[e.Receivers-1]; s.isOpen(last) {
 		joined = []feedback.Joined{{Path: e.Receivers - 1, PSN: e.psn(int8(last.from))}}
 	}
-	s.group = e.newGroup(feedback.Config{FirstPSN: e.First, Restored: true, Joined: joined})
+	s.group = e.restored(s, joined)
 	if s.receivers[e.Receivers-1].joining {
 		e.letJoin(s)
 	}
@@ -263,6 +263,27 @@ func (e *engine) crash(s *state, m move) {
 		s.left.stale--
 		e.step(s, e.data(m.index-1))
 	}
+}
+
+// restored returns the merging state of a switch that begins again with the turn in which it has
+// crashed. Control knows whose turn that is and who was left behind when it began.
+func (e *engine) restored(s *state, joined []feedback.Joined) *feedback.Group {
+	c := feedback.Config{FirstPSN: e.psn(int8(s.first)), Restored: true, Joined: joined}
+	for i := range s.receivers[:e.Receivers] {
+		part := feedback.PartActive
+		if s.receivers[i].stored {
+			part = feedback.PartBehind
+		}
+		c.Parts = append(c.Parts, part)
+	}
+	g := e.newGroup(c)
+	switch {
+	case s.first > 0 && e.Next:
+		g.Away(1, e.Beside)
+	case s.first == 0 && e.Member:
+		g.Away(0, 0)
+	}
+	return g
 }
 
 func (e *engine) sends(s *state, f fate) {

@@ -19,6 +19,7 @@ type receiver struct {
 	heardNAK bool          // the switch heard its NAK for its next packet, and has not sent that packet since
 	inBlock  bool          // the engine sends to it
 	away     bool          // it is the source
+	stored   bool          // it was left behind at a source switch, which control has stored
 	down     queue[uint8]  // packets, with asksAnyway
 	aside    queue[answer] // answers that are delayed, or that will arrive a second time
 }

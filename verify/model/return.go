@@ -22,18 +22,24 @@ import (
 // is left to acknowledge (hasRetried), or it waits for the time of an RNR NAK (isResting), it hears
 // nothing but another RNR NAK, which only a switch that repairs may send.
 //
+// With source-switch: force the first source gets its turn also where receivers do not answer, or
+// have executed fewer packets than others when the new source ends (wasShort): who has executed
+// most is enough, if that are as many as the policy needs. They take part then, also if one of them
+// answers late (isSlow), and nobody else does. But the switch above is waited for.
+//
 // The new source numbers its packets as the receivers do, from Packets on. So does the first
 // source, whose next packet has the number of the new source's first one.
 func (e *engine) checkReturn(s *state, sent int, how afterCrash) {
 	r := returning{engine: e, now: s.now, sent: sent, how: how}
 	for i := range s.receivers[:e.Receivers] {
 		if s.group.Part(i) == feedback.PartActive {
-			r.members = append(r.members, follower{expected: e.Packets + sent, dead: s.receivers[i].dead})
+			r.members = append(r.members, follower{expected: e.Packets + sent, dead: s.receivers[i].dead, needed: e.Needed && i == 0})
 		}
 	}
 	r.begin()
 	policy := e.Policy
-	if need := max(1, int(policy.Ack)); r.living() < need || policy.Ack == feedback.AckAll && !policy.Evict && r.living() < len(r.members) {
+	force := policy.Switch == feedback.SwitchForce
+	if need := max(1, int(policy.Ack)); r.living() < need || policy.Ack == feedback.AckAll && !policy.Evict && !force && r.living() < len(r.members) {
 		return // nobody could become the source
 	}
 	first := e.Packets
@@ -41,6 +47,9 @@ func (e *engine) checkReturn(s *state, sent int, how afterCrash) {
 		first = 0
 	}
 	r.group = feedback.New(feedback.Config{Policy: policy, Paths: len(r.members), FirstPSN: e.psn(int8(first)), Restored: true})
+	if len(r.members) > 0 && r.members[0].needed {
+		r.group.Need(0)
+	}
 	if how == oldComes && !e.old {
 		r.newSource(0)
 	}
@@ -62,6 +71,8 @@ const (
 	isDeaf
 	hasRetried
 	isResting
+	wasShort
+	isSlow
 )
 
 // returning is the rest of a run: from a crash behind a source switch on.
@@ -98,15 +109,58 @@ func (r *returning) begin() {
 		r.src.retried = r.how == isDeaf
 	case isIdle, isLate:
 		r.own.Packets, r.own.Message = r.sent+2, 2
+	case wasShort, isSlow:
+		r.shorten()
 	}
 	r.own.prepare()
 }
+
+// shorten lets those living receivers lack packets of the new source, or answer late, without whom
+// as many are left as the policy needs. If the switch above is one of them, only that one does.
+func (r *returning) shorten() {
+	need := max(1, int(r.Policy.Ack))
+	for i := range r.members {
+		switch f := &r.members[i]; {
+		case f.dead:
+		case need > 0 && !f.needed:
+			need--
+		case r.how == isSlow:
+			f.silent = slowFor
+		default:
+			f.expected -= min(r.sent, 1+i%2)
+		}
+	}
+}
+
+// slowFor is how many questions a receiver leaves unanswered that is slow: it answers in time.
+const slowFor = 3
 
 // follower is a receiver that took part when the switch crashed. Its path has its index.
 type follower struct {
 	expected int
 	executed bool // the first source's packet
 	dead     bool
+	needed   bool // it is the switch above
+	silent   int  // so many questions it does not answer
+}
+
+// furthest is how many packets the receivers have executed that have executed most.
+func (r *returning) furthest() (expected int) {
+	for _, f := range r.members {
+		expected = max(expected, f.expected)
+	}
+	return expected
+}
+
+// waitsAbove reports whether the switch above does not answer, or lacks something: nobody takes the
+// turn then.
+func (r *returning) waitsAbove() bool {
+	for _, f := range r.members {
+		if f.needed && (f.dead || f.expected < r.furthest()) {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *returning) living() (n int) {
@@ -122,6 +176,9 @@ func (r *returning) living() (n int) {
 func (r *returning) take() bool {
 	next := feedback.SourceSwitch{PSN: r.psn(int8(r.Packets)), OldPath: -1, NewPath: -1}
 	for tries := 0; !r.group.MaySwitch(r.now, next); tries++ {
+		if tries == 100 && r.waitsAbove() {
+			return false
+		}
 		if tries == 300 {
 			r.fail("the switch has crashed behind a source switch, and the first source does not become the source again")
 			return false
@@ -132,7 +189,7 @@ func (r *returning) take() bool {
 				if a.Kind == feedback.Reply {
 					r.called(a, k+1 < len(acts) && acts[k+1].Kind == feedback.Reply)
 				} else if f := &r.members[a.Path]; a.Kind == feedback.Question && !f.dead {
-					r.answers(a.Path, f.expected-1)
+					r.asks(a.Path)
 				}
 			}
 		} else {
@@ -156,9 +213,39 @@ func (r *returning) take() bool {
 		r.fail("the new source waits for the ACK of packet %d, and the first source takes its turn", r.src.unacked)
 		return false
 	}
+	if r.waitsAbove() {
+		r.fail("behind a restart the first source becomes the source, and the switch above is left out")
+		return false
+	}
 	r.offset += int(r.packet(r.group.NextPSN())) - r.Packets
 	r.group.SwitchSource(next, nil)
+	r.checkParts()
 	return true
+}
+
+// asks lets the receiver of a path hear a question.
+func (r *returning) asks(path int) {
+	f := &r.members[path]
+	if f.silent--; f.silent < 0 {
+		r.answers(path, f.expected-1)
+	}
+}
+
+// checkParts checks who takes part when the first source has become the source by force. A quorum
+// need not wait for who is slow.
+func (r *returning) checkParts() {
+	if r.Policy.Switch != feedback.SwitchForce {
+		return
+	}
+	for i, f := range r.members {
+		part, whole := r.group.Part(i), !f.dead && f.expected == r.furthest()
+		switch {
+		case whole && part != feedback.PartActive && !(r.how == isSlow && r.Policy.Ack != feedback.AckAll):
+			r.fail("receiver %d is %v behind a restart, and has everything", i, part)
+		case !whole && part != feedback.PartBehind:
+			r.fail("receiver %d is %v behind a restart, and has not everything, or has ended", i, part)
+		}
+	}
 }
 
 // called lets the new source hear what Ask tells it: a question, or the ACK of what it has
@@ -166,10 +253,7 @@ func (r *returning) take() bool {
 // says no more than the question, which follows on its heels.
 func (r *returning) called(a feedback.Action, follows bool) {
 	r.hears(a)
-	next := 0
-	for _, f := range r.members {
-		next = max(next, f.expected)
-	}
+	next := r.furthest()
 	switch {
 	case a.Syndrome.IsACK() && follows && int(r.packet(a.PSN)) == next-1:
 		return
@@ -283,9 +367,19 @@ func (r *returning) sends() {
 		}
 		r.answers(a.Path, f.expected-1)
 	}
-	if !r.told && r.living() == len(r.members) {
+	if !r.told && r.allAnswer() {
 		r.fail("all receivers have answered behind a restart, and the first source has heard nothing")
 	}
+}
+
+// allAnswer reports whether no receiver has ended that takes part.
+func (r *returning) allAnswer() bool {
+	for i, f := range r.members {
+		if f.dead && (r.Policy.Switch != feedback.SwitchForce || r.group.Part(i) == feedback.PartActive) {
+			return false
+		}
+	}
+	return true
 }
 
 // answers gives the group the ACK of a receiver, of the packet with a number.

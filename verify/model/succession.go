@@ -62,6 +62,10 @@ func (e *engine) checkSuccession(before *state) {
 			e.checkReturn(s, sent, hasRetried)
 			e.checkReturn(s, sent, isResting)
 		}
+		if e.Policy.Switch == feedback.SwitchForce {
+			e.checkReturn(s, sent, wasShort)
+			e.checkReturn(s, sent, isSlow)
+		}
 	}
 	e.checkReturn(s, 2, oldComes)
 }

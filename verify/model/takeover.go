@@ -11,7 +11,8 @@ import (
 // source-switch: force that may be at any moment between two messages, and what the first source
 // has sent may be at few receivers. The next source sends the packets that are left: so its first
 // PSN is the one that the receivers expect next, and a packet has one number whoever sends it. The
-// first source hears nothing any more.
+// first source hears nothing any more. Behind that the switch may crash, and begins again with the
+// turn that control has stored: with the next source, and without who was left behind.
 //
 // The checks of every world go on, so nothing is acknowledged to the next source that a counted
 // receiver lacks. These come in addition:
@@ -90,7 +91,7 @@ func (e *engine) takeOver(s *state) {
 		case a.Path != next.NewPath:
 			more++
 		}
-		r.out, r.heardNAK = true, false
+		r.out, r.stored, r.heardNAK = true, true, false
 		r.gone = r.gone || e.Policy.Ack == feedback.AckAll // nobody waits for it
 	}
 	s.beside = 0
@@ -102,7 +103,7 @@ func (e *engine) takeOver(s *state) {
 	}
 	e.checkTaken(s, first, more)
 	s.src = source{unacked: first, next: first, sent: first}
-	s.home.n, s.few, s.first, s.left.crashes = 0, false, first, 0
+	s.home.n, s.few, s.first = 0, false, first
 	s.place, s.told, s.messages = int8(first)-1, int8(first)-1, e.complete[first]
 }
 

@@ -221,6 +221,7 @@ func (w *World) start() *state {
 		},
 	}
 	if w.Member {
+		s.group.Away(0, 0)
 		s.receivers[0].away = true
 	}
 	if w.Late > 0 {
@@ -239,9 +240,6 @@ func (w *World) newGroup(c feedback.Config) *feedback.Group {
 	g := feedback.New(c)
 	if w.Needed {
 		g.Need(0)
-	}
-	if w.Member {
-		g.Away(0, 0)
 	}
 	return g
 }
