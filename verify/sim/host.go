@@ -71,7 +71,11 @@ func (w *world) arriveAtHost(h *host, i int32) {
 	a := w.pool.frames[answer]
 	c := h.qp.Counters()
 	before, executed := rejections(h.qp), c.Get(rnic.RequestsExecuted)
+	deaf, called := h.qp.Deaf(), callsTo(h.qp)
 	reply := h.qp.Receive(w.now, f.data(), a.room())
+	if h.calls.sent && callsTo(h.qp) != called {
+		h.calls.came, h.calls.heard = true, h.calls.heard || !deaf
+	}
 	w.checkAccepted(h, f, before)
 	fate := "taken"
 	if c.Get(rnic.RequestsExecuted) != executed {
@@ -86,6 +90,12 @@ func (w *world) arriveAtHost(h *host, i int32) {
 		w.sendBuilt(h, notification, h.qp.Notify(w.pool.frames[notification].room()))
 	}
 	w.afterQP(h)
+}
+
+// callsTo counts the answers to a queue pair that call it back to a packet.
+func callsTo(q *rnic.QP) uint64 {
+	c := q.Counters()
+	return c.Get(rnic.RNRNAKsReceived) + c.Get(rnic.NAKSequenceReceived)
 }
 
 // sendBuilt sends frame i, which the queue pair of a host has built as b. If b is nil, the frame is

@@ -223,6 +223,7 @@ func (w *world) checkReply(r *dataplane.Reply) {
 	}
 	w.checkMSN(h, n, now, r.AETH)
 	if s := r.AETH.Syndrome; s.IsRNR() || s == roce.NAKSequence {
+		h.calls.sent = true
 		if !h.place.sentBack(n) { // else the switch had a reason the first time
 			w.checkSentBack(h, n, s, r.PSN)
 		}
@@ -435,12 +436,13 @@ func (w *world) insideMessage(h *host) bool {
 
 // checkCut fails if source h loses its turn inside a message, unless it could not answer when it
 // was asked: it has ended, or paused with everything acknowledged that it had sent, or waits for
-// the time of an RNR NAK, or frames of its links were lost or late.
+// the time of an RNR NAK and was deaf to all questions (calledDeaf), or frames of its links were
+// lost or late.
 func (w *world) checkCut(h *host) {
 	t := &w.tally
 	faulty := h.ToSwitch.faulty() || h.ToHost.faulty() || t[Burst].Times+t[Cut].Times+t[SlowHost].Times+t[QueueFull].Data+t[QueueFull].Feedback > 0
 	switch {
-	case h.qp.Deaf():
+	case h.calledDeaf():
 		w.cutDeaf = true
 	case !faulty && h.status == rnic.Success && len(h.fatals) == 0 && h.merged.acked < h.highest-1:
 		w.fail(Ends, "%v loses its turn inside a message, and has sent packets up to %d, of which %d are acknowledged", h, h.highest-1, h.merged.acked+1)

@@ -22,6 +22,7 @@ type sender struct {
 	expireAt time.Duration // time of the earliest expire event, or rnic.Never
 
 	place   place
+	calls   calls
 	asksFor int // it was sent an ACK that is true only in front of a question for this packet; or nowhere
 	// When the switch heard it last, or came back from a crash.
 	cameAt time.Duration
@@ -87,6 +88,21 @@ func (p *place) arrive(n int) {
 		p.goBack = nowhere
 	}
 	p.last = n
+}
+
+// calls is what a source may know of the NAKs with which the switch has called it back since the
+// newest crash, or has asked it what it has sent (mayCall).
+type calls struct {
+	sent  bool // there was one
+	came  bool // one has come
+	heard bool // the source could hear one that has come
+}
+
+// calledDeaf reports whether source h has heard no question since a crash, because it waits for the
+// time of an RNR NAK from before the crash, and its timer has run out in that time, or another NAK
+// has come.
+func (h *host) calledDeaf() bool {
+	return h.qp.State() == rnic.StateReady && h.qp.Deaf() && h.calls.came && !h.calls.heard
 }
 
 // over reports whether the program has heard of everything it posted, and posts no more.

@@ -71,7 +71,7 @@ func (w *world) endFault(f *Timed) {
 	}
 	for i := range w.hosts { // its engine knew them until now
 		w.hosts[i].cameAt = w.now
-		w.hosts[i].place, w.hosts[i].grant, w.hosts[i].asked = unplaced, noGrant, nowhere
+		w.hosts[i].place, w.hosts[i].grant, w.hosts[i].asked, w.hosts[i].calls = unplaced, noGrant, nowhere, calls{}
 	}
 	w.recall()
 	w.recallJoins()
