@@ -477,13 +477,14 @@ func (w *world) showsWithin() time.Duration {
 	return showWithin
 }
 
-// askWithin is how much longer it may take after a crash: the receivers are asked what they have,
-// and questions and answers may be lost, or come late.
+// askWithin is how much longer it may take after a crash. After 50 ms the receivers are asked what
+// they have, and then the source twice, which has 50 ms to answer. A question or an answer that is
+// lost costs 10 ms more, or a timeout if it is late.
 func (w *world) askWithin() time.Duration {
 	if w.tally[SwitchCrash].Times == 0 {
 		return 0
 	}
-	return 100*time.Millisecond + 8*w.s.ackTimeout()
+	return 160*time.Millisecond + 8*w.s.ackTimeout()
 }
 
 // checkBlocked fails if host h has to wait for its turn for too long, though the source before it
