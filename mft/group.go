@@ -131,6 +131,12 @@ type Group struct {
 	Source Source
 	// Paths are sorted by (peer IP, RemoteQPN), see FindPath.
 	Paths []Path
+	// Shares are the legs by which copies leave for several paths at once.
+	Shares []Share
+
+	// Set by Table.With, for groups with shares.
+	shareOf    []int8 // per path; -1: it shares nothing
+	sharePaths []Path // parallel to Shares
 }
 
 // Leg says how a frame leaves the box towards one host: port, Ethernet header, addresses and QP.
@@ -331,6 +337,12 @@ func (g *Group) fillIn() {
 			p.Src = peer
 		}
 	}
+	g.Shares = slices.Clone(g.Shares)
+	for k := range g.Shares {
+		if s := &g.Shares[k]; !s.Src.IsValid() {
+			s.Src = peer
+		}
+	}
 }
 
 // Legs returns the legs of all members: the source's, then the paths'.
@@ -387,5 +399,5 @@ func (g *Group) seal() error {
 		p.Rank = ranks[p.Port]
 		ranks[p.Port]++
 	}
-	return nil
+	return g.sealShares(ranks)
 }
