@@ -71,6 +71,13 @@ func (h *Host) End(ctx context.Context, group string) error {
 	return h.remove(ctx, group, "?whole=1&tell=1")
 }
 
+// AskEdge asks for the mappings of the host's edge, and confirms those that the edge has loaded.
+// The answer comes when it has another number than they, or after question.Wait.
+func (h *Host) AskEdge(ctx context.Context, question EdgeQuestion) (answer EdgeAnswer, err error) {
+	question.Protocol = api.EdgeProtocol
+	return answer, h.client.post(ctx, api.EdgePath, question, &answer)
+}
+
 func (h *Host) remove(ctx context.Context, group, query string) error {
 	var removed api.Removed
 	return h.client.do(ctx, http.MethodDelete, api.HostsPath+"/"+url.PathEscape(group)+query, nil, &removed)

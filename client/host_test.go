@@ -149,3 +149,27 @@ func TestTheSecretOfAHost(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// The edge of a host says which mappings it has, and is told those of its IP.
+func TestAskEdge(t *testing.T) {
+	var heard EdgeQuestion
+	box := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || r.URL.Path != "/v1/edge" || !strings.HasPrefix(r.RemoteAddr, "127.0.0.2:") {
+			t.Errorf("%s %s from %s", r.Method, r.URL, r.RemoteAddr)
+		}
+		_ = json.NewDecoder(r.Body).Decode(&heard)
+		_, _ = w.Write([]byte(`{"number": 8, "mappings": [{"group": "g1", "to": "239.77.0.1", "addPSN": 5, "regions": [{"va": "0xffffffffffff0000", "rkey": "0x1"}]}]}`))
+	}))
+	t.Cleanup(box.Close)
+	h := NewHost(netip.MustParseAddrPort(strings.TrimPrefix(box.URL, "http://")), netip.MustParseAddr("127.0.0.2"))
+	answer, err := h.AskEdge(t.Context(), EdgeQuestion{Have: 7, Wait: 20, Attach: "tcx", Mapped: 3})
+	if want := (EdgeQuestion{Protocol: 1, Have: 7, Wait: 20, Attach: "tcx", Mapped: 3}); heard != want || err != nil {
+		t.Errorf("the box heard %+v, want %+v; %v", heard, want, err)
+	}
+	if answer.Number != 8 || len(answer.Mappings) != 1 {
+		t.Fatalf("%+v", answer)
+	}
+	if m := answer.Mappings[0]; m.To != netip.MustParseAddr("239.77.0.1") || m.Regions[0].VA != 0xffffffffffff0000 || m.Regions[0].RKey != 1 {
+		t.Errorf("%+v", m)
+	}
+}

@@ -22,6 +22,10 @@ type (
 	Goodput      = api.Goodput
 	HostRequest  = api.HostRequest
 	HostGroup    = api.HostGroup
+	EdgeQuestion = api.EdgeQuestion
+	EdgeAnswer   = api.EdgeAnswer
+	EdgeMapping  = api.EdgeMapping
+	EdgeRegion   = api.EdgeRegion
 	Event        = api.Event
 	Events       = api.Events
 	EventKind    = api.EventKind

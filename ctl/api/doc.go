@@ -41,13 +41,14 @@
 //	POST   /v1/branches/{name}  Told; the asking box carries a part of the group for the asked one
 //	DELETE /v1/branches/{name}  Removed; ?version=N is the version of the request
 //
-// Hosts reach a box over plain TCP (hosts: in the config), only by this path, and each of them
+// Hosts reach a box over plain TCP (hosts: in the config), only by these paths, and each of them
 // speaks only for the IP from which it comes:
 //
 //	POST   /v1/hosts/{name}  HostRequest in, HostGroup out: join a group, or ask how it is; with
 //	                         ?wait=SECONDS&seen=VERSION the answer waits until it has another version
 //	DELETE /v1/hosts/{name}  Removed: leave the group; with ?whole=1 the group ends, and its members
 //	                         may make it anew; with ?whole=1&tell=1 they hear that it has ended
+//	POST   /v1/edge          EdgeQuestion in, EdgeAnswer out: the mappings that the edge of the host is to have
 //
 // Every failure is an [Error] in {"error": ...}. A key that a group file also has keeps the name
 // that it has there. VAs and R_Keys are strings ("0x7f0000000000"), because JSON readers lose the

@@ -26,6 +26,7 @@ const (
 	GroupsPath   = "/v1/groups"
 	BranchesPath = "/v1/branches"
 	HostsPath    = "/v1/hosts"
+	EdgePath     = "/v1/edge"
 	TreesPath    = "/v1/trees"
 	StatusPath   = "/v1/status"
 	PortsPath    = "/v1/ports"

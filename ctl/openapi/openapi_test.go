@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -76,6 +77,7 @@ var operations = []struct {
 	{name: "DELETE /v1/branches/{name}", answer: api.Removed{}, parameters: []string{"version"}},
 	{name: "POST /v1/hosts/{name}", body: api.HostRequest{}, answer: api.HostGroup{}, parameters: []string{"wait", "seen"}},
 	{name: "DELETE /v1/hosts/{name}", answer: api.Removed{}, parameters: []string{"whole", "tell"}},
+	{name: "POST /v1/edge", body: api.EdgeQuestion{}, answer: api.EdgeAnswer{}},
 }
 
 type object = map[string]any
@@ -92,6 +94,8 @@ func (m *maker) schema(t reflect.Type) object {
 		return object{"type": "string", "format": "date-time"}
 	case t == reflect.TypeFor[api.Hex]():
 		return object{"type": "string", "pattern": "^0x[0-9a-f]+$"}
+	case t == reflect.TypeFor[netip.Addr]():
+		return object{"type": "string"}
 	case t == reflect.TypeFor[[]byte]():
 		return object{"type": "string", "format": "byte"}
 	case t == reflect.TypeFor[groupFile]():

@@ -1,0 +1,59 @@
+package api
+
+import "net/netip"
+
+// EdgeProtocol is the version of the questions of edges. A box refuses any other.
+const EdgeProtocol = 1
+
+// MaxEdgeRegions is the most regions of one mapping. A group whose memory has more is not shared.
+const MaxEdgeRegions = 4
+
+// EdgeQuestion is what the edge of a host asks its box for: the mappings of shared copies to the
+// queue pairs at the IP from which the connection comes.
+type EdgeQuestion struct {
+	Protocol int `json:"protocol"` // EdgeProtocol
+	// Have is the number of the answer whose mappings the edge has loaded, which confirms them. 0:
+	// it has loaded none.
+	Have uint64 `json:"have"`
+	// Wait is for how many ms the box may keep the question while its answer has the number Have.
+	Wait   int    `json:"waitMs"`
+	Attach string `json:"attach"` // where the program is: xdp native, tcx; an operator reads it
+
+	// What follows counts shared copies since the program was loaded.
+
+	Mapped    uint64 `json:"mapped"`    // given to a queue pair
+	NoMapping uint64 `json:"noMapping"` // dropped: no mapping has their addresses and QPN
+	Refused   uint64 `json:"refused"`   // dropped: not as RoCE has them
+}
+
+// EdgeAnswer has all mappings that the edge of a host is to have.
+type EdgeAnswer struct {
+	// Number is never 0. It differs whenever the mappings do, also when the box has been restarted.
+	Number   uint64        `json:"number"`
+	Mappings []EdgeMapping `json:"mappings"`
+}
+
+// EdgeMapping says what becomes of the shared copies with one pair of addresses and one QPN: which
+// queue pair they are for, and what is added to their numbers. A mapping never changes. Another one
+// has another LegQPN.
+type EdgeMapping struct {
+	Group  string     `json:"group"`
+	From   netip.Addr `json:"from"`   // the copies' IP source
+	To     netip.Addr `json:"to"`     // the multicast address, which the edge joins
+	LegQPN uint32     `json:"legQPN"` // the copies' dest QPN
+	Host   netip.Addr `json:"host"`   // the asking host's own IP; an edge refuses any other
+	QPN    uint32     `json:"qpn"`    // of the queue pair at the host
+	AddPSN uint32     `json:"addPSN"` // modulo 2^24
+	// Regions are where the host has the group's memory. None: VA and R_Key stay as they are.
+	Regions []EdgeRegion `json:"regions,omitempty"`
+}
+
+// EdgeRegion says what a RETH becomes whose R_Key is RKey and whose VA is one of Length bytes from
+// VA.
+type EdgeRegion struct {
+	VA     Hex    `json:"va"`
+	Length uint64 `json:"length"`
+	RKey   Hex    `json:"rkey"`
+	AddVA  Hex    `json:"addVA"` // modulo 2^64
+	ToRKey Hex    `json:"toRKey"`
+}
