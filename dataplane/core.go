@@ -195,6 +195,11 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	if outcome != feedback.OutsideWindow {
 		st.mark(f.Port, v, head)
 	}
+	if st.sharing != nil && outcome == feedback.Forwarded {
+		c.acts = st.sharing.share(now, st, c.acts, out)
+	} else if st.sharing != nil {
+		st.sharing.resent(st, c.acts)
+	}
 	c.perform(st, f, out)
 	st.traffic.copied(len(out.Copies)-copies, v.PayloadBytes)
 	if st.held != nil {
@@ -268,6 +273,9 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 	case aeth.Syndrome.IsRNR():
 		t.rnrs++
 	}
+	if st.sharing != nil {
+		st.sharing.answered(st, path, &ev, outcome, out)
+	}
 	c.perform(st, f, out)
 	return Reason(outcome)
 }
@@ -340,6 +348,9 @@ func (c *Core) perform(st *state, f *Frame, out *Outputs) {
 		case feedback.Question:
 			out.Replies = append(out.Replies, st.question(a))
 		case feedback.Notice:
+			if st.sharing != nil && a.Note.EndsData() {
+				st.sharing.left(st, a.Path)
+			}
 			out.Notes = append(out.Notes, Note{
 				Group: g.ID, Receiver: g.Paths[a.Path].Dst, RemoteQPN: g.Paths[a.Path].RemoteQPN,
 				What: a.Note, PSN: a.PSN, Syndrome: a.Syndrome,

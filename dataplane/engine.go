@@ -65,6 +65,7 @@ func (e *engine) report(st *state, captured bool) EngineState {
 }
 
 var (
+	errShares   = errors.New("receivers share a leg, and the kernel engine sends each a copy of its own")
 	errMarks    = errors.New("a receiver's port marks congestion (egress in rocastd.yaml), and the kernel engine does not see the port's queue")
 	errNotPlain = errors.New("its packets need decisions at present")
 	errTooFar   = errors.New("the source is as far ahead of a receiver as it may be (with repair: local, repair-window and repair-bytes bound that)")

@@ -44,6 +44,9 @@ type fanState struct {
 // block makes the group's current block. The engine does not see the queue of a port, so it cannot
 // send by one that marks.
 func (st *state) block(b *mft.Block, marks []bool) error {
+	if st.sharing.anyInUse() {
+		return errShares
+	}
 	if err := b.Begin(st.group, st.active, st.marks.port, st.marks.pkey, st.marks.trafficClass); err != nil {
 		return err
 	}

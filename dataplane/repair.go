@@ -195,6 +195,9 @@ func (c *Core) sendRepair(st *state, a *feedback.Action, out *Outputs) {
 	st.traffic.copied(1, s.frame.View.PayloadBytes)
 	h.recent.at(c.repair.now)
 	h.recent.add(a.Path)
+	if st.sharing != nil {
+		st.sharing.repaired(c.repair.now, st, a.Path, a.PSN, out)
+	}
 	again := Repair{Copy: Copy{Retained: true, AckReq: a.AckReq, First: a.PSN == st.merge.Acked(a.Path).Next()}, Frame: &s.frame}
 	st.fillIn(&again.Copy, a)
 	out.Repairs = append(out.Repairs, again)

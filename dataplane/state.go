@@ -30,6 +30,7 @@ type state struct {
 	tallies       []tally  // per path
 	fan           fanState
 	held          *held     // what is retained for repair; nil: the policy says repair: off
+	sharing       *sharing  // nil: no path shares a leg
 	edits         mft.Edits // for packets of the active source
 	flight        flight    // counted in Core.flights
 	claimant      claimant
@@ -120,6 +121,7 @@ func newState(g *mft.Group) *state {
 		st.merge.SwitchSource(feedback.SourceSwitch{PSN: begins.NextPSN, Messages: begins.Messages, OldPath: onlySends, NewPath: onlySends}, nil)
 	}
 	st.edits = g.Edits(st.active)
+	st.sharing = newSharing(st, nil, nil, nil)
 	return st
 }
 
@@ -197,6 +199,7 @@ func (st *state) adopt(g *mft.Group) bool {
 		if st.turns == nil && othersSend(g) {
 			st.turns = newTurns(g)
 		}
+		st.sharing = newSharing(st, st.sharing, from, old)
 		return false
 	}
 	offsets, tallies, turns := make([]offset, len(from)), make([]tally, len(from)), newTurns(g)
@@ -232,6 +235,7 @@ func (st *state) adopt(g *mft.Group) bool {
 	}
 	st.merge.Rearrange(from, weights(g), st.parts())
 	st.needUpper()
+	st.sharing = newSharing(st, st.sharing, from, old)
 	return true
 }
 

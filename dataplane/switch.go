@@ -466,6 +466,10 @@ type GroupState struct {
 	LastTurn LastTurn // of the source that has no path
 	Repaired []uint64 // with repair on: packets that each path was sent again in the last minute
 	Retained int      // with repair on: bytes of packet memory that it takes now
+	// Shares are the states of Group.Shares, and Edges those of the paths' edges. nil: no path
+	// shares a leg.
+	Shares []ShareState
+	Edges  []EdgeState
 }
 
 // GroupState returns the state of the group with this ID, or false if there is none. What the
@@ -502,6 +506,7 @@ func (c *Core) groupState(now feedback.Tick, st *state) *GroupState {
 	if st.active >= 0 {
 		s.Source = st.group.Paths[st.active].QP()
 	}
+	s.Shares, s.Edges = st.sharing.states(now, st)
 	if st.held != nil {
 		s.Repaired, s.Retained = st.held.recent.last(now), st.held.used*mft.BufferBytes
 	}

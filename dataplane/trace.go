@@ -143,6 +143,7 @@ func (st *state) clone() *state {
 	c.merge = new(feedback.Group)
 	c.merge.CopyFrom(st.merge)
 	c.offsets, c.turns, c.tallies = slices.Clone(st.offsets), slices.Clone(st.turns), slices.Clone(st.tallies)
+	c.sharing = st.sharing.clone()
 	c.fan.listed, c.fan.merges.on = false, false // nothing is merged of a copy
 	if c.claimant.stands {
 		c.claimant.kept = newHandoff(keptFrames)

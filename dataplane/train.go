@@ -33,6 +33,9 @@ func (c *Core) train(now feedback.Tick, g *mft.Group, f *Frame, behind []Frame, 
 	}
 	copies := len(out.Copies)
 	c.acts, _ = st.merge.Step(now, ev, c.acts[:0])
+	if st.sharing != nil {
+		c.acts = st.sharing.share(now, st, c.acts, out)
+	}
 	c.perform(st, nil, out)
 	st.counts[feedback.Forwarded] += uint64(n)
 	st.traffic.carried(int32(n), uint64(payload), len(out.Copies)-copies)

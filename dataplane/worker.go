@@ -23,6 +23,8 @@ const (
 	// copyRoom is how many copies are collected before they are sent. One frame may add
 	// mft.MaxPaths, so the copies are sent early when there is less room.
 	copyRoom = 4 * mft.MaxPaths
+	// portLanes is how many ranks there are at a port: of paths, and of legs that paths share.
+	portLanes = mft.MaxPaths + mft.MaxShares
 	// replyRoom is how many replies are sent at once.
 	replyRoom = 3 * batchFrames
 	// noteRoom is how many notes may wait. Further ones are dropped; the counters still count.
@@ -77,7 +79,7 @@ type Worker struct {
 	replies   []Frame
 	out       Outputs
 	queue     []queued // parallel to out.Copies
-	lanes     []lane   // port*mft.MaxPaths + rank
+	lanes     []lane   // port*portLanes + rank
 	touched   []int    // lanes in use
 	beginning uint32   // which of the lanes begins: see begin
 	send      []Outgoing
@@ -155,7 +157,7 @@ func (w *Worker) take(id mft.PortID, p Port, bounds Egress) {
 		w.stats = append(w.stats, PortCounters{})
 		w.queues = append(w.queues, egressQueue{})
 		w.core.engine.marks = append(w.core.engine.marks, false)
-		w.lanes = append(w.lanes, slices.Repeat([]lane{{emptyLane, emptyLane}}, mft.MaxPaths)...)
+		w.lanes = append(w.lanes, slices.Repeat([]lane{{emptyLane, emptyLane}}, portLanes)...)
 	}
 	w.ports[id], w.stats[id], w.queues[id] = p, PortCounters{}, newEgressQueue(id, bounds)
 	w.core.engine.marks[id] = bounds.KmaxBytes > 0
@@ -410,7 +412,7 @@ func (w *Worker) enqueue(f *Frame, behind []Frame, k int) {
 		}
 		return
 	}
-	n := int(p.Port)*mft.MaxPaths + int(p.Rank)
+	n := int(p.Port)*portLanes + int(p.Rank)
 	l := &w.lanes[n]
 	if l.first == emptyLane {
 		l.first = k
@@ -448,7 +450,7 @@ func (w *Worker) flush() {
 // turns: when its queue is full, the last ones lose their copies. A plain counter would keep step
 // with groups that take turns themselves. Multiples of the golden ratio do not (Knuth vol. 3, 6.4).
 func (w *Worker) begin() int {
-	if !slices.ContainsFunc(w.touched, func(n int) bool { return n%mft.MaxPaths != 0 }) {
+	if !slices.ContainsFunc(w.touched, func(n int) bool { return n%portLanes != 0 }) {
 		return 0
 	}
 	w.beginning += 0x9E3779B9
@@ -464,7 +466,7 @@ func (w *Worker) sendCollected() {
 		if at++; at == lanes {
 			at = 0
 		}
-		port := mft.PortID(n / mft.MaxPaths)
+		port := mft.PortID(n / portLanes)
 		last := i == lanes-1
 		w.queues[port].looked = false
 		for k := w.lanes[n].first; k != emptyLane; k = w.queue[k].next {

@@ -13,11 +13,12 @@ import (
 // CopyFrom makes g a copy of from that shares nothing with it. It allocates only while g is too
 // small.
 func (g *Group) CopyFrom(from *Group) {
-	paths, quorum, legs := g.paths, g.quorum, g.legs
+	paths, quorum, legs, shared := g.paths, g.quorum, g.legs, g.shared
 	*g = *from
 	g.paths = append(paths[:0], from.paths...)
 	g.quorum = quorum.copyOf(from.quorum)
 	g.legs = append(legs[:0], from.legs...)
+	g.shared = append(shared[:0], from.shared...)
 }
 
 // AppendState appends what decides how the group will act, except its paths (AppendPath) and its

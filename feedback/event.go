@@ -109,13 +109,21 @@ const (
 	NoteRepairing
 	// NoteWaits: the member is to be the source, and control has to store that first.
 	NoteWaits
+	// NoteEdgeLost and NoteEdgeWorks are made by the data path, which knows legs that are shared:
+	// shared copies do not reach the receiver, which gets copies of its own; and they do again.
+	NoteEdgeLost
+	NoteEdgeWorks
 )
 
 var noteNames = [...]string{
 	NoteFatal: "fatal", NoteSilent: "silent", NoteEvicted: "evicted",
 	NoteBehind: "behind", NoteJoined: "joined", NoteSource: "source",
 	NoteRepairing: "repairing", NoteWaits: "waits",
+	NoteEdgeLost: "edge-lost", NoteEdgeWorks: "edge-works",
 }
+
+// EndsData reports whether the receiver of a note gets no data any more.
+func (n Note) EndsData() bool { return n == NoteFatal || n == NoteEvicted || n == NoteBehind }
 
 func (n Note) String() string { return noteNames[n] }
 

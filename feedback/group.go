@@ -80,13 +80,14 @@ func New(c Config) *Group {
 //     which path never leaves;
 //   - what a receiver's QP is by itself: the receives it has posted, whether it wants to migrate,
 //     and the NAK that ended it, which ends the next source as well;
+//   - which paths share a leg, which the caller knows;
 //   - where a path has joined, because a restart is inside a turn (SwitchSource);
 //   - how congested the links are, and how long they are. The next source has heard no CNP yet, so
 //     its first one passes whatever pace the one before has had.
 func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()
 	next := Group{away: g.away, congestion: congestion{halvedAt: g.congestion.halvedAt}}
-	next.receivers, next.legs, next.tally = g.receivers, g.legs, g.tally
+	next.receivers, next.legs, next.shared, next.tally = g.receivers, g.legs, g.shared, g.tally
 	next.source = source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages}
 	next.merged = merged{known: true, psn: before, highest: before, msn: messages}
 	next.floor = floor{known: true, psn: before, msn: messages, need: never}

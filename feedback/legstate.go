@@ -20,6 +20,9 @@ func (rp *repair) appendLeg(b []byte, i int, first roce.PSN, now Tick) []byte {
 	for _, psn := range []roce.PSN{later(l.asked, acked), later(l.resent, acked), l.high} {
 		b = binary.AppendVarint(b, int64(psn.Sub(first)))
 	}
+	if s := rp.sharesWith(i); s != nil {
+		b = binary.AppendVarint(append(b, flags(s.on)), int64(later(s.upTo, l.high).Sub(first)))
+	}
 	if l.running {
 		b = binary.AppendVarint(b, int64(max(l.due-now, 0)))
 	}

@@ -214,7 +214,7 @@ func TestAPathGoesBackSoOftenInARoundTrip(t *testing.T) {
 	l.srtt = 100 * microsecond
 	for _, now := range []Tick{second, second + l.srtt, 2 * second} {
 		for n := range 2 * backsAtMost {
-			if may := g.mayGoBack(now+l.srtt*Tick(n)/(2*backsAtMost), l); may != (n < backsAtMost) {
+			if may := g.mayGoBack(now+l.srtt*Tick(n)/(2*backsAtMost), 0); may != (n < backsAtMost) {
 				t.Errorf("at %v: back number %d is %v", time.Duration(now), n+1, may)
 			}
 		}

@@ -68,8 +68,9 @@ type leg struct {
 // (rule 14).
 type repair struct {
 	stream
-	legs  []leg // of each path
-	tally RepairTally
+	legs   []leg     // of each path
+	shared []sharing // of each path; none: no leg is shared
+	tally  RepairTally
 
 	// What follows belongs to one source.
 
@@ -95,6 +96,9 @@ func (rp *repair) beginLeg(i int, psn roce.PSN) {
 		srtt: l.srtt, varies: l.varies, rate: l.rate, quickest: l.quickest, flight: max(l.flight, leastFlight),
 		repaired: l.repaired, probes: l.probes, givenUp: l.givenUp,
 		asked: rp.paths[i].acked, high: psn, resent: rp.paths[i].acked,
+	}
+	if s := rp.sharesWith(i); s != nil {
+		s.upTo = psn
 	}
 }
 
@@ -159,6 +163,14 @@ func (rp *repair) rearrangeLegs(from []int) {
 		}
 	}
 	rp.legs = legs
+	if shared := rp.shared; len(shared) > 0 {
+		rp.shared = make([]sharing, len(from))
+		for i, old := range from {
+			if old >= 0 {
+				rp.shared[i] = shared[old]
+			}
+		}
+	}
 	rp.retained.repairing, rp.retained.running = 0, 0
 	for i := range legs {
 		if l := &legs[i]; l.state != legDirect {
@@ -171,10 +183,13 @@ func (rp *repair) rearrangeLegs(from []int) {
 }
 
 // sentTo returns the highest packet that path i can have. A path under repair was not sent every
-// packet that the group forwarded.
+// packet that the group forwarded, but shared copies may have brought it more.
 func (rp *repair) sentTo(i int) roce.PSN {
 	if !rp.policy.repairs() {
 		return rp.source.sent
+	}
+	if s := rp.sharesWith(i); s != nil {
+		return later(rp.legs[i].high, s.upTo)
 	}
 	return rp.legs[i].high
 }
@@ -195,6 +210,7 @@ func (rp *repair) copied(now Tick, i int, ev *Event) bool {
 	l, psn := &rp.legs[i], ev.PSN
 	if l.state != legDirect || l.sentAgain && !psn.After(l.resent) {
 		rp.hurry(now, i, psn)
+		rp.passesBy(i, psn)
 		return false
 	}
 	l.carried = ev.Kind == Carried
@@ -252,7 +268,7 @@ func (rp *repair) repairAfterNAK(now Tick, ev *Event, acts []Action) (_ Outcome,
 		return Repaired, acts, true
 	case l.sentAgain:
 		return Swallowed, acts, true
-	case !rp.mayGoBack(now, l):
+	case !rp.mayGoBack(now, ev.Path):
 		return Repaired, rp.sendOne(now, ev.Path, acts), true
 	}
 	rp.repairFrom(now, ev.Path, p.acked.Next(), l.most())
@@ -264,13 +280,14 @@ func (rp *repair) repairAfterNAK(now Tick, ev *Event, acts []Action) (_ Outcome,
 // must not make the switch send a burst for each.
 const backsAtMost = 4
 
-// mayGoBack counts that a path goes back, and reports whether it does not do so too often.
-func (rp *repair) mayGoBack(now Tick, l *leg) bool {
+// mayGoBack counts that path i goes back, and reports whether it does not do so too often.
+func (rp *repair) mayGoBack(now Tick, i int) bool {
+	l := &rp.legs[i]
 	if now-l.backsAt >= rp.backsWithin(l) {
 		l.backsAt, l.backs = now, 0
 	}
 	l.backs = min(l.backs+1, backsAtMost+1)
-	return l.backs <= backsAtMost
+	return l.backs <= rp.backsAtMostOf(i)
 }
 
 func (rp *repair) backsWithin(l *leg) Tick { return max(l.srtt, Tick(rp.policy.RepairTimerFloor)) }
@@ -385,6 +402,9 @@ func (rp *repair) moved(now Tick, i int, by int32) (resumes bool) {
 	}
 	if l.resent.Before(acked) {
 		l.resent = acked
+	}
+	if s := rp.sharesWith(i); s != nil && s.upTo.Before(acked) {
+		s.upTo = acked
 	}
 	// The ACK of a probe, and of nothing behind it, says that the path is late or that it lacks the
 	// next packet too.
