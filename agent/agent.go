@@ -1,0 +1,359 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rocast/rocast/agent/program"
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/roce"
+)
+
+const (
+	// Kept is how long the mappings of a box stay that does not answer.
+	Kept = time.Hour
+
+	// askWait is how long a box may keep a question whose answer is loaded already.
+	askWait = 4 * time.Second
+	// answerWithin bounds the wait for an answer that the box does not keep.
+	answerWithin = 10 * time.Second
+	// firstPause and longestPause are between two questions if one fails.
+	firstPause, longestPause = time.Second, 8 * time.Second
+)
+
+// Asker asks one box for one IP of this host.
+type Asker interface {
+	AskEdge(context.Context, api.EdgeQuestion) (api.EdgeAnswer, error)
+}
+
+// Config says for whom an agent works.
+type Config struct {
+	Boxes []netip.AddrPort
+	// IPs are those of the RDMA devices. None: for each box the one from which this host reaches it.
+	IPs []netip.Addr
+	Ask func(box netip.AddrPort, ip netip.Addr) Asker
+	Log *zap.Logger
+	// Changed is called after each change of the state; nil: nobody.
+	Changed func(State)
+}
+
+// Agent is the edge of this host.
+type Agent struct {
+	Config
+	host     host
+	partners []*partner
+
+	mu    sync.Mutex // guards what follows, and what is said to be guarded in partner
+	ports map[string]*port
+	swept bool // what is pinned for interfaces without a partner has been removed
+}
+
+// partner is a box that is asked for one IP of this host.
+type partner struct {
+	agent  *Agent
+	box    netip.AddrPort
+	chosen bool   // the operator has named the IP
+	owner  uint32 // of the box's mappings
+
+	// The rest is guarded.
+
+	ip       netip.Addr // not valid: not known yet
+	port     *port      // nil: no interface has the IP
+	mappings map[program.Key]program.Mapping
+	groups   map[program.Key]string // their names
+	have     uint64
+	heard    time.Time // the last answer, or the start
+	answered bool
+	problem  string // "": none
+}
+
+// New returns an agent for this host, which does nothing before Run. Its programs are pinned below
+// pins, and are attached in the first of these modes that works.
+func New(c Config, pins string, modes []program.Mode) *Agent { return newAgent(c, kernel{pins, modes}) }
+
+func newAgent(c Config, h host) *Agent {
+	a := &Agent{Config: c, host: h, ports: map[string]*port{}}
+	for _, box := range c.Boxes {
+		ips := c.IPs
+		if len(ips) == 0 {
+			ips = []netip.Addr{{}}
+		}
+		for _, ip := range ips {
+			sum := fnv.New32a()
+			sum.Write([]byte(box.String()))
+			a.partners = append(a.partners, &partner{
+				agent: a, box: box, ip: ip, chosen: ip.IsValid(), owner: sum.Sum32(), heard: time.Now(),
+				mappings: map[program.Key]program.Mapping{}, groups: map[program.Key]string{},
+			})
+		}
+	}
+	return a
+}
+
+// Run asks the boxes until ctx is done. The programs and their mappings stay then.
+func (a *Agent) Run(ctx context.Context) error {
+	var all errgroup.Group
+	for _, p := range a.partners {
+		all.Go(func() error {
+			for pause := firstPause; ctx.Err() == nil; {
+				if p.round(ctx) {
+					pause = firstPause
+					continue
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(pause):
+				}
+				pause = min(2*pause, longestPause)
+			}
+			return nil
+		})
+	}
+	err := all.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, port := range a.ports {
+		err = errors.Join(err, port.close())
+	}
+	return err
+}
+
+// round looks where the IP is, asks the box, and loads the answer.
+func (p *partner) round(ctx context.Context) (ok bool) {
+	question, ip, err := p.prepare()
+	var answer api.EdgeAnswer
+	if err == nil {
+		within, cancel := context.WithTimeout(ctx, askWait+answerWithin)
+		answer, err = p.agent.Ask(p.box, ip).AskEdge(within, question)
+		cancel()
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	p.agent.mu.Lock()
+	defer p.agent.mu.Unlock()
+	if err == nil {
+		p.heard = time.Now()
+		err = p.load(answer)
+	}
+	if err != nil {
+		err = errors.Join(err, p.expire())
+	}
+	p.note(err)
+	return err == nil
+}
+
+// prepare makes the question.
+func (p *partner) prepare() (q api.EdgeQuestion, ip netip.Addr, err error) {
+	p.agent.mu.Lock()
+	defer p.agent.mu.Unlock()
+	if err := p.settle(); err != nil {
+		return q, ip, err
+	}
+	c, err := p.port.program.Counters()
+	return api.EdgeQuestion{
+		Protocol: api.EdgeProtocol, Have: p.have, Wait: int(askWait / time.Millisecond), Attach: string(p.port.program.Mode()),
+		Mapped: c.Mapped, NoMapping: c.NoMapping, Refused: c.Refused(),
+	}, p.ip, err
+}
+
+// settle finds the interface with the IP, and moves the mappings there.
+func (p *partner) settle() error {
+	if !p.chosen {
+		ip, err := p.agent.host.towards(p.box)
+		if err != nil {
+			return fmt.Errorf("find the IP from which this host reaches the box: %w", err)
+		}
+		p.ip = ip
+	}
+	at, err := p.agent.host.find(p.ip)
+	if err != nil {
+		return err
+	}
+	to, err := p.agent.portAt(at)
+	if err != nil {
+		return fmt.Errorf("attach the program to %s: %w", at.name, err)
+	}
+	if p.port != nil && p.port != to && !p.port.closed {
+		for key := range p.mappings {
+			err = errors.Join(err, p.port.remove(key))
+		}
+	}
+	moved := p.port != to
+	p.port = to
+	for key, m := range p.mappings {
+		if moved || m.MAC != at.mac {
+			m.MAC = at.mac
+			err = errors.Join(err, to.put(m))
+			p.mappings[key] = m
+		}
+	}
+	return errors.Join(err, p.agent.sweep())
+}
+
+// load makes the mappings of an answer those of the host. It is confirmed only if all could be made.
+func (p *partner) load(answer api.EdgeAnswer) (err error) {
+	wanted := map[program.Key]bool{}
+	for _, given := range answer.Mappings {
+		m := mapping(given)
+		m.MAC, m.Owner = p.port.at.mac, p.owner
+		wanted[m.Key] = true
+		switch other := p.agent.holder(p.port, m.Key); {
+		case m.Host != p.ip:
+			err = errors.Join(err, fmt.Errorf("the box gives a mapping of group %s to %v, which is not the IP for which it was asked", given.Group, m.Host))
+		case other != nil && other != p:
+			err = errors.Join(err, fmt.Errorf("the box gives a mapping of %v for group %s, as box %v does; give them other addresses for edges",
+				m.Key, given.Group, other.box))
+		default:
+			had, known := p.mappings[m.Key]
+			if !known || !same(had, m) {
+				if failed := p.port.put(m); failed != nil {
+					err = errors.Join(err, failed)
+					continue
+				}
+			}
+			p.mappings[m.Key], p.groups[m.Key] = m, given.Group
+		}
+	}
+	for key := range p.mappings {
+		if !wanted[key] {
+			err = errors.Join(err, p.port.remove(key))
+			delete(p.mappings, key)
+			delete(p.groups, key)
+		}
+	}
+	if err == nil {
+		p.have = answer.Number
+	}
+	return err
+}
+
+// holder is the partner that has a mapping at a port; nil: nobody.
+func (a *Agent) holder(at *port, key program.Key) *partner {
+	for _, p := range a.partners {
+		if _, has := p.mappings[key]; has && p.port == at {
+			return p
+		}
+	}
+	return nil
+}
+
+// expire takes the mappings away of a box that has not answered for long.
+func (p *partner) expire() (err error) {
+	if time.Since(p.heard) < Kept || p.port == nil || p.port.closed {
+		return nil
+	}
+	for key := range p.mappings {
+		err = errors.Join(err, p.port.remove(key))
+		delete(p.mappings, key)
+		delete(p.groups, key)
+	}
+	p.have = 0
+	return err
+}
+
+// note keeps what went wrong, and says what is new.
+func (p *partner) note(err error) {
+	was, first := p.problem, !p.answered && err == nil
+	p.problem = ""
+	if err != nil {
+		p.problem = err.Error()
+	} else {
+		p.answered = true
+	}
+	fields := []zap.Field{zap.Stringer("box", p.box), zap.Stringer("ip", p.ip)}
+	switch {
+	case p.problem == was && !first:
+	case err != nil:
+		p.agent.Log.Warn("the box does not give this host its mappings", append(fields, zap.Error(err))...)
+	default:
+		p.agent.Log.Info("the box gives this host its mappings", append(fields, zap.Int("mappings", len(p.mappings)))...)
+	}
+	if p.agent.Changed != nil {
+		p.agent.Changed(p.agent.state())
+	}
+}
+
+// portAt returns the port of an interface. A new one has the mappings that are pinned there; those
+// of boxes that are no partners any more go.
+func (a *Agent) portAt(at device) (*port, error) {
+	if old := a.ports[at.name]; old != nil {
+		if old.at.index == at.index {
+			old.at = at
+			return old, nil
+		}
+		delete(a.ports, at.name)
+		if err := old.close(); err != nil {
+			return nil, err
+		}
+	}
+	made, err := a.host.attach(at)
+	if err != nil {
+		return nil, err
+	}
+	a.Log.Info("the program is attached", zap.String("interface", at.name), zap.String("mode", string(made.Mode())))
+	port := &port{host: a.host, at: at, program: made, members: map[netip.Addr]*member{}}
+	for m, err := range made.Mappings() {
+		if err != nil {
+			return nil, errors.Join(err, port.close())
+		}
+		port.found = append(port.found, m)
+	}
+	for _, m := range port.found {
+		if err := a.adopt(port, m); err != nil {
+			a.Log.Warn("a mapping of an earlier run is lost", zap.Stringer("mapping", m.Key), zap.Error(err))
+		}
+	}
+	port.found = nil
+	a.ports[at.name] = port
+	return port, nil
+}
+
+// adopt gives a mapping that was found to the partner whose it is.
+func (a *Agent) adopt(at *port, m program.Mapping) error {
+	for _, p := range a.partners {
+		if p.owner == m.Owner && (p.ip == m.Host || !p.chosen && !p.ip.IsValid()) {
+			p.mappings[m.Key] = m
+			return at.join(m.Key)
+		}
+	}
+	return at.remove(m.Key)
+}
+
+// sweep removes what is pinned for interfaces without a partner, once all partners have one.
+func (a *Agent) sweep() error {
+	for _, p := range a.partners {
+		if a.swept || p.port == nil {
+			return nil
+		}
+	}
+	a.swept = true
+	names, err := a.host.pinned()
+	for _, name := range names {
+		if a.ports[name] == nil {
+			err = errors.Join(err, a.host.detach(name))
+		}
+	}
+	return err
+}
+
+// mapping is a mapping as the program has it.
+func mapping(m api.EdgeMapping) program.Mapping {
+	to := program.Mapping{
+		Key: program.Key{From: m.From, To: m.To, QPN: roce.QPN(m.LegQPN)}, Host: m.Host, HostQPN: roce.QPN(m.QPN), AddPSN: m.AddPSN,
+	}
+	for _, r := range m.Regions {
+		to.Regions = append(to.Regions, program.Region{
+			VA: uint64(r.VA), Length: r.Length, RKey: uint32(r.RKey), AddVA: uint64(r.AddVA), ToRKey: uint32(r.ToRKey),
+		})
+	}
+	return to
+}

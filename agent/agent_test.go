@@ -1,0 +1,472 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/agent/program"
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/roce"
+)
+
+var (
+	box1, box2 = netip.MustParseAddrPort("10.77.3.254:7472"), netip.MustParseAddrPort("10.77.3.253:7472")
+	ip1, ip2   = netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.78.0.2")
+	group      = netip.MustParseAddr("10.77.3.100")
+	shared     = netip.MustParseAddr("239.77.0.1")
+	eth0       = device{name: "eth0", index: 2, mac: roce.MAC{2, 0, 0, 0, 0, 2}}
+)
+
+// twin is a host in memory.
+type twin struct {
+	mu       sync.Mutex
+	ips      map[netip.Addr]device
+	programs map[string]*twinProgram // pinned
+	joined   map[string]int          // "239.77.0.1 at 2"
+	full     bool                    // no address can be joined
+}
+
+// twinProgram is the program at an interface of a twin.
+type twinProgram struct {
+	twin     *twin
+	mappings map[program.Key]program.Mapping
+	open     int // processes that use it
+}
+
+func newTwin() *twin {
+	return &twin{ips: map[netip.Addr]device{ip1: eth0}, programs: map[string]*twinProgram{}, joined: map[string]int{}}
+}
+
+func (h *twin) towards(netip.AddrPort) (netip.Addr, error) { return ip1, nil }
+
+func (h *twin) find(ip netip.Addr) (device, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if at, ok := h.ips[ip]; ok {
+		return at, nil
+	}
+	return device{}, fmt.Errorf("no interface of this host has the IP %v", ip)
+}
+
+func (h *twin) move(ip netip.Addr, to device) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ips[ip] = to
+}
+
+func (h *twin) attach(at device) (mapper, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.programs[at.name] == nil {
+		h.programs[at.name] = &twinProgram{twin: h, mappings: map[program.Key]program.Mapping{}}
+	}
+	h.programs[at.name].open++
+	return h.programs[at.name], nil
+}
+
+func (h *twin) detach(name string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.programs, name)
+	return nil
+}
+
+func (h *twin) pinned() ([]string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Sorted(maps.Keys(h.programs)), nil
+}
+
+type twinMember func()
+
+func (f twinMember) Close() error { f(); return nil }
+
+func (h *twin) join(at device, to netip.Addr) (io.Closer, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.full {
+		return nil, errors.New("no more addresses can be joined")
+	}
+	name := fmt.Sprintf("%v at %d", to, at.index)
+	h.joined[name]++
+	return twinMember(func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.joined[name]--; h.joined[name] == 0 {
+			delete(h.joined, name)
+		}
+	}), nil
+}
+
+// has is what the program of an interface maps, and what is joined: "QPN 0xa to 0x11 | 239.77.0.1
+// at 2".
+func (h *twin) has(name string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var list []string
+	if p := h.programs[name]; p != nil {
+		for key, m := range p.mappings {
+			text := fmt.Sprintf("%v %#x to %#x", key.To, uint32(key.QPN), uint32(m.HostQPN))
+			if at := h.ips[m.Host]; m.MAC != at.mac {
+				text += " at another MAC"
+			}
+			list = append(list, text)
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ") + " | " + strings.Join(slices.Sorted(maps.Keys(h.joined)), ", ")
+}
+
+func (p *twinProgram) Mode() program.Mode { return program.Generic }
+
+func (p *twinProgram) Put(m program.Mapping) error {
+	p.twin.mu.Lock()
+	defer p.twin.mu.Unlock()
+	p.mappings[m.Key] = m
+	return nil
+}
+
+func (p *twinProgram) Delete(key program.Key) error {
+	p.twin.mu.Lock()
+	defer p.twin.mu.Unlock()
+	delete(p.mappings, key)
+	return nil
+}
+
+func (p *twinProgram) Mappings() iter.Seq2[program.Mapping, error] {
+	p.twin.mu.Lock()
+	defer p.twin.mu.Unlock()
+	all := maps.Clone(p.mappings)
+	return func(yield func(program.Mapping, error) bool) {
+		for _, m := range all {
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (p *twinProgram) Counters() (program.Counters, error) {
+	return program.Counters{Mapped: 7, NoMapping: 3, RefusedLength: 1, RefusedRegion: 1}, nil
+}
+
+func (p *twinProgram) Close() error {
+	p.twin.mu.Lock()
+	defer p.twin.mu.Unlock()
+	p.open--
+	return nil
+}
+
+// fakeBox is a box with an answer. It keeps a question whose asker has the answer.
+type fakeBox struct {
+	mu     sync.Mutex
+	answer api.EdgeAnswer
+	err    error
+	asked  api.EdgeQuestion // last
+	change chan struct{}
+}
+
+func newBox() *fakeBox {
+	return &fakeBox{answer: api.EdgeAnswer{Number: 1}, change: make(chan struct{})}
+}
+
+func (b *fakeBox) say(number uint64, mappings ...api.EdgeMapping) {
+	b.set(func() { b.answer, b.err = api.EdgeAnswer{Number: number, Mappings: mappings}, nil })
+}
+
+func (b *fakeBox) fail(err error) { b.set(func() { b.err = err }) }
+
+func (b *fakeBox) set(change func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change()
+	close(b.change)
+	b.change = make(chan struct{})
+}
+
+func (b *fakeBox) confirmed() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.asked.Have
+}
+
+func (b *fakeBox) AskEdge(ctx context.Context, q api.EdgeQuestion) (api.EdgeAnswer, error) {
+	b.mu.Lock()
+	b.asked = q
+	keep, change := b.err == nil && q.Have == b.answer.Number, b.change
+	b.mu.Unlock()
+	if keep {
+		select {
+		case <-ctx.Done():
+			return api.EdgeAnswer{}, ctx.Err()
+		case <-change:
+		case <-time.After(time.Duration(q.Wait) * time.Millisecond):
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.answer, b.err
+}
+
+func given(qpn, to uint32) api.EdgeMapping {
+	return api.EdgeMapping{
+		Group: "g", From: group, To: shared, LegQPN: qpn, Host: ip1, QPN: to, AddPSN: 5,
+		Regions: []api.EdgeRegion{{VA: 1 << 16, Length: 4096, RKey: 7, AddVA: 1 << 40, ToRKey: 9}},
+	}
+}
+
+// world is an agent of a host that runs.
+type world struct {
+	*twin
+	boxes map[netip.AddrPort]*fakeBox
+	ips   []netip.Addr
+	state State
+	stop  func()
+}
+
+func newWorld() *world {
+	return &world{twin: newTwin(), boxes: map[netip.AddrPort]*fakeBox{box1: newBox()}, ips: []netip.Addr{ip1}}
+}
+
+func (w *world) start(t *testing.T) {
+	t.Helper()
+	a := newAgent(Config{
+		Boxes: slices.SortedFunc(maps.Keys(w.boxes), netip.AddrPort.Compare), IPs: w.ips, Log: zap.NewNop(),
+		Ask:     func(box netip.AddrPort, _ netip.Addr) Asker { return w.boxes[box] },
+		Changed: func(s State) { w.state = s },
+	}, w.twin)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- a.Run(ctx) }()
+	w.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	synctest.Wait()
+}
+
+func (w *world) expect(t *testing.T, when, want string) {
+	t.Helper()
+	synctest.Wait()
+	if got := w.has("eth0"); got != want {
+		t.Errorf("%s: the program maps %q, want %q", when, got, want)
+	}
+}
+
+func play(t *testing.T, story func(*testing.T, *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		story(t, w)
+		w.stop()
+		for name, p := range w.programs {
+			if p.open != 0 {
+				t.Errorf("%s has %d users after the end", name, p.open)
+			}
+		}
+		if len(w.joined) != 0 {
+			t.Errorf("still joined after the end: %v", w.joined)
+		}
+	})
+}
+
+// A host has exactly the mappings of the answer, and the next question confirms them.
+func TestAnswersAreLoadedAndConfirmed(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		w.start(t)
+		w.expect(t, "after the first answer", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
+		want := api.EdgeQuestion{Protocol: 1, Have: 5, Wait: 4000, Attach: "xdp generic", Mapped: 7, NoMapping: 3, Refused: 2}
+		if got := w.boxes[box1].asked; got != want {
+			t.Errorf("the next question is %+v, want %+v", got, want)
+		}
+		loaded := slices.Collect(maps.Values(w.programs["eth0"].mappings))[0]
+		if fmt.Sprint(loaded.Regions) != fmt.Sprint([]program.Region{{VA: 1 << 16, Length: 4096, RKey: 7, AddVA: 1 << 40, ToRKey: 9}}) || loaded.AddPSN != 5 {
+			t.Errorf("%+v", loaded)
+		}
+		w.boxes[box1].say(6, given(0xb, 0x11), given(0xc, 0x12))
+		w.expect(t, "after a new generation", "239.77.0.1 0xb to 0x11, 239.77.0.1 0xc to 0x12 | 239.77.0.1 at 2")
+		w.boxes[box1].say(7)
+		w.expect(t, "after the end of the group", " | ")
+		if got := w.boxes[box1].confirmed(); got != 7 {
+			t.Errorf("answer %d is confirmed", got)
+		}
+	})
+}
+
+// A mapping for another host's address is refused, and the answer is not confirmed. The others of
+// the answer are loaded.
+func TestMappingsToOtherHostsAreRefused(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		w.start(t)
+		stranger := given(0xb, 0x12)
+		stranger.Host = netip.MustParseAddr("10.77.0.3")
+		w.boxes[box1].say(6, stranger, given(0xc, 0x13))
+		w.expect(t, "with a stranger's", "239.77.0.1 0xc to 0x13 | 239.77.0.1 at 2")
+		if got := w.boxes[box1].confirmed(); got != 5 {
+			t.Errorf("answer %d is confirmed", got)
+		}
+		want := "the box gives a mapping of group g to 10.77.0.3, which is not the IP for which it was asked"
+		if got := w.state.Partners[0].Problem; got != want {
+			t.Errorf("the state says %q", got)
+		}
+		w.boxes[box1].say(7, given(0xc, 0x13))
+		time.Sleep(longestPause) // it asks again by itself
+		synctest.Wait()
+		if s := w.state.Partners[0]; w.boxes[box1].confirmed() != 7 || s.Problem != "" {
+			t.Errorf("later it says %+v", s)
+		}
+	})
+}
+
+// What cannot be joined is not confirmed: the switch would not forward it.
+func TestAddressesThatCannotBeJoined(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.full = true
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		w.start(t)
+		if got := w.boxes[box1].confirmed(); got != 0 {
+			t.Errorf("answer %d is confirmed", got)
+		}
+		w.mu.Lock()
+		w.full = false
+		w.mu.Unlock()
+		time.Sleep(longestPause)
+		w.expect(t, "when it can be joined", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
+		if got := w.boxes[box1].confirmed(); got != 5 {
+			t.Errorf("answer %d is confirmed", got)
+		}
+	})
+}
+
+// Two boxes that share by the same address, QPN and source would take each other's mapping away.
+func TestTwoBoxesWithTheSameLeg(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.boxes[box2] = newBox()
+		w.start(t)
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		w.expect(t, "with one", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
+		w.boxes[box2].say(6, given(0xa, 0x12))
+		w.expect(t, "with two", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
+		if got := w.boxes[box2].confirmed(); got != 1 {
+			t.Errorf("answer %d of the second box is confirmed", got)
+		}
+		w.boxes[box2].say(7, given(0xb, 0x12))
+		time.Sleep(longestPause)
+		w.expect(t, "with another QPN", "239.77.0.1 0xa to 0x11, 239.77.0.1 0xb to 0x12 | 239.77.0.1 at 2")
+		w.boxes[box1].say(8)
+		w.expect(t, "without the first", "239.77.0.1 0xb to 0x12 | 239.77.0.1 at 2")
+	})
+}
+
+// The next run has the mappings and the addresses at once, and confirms nothing that it has not been
+// told itself. Those of a box that is no longer asked go.
+func TestMappingsOutliveARun(t *testing.T) {
+	for _, named := range []bool{true, false} {
+		play(t, func(t *testing.T, w *world) {
+			if !named {
+				w.ips = nil
+			}
+			w.boxes[box2] = newBox()
+			w.boxes[box1].say(5, given(0xa, 0x11))
+			w.boxes[box2].say(9, given(0xb, 0x12))
+			w.start(t)
+			w.stop()
+			w.expect(t, "without a run", "239.77.0.1 0xa to 0x11, 239.77.0.1 0xb to 0x12 | ")
+			delete(w.boxes, box2)
+			w.boxes[box1].fail(errors.New("the box is away"))
+			w.start(t)
+			w.expect(t, "before an answer", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
+			if got := w.boxes[box1].confirmed(); got != 0 {
+				t.Errorf("answer %d is confirmed", got)
+			}
+			w.boxes[box1].say(6, given(0xc, 0x11))
+			time.Sleep(longestPause)
+			w.expect(t, "after an answer", "239.77.0.1 0xc to 0x11 | 239.77.0.1 at 2")
+		})
+	}
+}
+
+// A box that is away may come back: its mappings stay for an hour, and not for ever.
+func TestABoxThatIsAway(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		w.start(t)
+		w.boxes[box1].fail(errors.New("the box is away"))
+		time.Sleep(Kept - time.Minute)
+		w.expect(t, "before the hour is over", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
+		time.Sleep(2 * time.Minute)
+		w.expect(t, "afterwards", " | ")
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		time.Sleep(longestPause)
+		w.expect(t, "when it is back", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
+	})
+}
+
+// The mappings follow the IP to another interface, and an interface to another MAC.
+func TestTheIPMoves(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		w.start(t)
+		another := eth0
+		another.mac[5]++
+		w.move(ip1, another)
+		time.Sleep(askWait)
+		w.expect(t, "with another MAC", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
+		anew := another
+		anew.index = 7
+		w.move(ip1, anew)
+		time.Sleep(askWait)
+		w.expect(t, "made anew", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 7")
+		w.move(ip1, device{name: "eth1", index: 3, mac: roce.MAC{2, 9}})
+		time.Sleep(askWait)
+		w.expect(t, "at another interface, the first one", " | 239.77.0.1 at 3")
+		if got, want := w.has("eth1"), "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 3"; got != want {
+			t.Errorf("the other interface: %q", got)
+		}
+		w.mu.Lock()
+		delete(w.twin.ips, ip1)
+		w.mu.Unlock()
+		time.Sleep(askWait)
+		synctest.Wait()
+		if got, want := w.state.Partners[0].Problem, "no interface of this host has the IP 10.77.0.2"; got != want {
+			t.Errorf("without the IP: %q", got)
+		}
+	})
+}
+
+// What an earlier run has left at an interface without any of the IPs is removed, but only when it
+// is known where all IPs are.
+func TestInterfacesOfEarlierRuns(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.ips = []netip.Addr{ip1, ip2}
+		_, _ = w.attach(device{name: "old"})
+		w.programs["old"].open = 0
+		w.start(t)
+		if w.programs["old"] == nil {
+			t.Error("removed while the second IP may be there")
+		}
+		w.move(ip2, device{name: "eth1", index: 3})
+		time.Sleep(longestPause)
+		synctest.Wait()
+		if names, _ := w.pinned(); !slices.Equal(names, []string{"eth0", "eth1"}) {
+			t.Errorf("pinned are %q", names)
+		}
+	})
+}

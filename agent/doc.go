@@ -1,0 +1,15 @@
+// Package agent is the edge of a receiver's host: it attaches the program that maps shared copies
+// (agent/program) to the interfaces with the host's IPs, joins the multicast addresses, and asks the
+// boxes which mappings the host is to have.
+//
+// A box answers for the IP from which it is asked, and the agent takes no mapping to another one.
+// The next question names the answer that is loaded, and so confirms it. A mapping never changes:
+// what would change it has another QPN. So nothing has to happen at the same moment at a box and at
+// a host, and an edge that is late drops what it does not know yet.
+//
+// Nothing else in a network depends on an agent that runs. When it ends, the program and its
+// mappings stay, and only the membership of the multicast addresses ends until the next start. A
+// box that is away may come back: its mappings stay for [Kept].
+//
+// Read first: agent.go, one round of a partner.
+package agent

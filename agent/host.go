@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/agent/program"
+	"github.com/rocast/rocast/roce"
+)
+
+// device is an interface of this host.
+type device struct {
+	name  string
+	index int
+	mac   roce.MAC
+}
+
+// host is what an agent needs of the machine it runs on.
+type host interface {
+	// towards returns the IP from which packets to a box leave.
+	towards(box netip.AddrPort) (netip.Addr, error)
+	find(ip netip.Addr) (device, error)
+	attach(at device) (mapper, error)
+	detach(name string) error
+	pinned() (names []string, err error)
+	// join joins a multicast address at an interface until the result is closed.
+	join(at device, to netip.Addr) (io.Closer, error)
+}
+
+// kernel is the host on which the process runs.
+type kernel struct {
+	pins  string
+	modes []program.Mode
+}
+
+func (k kernel) attach(at device) (mapper, error) { return program.Attach(at.name, k.pins, k.modes) }
+func (k kernel) detach(name string) error         { return program.Detach(name, k.pins) }
+func (k kernel) pinned() ([]string, error)        { return program.Pinned(k.pins) }
+
+func (k kernel) towards(box netip.AddrPort) (netip.Addr, error) {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(box)) // sends nothing
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
+
+func (k kernel) find(ip netip.Addr) (device, error) {
+	all, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return device{}, fmt.Errorf("list the addresses of this host: %w", err)
+	}
+	for _, one := range all {
+		if addr, ok := netip.AddrFromSlice(one.IP); !ok || addr.Unmap() != ip {
+			continue
+		}
+		dev, err := netlink.LinkByIndex(one.LinkIndex)
+		if err != nil {
+			return device{}, fmt.Errorf("look at the interface with %v: %w", ip, err)
+		}
+		at := dev.Attrs()
+		if len(at.HardwareAddr) != len(roce.MAC{}) || dev.Attrs().Flags&net.FlagLoopback != 0 {
+			return device{}, fmt.Errorf("%v is at %s, which is no Ethernet interface", ip, at.Name)
+		}
+		return device{name: at.Name, index: at.Index, mac: roce.MAC(at.HardwareAddr)}, nil
+	}
+	return device{}, fmt.Errorf("no interface of this host has the IP %v", ip)
+}
+
+// membership is a socket that is there for a membership only. One socket may have few memberships
+// (net.ipv4.igmp_max_memberships), so each has its own.
+type membership struct{ *os.File }
+
+func (k kernel) join(at device, to netip.Addr) (io.Closer, error) {
+	family := unix.AF_INET
+	if to.Is6() {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("join %v: %w", to, err)
+	}
+	if to.Is6() {
+		err = unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{
+			Multiaddr: to.As16(), Interface: uint32(at.index),
+		})
+	} else {
+		err = unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, &unix.IPMreqn{
+			Multiaddr: to.As4(), Ifindex: int32(at.index),
+		})
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("join %v at %s: %w", to, at.name, err)
+	}
+	return membership{os.NewFile(uintptr(fd), to.String())}, nil
+}
