@@ -21,9 +21,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/rocast/rocast/agent"
-	"github.com/rocast/rocast/agent/program"
+	"github.com/rocast/rocast/bpf/edge"
 	"github.com/rocast/rocast/client"
+	"github.com/rocast/rocast/cmd/rocast-edge/agent"
 	"github.com/rocast/rocast/ctl/logs"
 	"github.com/rocast/rocast/ctl/version"
 	"github.com/rocast/rocast/packaging/manual"
@@ -78,7 +78,7 @@ Exit status: 0 it was stopped, or the command is done; 1 it failed; 64 wrong arg
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.PersistentFlags().StringVar(&at.pins, "pins", program.DefaultPins, "`folder` in a BPF file system for what outlives the process")
+	root.PersistentFlags().StringVar(&at.pins, "pins", edge.DefaultPins, "`folder` in a BPF file system for what outlives the process")
 	root.PersistentFlags().StringVar(&at.state, "state", defaultState, "`file` by which status learns what run does")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(&cobra.Command{Hidden: true}) // --help says the same
@@ -108,7 +108,7 @@ Exit status: 0 it was stopped, or the command is done; 1 it failed; 64 wrong arg
 			Section: 8, Version: root.Version, SeeAlso: []string{"rocastd(8)"},
 			Files: []manual.Item{
 				{Name: "/etc/rocast/edge.conf", Text: "the boxes that the service asks"},
-				{Name: program.DefaultPins, Text: "what outlives the process"},
+				{Name: edge.DefaultPins, Text: "what outlives the process"},
 				{Name: defaultState, Text: "what status shows"},
 			},
 		}),
@@ -148,7 +148,7 @@ func runCommand(at *paths, exit *int) *cobra.Command {
 }
 
 func modeNames() (names string) {
-	for i, m := range program.Modes {
+	for i, m := range edge.Modes {
 		if i > 0 {
 			names += ", "
 		}
@@ -158,7 +158,7 @@ func modeNames() (names string) {
 }
 
 // parse reads the arguments of run.
-func parse(c *agent.Config, boxes, ips, attach []string) (modes []program.Mode, err error) {
+func parse(c *agent.Config, boxes, ips, attach []string) (modes []edge.Mode, err error) {
 	for _, text := range boxes {
 		box, err := netip.ParseAddrPort(text)
 		if err != nil {
@@ -177,14 +177,14 @@ func parse(c *agent.Config, boxes, ips, attach []string) (modes []program.Mode, 
 		c.IPs = append(c.IPs, ip)
 	}
 	for _, text := range attach {
-		mode := program.Mode(text)
-		if !slices.Contains(program.Modes, mode) {
+		mode := edge.Mode(text)
+		if !slices.Contains(edge.Modes, mode) {
 			return nil, fmt.Errorf("--attach %s: write one of these: %s", text, modeNames())
 		}
 		modes = append(modes, mode)
 	}
 	if len(modes) == 0 {
-		modes = program.Modes
+		modes = edge.Modes
 	}
 	return modes, nil
 }

@@ -12,11 +12,11 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/rocast/rocast/agent"
+	"github.com/rocast/rocast/cmd/rocast-edge/agent"
 )
 
-// write keeps the state for rocast-edge status. What cannot be written is missing there, and nowhere
-// else.
+// write keeps the state for rocast-edge status. What cannot be written is missing there, and
+// nowhere else.
 func (at *paths) write(s agent.State) {
 	text, err := json.MarshalIndent(s, "", "\t")
 	if err != nil {

@@ -7,16 +7,16 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/rocast/rocast/agent/program"
+	"github.com/rocast/rocast/bpf/edge"
 )
 
 // mapper is the program at an interface.
 type mapper interface {
-	Mode() program.Mode
-	Put(program.Mapping) error
-	Delete(program.Key) error
-	Mappings() iter.Seq2[program.Mapping, error]
-	Counters() (program.Counters, error)
+	Mode() edge.Mode
+	Put(edge.Mapping) error
+	Delete(edge.Key) error
+	Mappings() iter.Seq2[edge.Mapping, error]
+	Counters() (edge.Counters, error)
 	Close() error
 }
 
@@ -26,37 +26,37 @@ type port struct {
 	at      device
 	program mapper
 	members map[netip.Addr]*member
-	found   []program.Mapping // when the port was made
+	found   []edge.Mapping // when the port was made
 	closed  bool
 }
 
 // member is the membership of a multicast address, and the mappings that need it.
 type member struct {
-	keys map[program.Key]bool
+	keys map[edge.Key]bool
 	io.Closer
 }
 
 // put makes a mapping. Its address is joined afterwards: no packet comes that is not the edge's.
-func (p *port) put(m program.Mapping) error {
+func (p *port) put(m edge.Mapping) error {
 	if err := p.program.Put(m); err != nil {
 		return err
 	}
 	return p.join(m.Key)
 }
 
-func (p *port) join(key program.Key) error {
+func (p *port) join(key edge.Key) error {
 	if p.members[key.To] == nil {
 		joined, err := p.host.join(p.at, key.To)
 		if err != nil {
 			return err
 		}
-		p.members[key.To] = &member{map[program.Key]bool{}, joined}
+		p.members[key.To] = &member{map[edge.Key]bool{}, joined}
 	}
 	p.members[key.To].keys[key] = true
 	return nil
 }
 
-func (p *port) remove(key program.Key) (err error) {
+func (p *port) remove(key edge.Key) (err error) {
 	if m := p.members[key.To]; m != nil {
 		delete(m.keys, key)
 		if len(m.keys) == 0 {
@@ -77,7 +77,7 @@ func (p *port) close() (err error) {
 }
 
 // same reports whether two mappings have the same effect.
-func same(a, b program.Mapping) bool {
+func same(a, b edge.Mapping) bool {
 	regions := slices.Equal(a.Regions, b.Regions)
 	return regions && a.Key == b.Key && a.Host == b.Host && a.MAC == b.MAC && a.HostQPN == b.HostQPN && a.AddPSN == b.AddPSN
 }

@@ -1,6 +1,6 @@
-// Package agent is the edge of a receiver's host: it attaches the program that maps shared copies
-// (agent/program) to the interfaces with the host's IPs, joins the multicast addresses, and asks the
-// boxes which mappings the host is to have.
+// Package agent is the edge of a receiver's host. It attaches the program that maps shared copies
+// (bpf/edge) to the interfaces with the host's IPs, joins the multicast addresses, and asks
+// the boxes which mappings the host is to have.
 //
 // A box answers for the IP from which it is asked, and the agent takes no mapping to another one.
 // The next question names the answer that is loaded, and so confirms it. A mapping never changes:

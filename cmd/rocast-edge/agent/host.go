@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/rocast/rocast/agent/program"
+	"github.com/rocast/rocast/bpf/edge"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -36,12 +36,12 @@ type host interface {
 // kernel is the host on which the process runs.
 type kernel struct {
 	pins  string
-	modes []program.Mode
+	modes []edge.Mode
 }
 
-func (k kernel) attach(at device) (mapper, error) { return program.Attach(at.name, k.pins, k.modes) }
-func (k kernel) detach(name string) error         { return program.Detach(name, k.pins) }
-func (k kernel) pinned() ([]string, error)        { return program.Pinned(k.pins) }
+func (k kernel) attach(at device) (mapper, error) { return edge.Attach(at.name, k.pins, k.modes) }
+func (k kernel) detach(name string) error         { return edge.Detach(name, k.pins) }
+func (k kernel) pinned() ([]string, error)        { return edge.Pinned(k.pins) }
 
 func (k kernel) towards(box netip.AddrPort) (netip.Addr, error) {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(box)) // sends nothing

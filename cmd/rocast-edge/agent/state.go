@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rocast/rocast/agent/program"
+	"github.com/rocast/rocast/bpf/edge"
 )
 
 // State is what an agent does, for people.
@@ -55,11 +55,11 @@ func (a *Agent) state() (s State) {
 }
 
 // Look is the state of the programs that are pinned below pins, by interface.
-func Look(pins string) (map[string]program.State, error) {
-	names, err := program.Pinned(pins)
-	states := map[string]program.State{}
+func Look(pins string) (map[string]edge.State, error) {
+	names, err := edge.Pinned(pins)
+	states := map[string]edge.State{}
 	for _, name := range names {
-		if states[name], err = program.Look(name, pins); err != nil {
+		if states[name], err = edge.Look(name, pins); err != nil {
 			return nil, err
 		}
 	}
@@ -68,11 +68,11 @@ func Look(pins string) (map[string]program.State, error) {
 
 // Remove detaches the programs of all interfaces. The host is as it was before the first start.
 func Remove(pins string) (names []string, err error) {
-	if names, err = program.Pinned(pins); err != nil {
+	if names, err = edge.Pinned(pins); err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		if err := program.Detach(name, pins); err != nil {
+		if err := edge.Detach(name, pins); err != nil {
 			return nil, err
 		}
 	}

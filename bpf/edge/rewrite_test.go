@@ -1,4 +1,4 @@
-package program
+package edge
 
 import (
 	"bytes"

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/rocast/rocast/agent/program"
+	"github.com/rocast/rocast/bpf/edge"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/roce"
 )
@@ -37,7 +37,7 @@ type Asker interface {
 // Config says for whom an agent works.
 type Config struct {
 	Boxes []netip.AddrPort
-	// IPs are those of the RDMA devices. None: for each box the one from which this host reaches it.
+	// IPs are those of the RDMA devices. None: for each box the one from which the host reaches it.
 	IPs []netip.Addr
 	Ask func(box netip.AddrPort, ip netip.Addr) Asker
 	Log *zap.Logger
@@ -67,8 +67,8 @@ type partner struct {
 
 	ip       netip.Addr // not valid: not known yet
 	port     *port      // nil: no interface has the IP
-	mappings map[program.Key]program.Mapping
-	groups   map[program.Key]string // their names
+	mappings map[edge.Key]edge.Mapping
+	groups   map[edge.Key]string // their names
 	have     uint64
 	heard    time.Time // the last answer, or the start
 	answered bool
@@ -77,7 +77,7 @@ type partner struct {
 
 // New returns an agent for this host, which does nothing before Run. Its programs are pinned below
 // pins, and are attached in the first of these modes that works.
-func New(c Config, pins string, modes []program.Mode) *Agent { return newAgent(c, kernel{pins, modes}) }
+func New(c Config, pins string, modes []edge.Mode) *Agent { return newAgent(c, kernel{pins, modes}) }
 
 func newAgent(c Config, h host) *Agent {
 	a := &Agent{Config: c, host: h, ports: map[string]*port{}}
@@ -91,7 +91,7 @@ func newAgent(c Config, h host) *Agent {
 			sum.Write([]byte(box.String()))
 			a.partners = append(a.partners, &partner{
 				agent: a, box: box, ip: ip, chosen: ip.IsValid(), owner: sum.Sum32(), heard: time.Now(),
-				mappings: map[program.Key]program.Mapping{}, groups: map[program.Key]string{},
+				mappings: map[edge.Key]edge.Mapping{}, groups: map[edge.Key]string{},
 			})
 		}
 	}
@@ -199,9 +199,10 @@ func (p *partner) settle() error {
 	return errors.Join(err, p.agent.sweep())
 }
 
-// load makes the mappings of an answer those of the host. It is confirmed only if all could be made.
+// load makes the mappings of an answer those of the host. The answer is confirmed only if all could
+// be made.
 func (p *partner) load(answer api.EdgeAnswer) (err error) {
-	wanted := map[program.Key]bool{}
+	wanted := map[edge.Key]bool{}
 	for _, given := range answer.Mappings {
 		m := mapping(given)
 		m.MAC, m.Owner = p.port.at.mac, p.owner
@@ -237,7 +238,7 @@ func (p *partner) load(answer api.EdgeAnswer) (err error) {
 }
 
 // holder is the partner that has a mapping at a port; nil: nobody.
-func (a *Agent) holder(at *port, key program.Key) *partner {
+func (a *Agent) holder(at *port, key edge.Key) *partner {
 	for _, p := range a.partners {
 		if _, has := p.mappings[key]; has && p.port == at {
 			return p
@@ -318,7 +319,7 @@ func (a *Agent) portAt(at device) (*port, error) {
 }
 
 // adopt gives a mapping that was found to the partner whose it is.
-func (a *Agent) adopt(at *port, m program.Mapping) error {
+func (a *Agent) adopt(at *port, m edge.Mapping) error {
 	for _, p := range a.partners {
 		if p.owner == m.Owner && (p.ip == m.Host || !p.chosen && !p.ip.IsValid()) {
 			p.mappings[m.Key] = m
@@ -346,12 +347,12 @@ func (a *Agent) sweep() error {
 }
 
 // mapping is a mapping as the program has it.
-func mapping(m api.EdgeMapping) program.Mapping {
-	to := program.Mapping{
-		Key: program.Key{From: m.From, To: m.To, QPN: roce.QPN(m.LegQPN)}, Host: m.Host, HostQPN: roce.QPN(m.QPN), AddPSN: m.AddPSN,
+func mapping(m api.EdgeMapping) edge.Mapping {
+	to := edge.Mapping{
+		Key: edge.Key{From: m.From, To: m.To, QPN: roce.QPN(m.LegQPN)}, Host: m.Host, HostQPN: roce.QPN(m.QPN), AddPSN: m.AddPSN,
 	}
 	for _, r := range m.Regions {
-		to.Regions = append(to.Regions, program.Region{
+		to.Regions = append(to.Regions, edge.Region{
 			VA: uint64(r.VA), Length: r.Length, RKey: uint32(r.RKey), AddVA: uint64(r.AddVA), ToRKey: uint32(r.ToRKey),
 		})
 	}

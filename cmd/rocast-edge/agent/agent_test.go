@@ -17,7 +17,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/rocast/rocast/agent/program"
+	"github.com/rocast/rocast/bpf/edge"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/roce"
 )
@@ -42,7 +42,7 @@ type twin struct {
 // twinProgram is the program at an interface of a twin.
 type twinProgram struct {
 	twin     *twin
-	mappings map[program.Key]program.Mapping
+	mappings map[edge.Key]edge.Mapping
 	open     int // processes that use it
 }
 
@@ -71,7 +71,7 @@ func (h *twin) attach(at device) (mapper, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.programs[at.name] == nil {
-		h.programs[at.name] = &twinProgram{twin: h, mappings: map[program.Key]program.Mapping{}}
+		h.programs[at.name] = &twinProgram{twin: h, mappings: map[edge.Key]edge.Mapping{}}
 	}
 	h.programs[at.name].open++
 	return h.programs[at.name], nil
@@ -130,27 +130,27 @@ func (h *twin) has(name string) string {
 	return strings.Join(list, ", ") + " | " + strings.Join(slices.Sorted(maps.Keys(h.joined)), ", ")
 }
 
-func (p *twinProgram) Mode() program.Mode { return program.Generic }
+func (p *twinProgram) Mode() edge.Mode { return edge.Generic }
 
-func (p *twinProgram) Put(m program.Mapping) error {
+func (p *twinProgram) Put(m edge.Mapping) error {
 	p.twin.mu.Lock()
 	defer p.twin.mu.Unlock()
 	p.mappings[m.Key] = m
 	return nil
 }
 
-func (p *twinProgram) Delete(key program.Key) error {
+func (p *twinProgram) Delete(key edge.Key) error {
 	p.twin.mu.Lock()
 	defer p.twin.mu.Unlock()
 	delete(p.mappings, key)
 	return nil
 }
 
-func (p *twinProgram) Mappings() iter.Seq2[program.Mapping, error] {
+func (p *twinProgram) Mappings() iter.Seq2[edge.Mapping, error] {
 	p.twin.mu.Lock()
 	defer p.twin.mu.Unlock()
 	all := maps.Clone(p.mappings)
-	return func(yield func(program.Mapping, error) bool) {
+	return func(yield func(edge.Mapping, error) bool) {
 		for _, m := range all {
 			if !yield(m, nil) {
 				return
@@ -159,8 +159,8 @@ func (p *twinProgram) Mappings() iter.Seq2[program.Mapping, error] {
 	}
 }
 
-func (p *twinProgram) Counters() (program.Counters, error) {
-	return program.Counters{Mapped: 7, NoMapping: 3, RefusedLength: 1, RefusedRegion: 1}, nil
+func (p *twinProgram) Counters() (edge.Counters, error) {
+	return edge.Counters{Mapped: 7, NoMapping: 3, RefusedLength: 1, RefusedRegion: 1}, nil
 }
 
 func (p *twinProgram) Close() error {
@@ -296,7 +296,7 @@ func TestAnswersAreLoadedAndConfirmed(t *testing.T) {
 			t.Errorf("the next question is %+v, want %+v", got, want)
 		}
 		loaded := slices.Collect(maps.Values(w.programs["eth0"].mappings))[0]
-		if fmt.Sprint(loaded.Regions) != fmt.Sprint([]program.Region{{VA: 1 << 16, Length: 4096, RKey: 7, AddVA: 1 << 40, ToRKey: 9}}) || loaded.AddPSN != 5 {
+		if fmt.Sprint(loaded.Regions) != fmt.Sprint([]edge.Region{{VA: 1 << 16, Length: 4096, RKey: 7, AddVA: 1 << 40, ToRKey: 9}}) || loaded.AddPSN != 5 {
 			t.Errorf("%+v", loaded)
 		}
 		w.boxes[box1].say(6, given(0xb, 0x11), given(0xc, 0x12))
@@ -375,8 +375,8 @@ func TestTwoBoxesWithTheSameLeg(t *testing.T) {
 	})
 }
 
-// The next run has the mappings and the addresses at once, and confirms nothing that it has not been
-// told itself. Those of a box that is no longer asked go.
+// The next run has the mappings and the addresses at once, and confirms nothing that it has not
+// been told itself. Those of a box that is no longer asked go.
 func TestMappingsOutliveARun(t *testing.T) {
 	for _, named := range []bool{true, false} {
 		play(t, func(t *testing.T, w *world) {
