@@ -49,6 +49,9 @@ func (at *paths) status(out io.Writer) error {
 	if len(states) == 0 {
 		fmt.Fprintln(w, "no program is attached")
 	}
+	if err := w.Flush(); err != nil { // what follows has other columns
+		return err
+	}
 	text, err := os.ReadFile(at.state)
 	var run agent.State
 	switch {
