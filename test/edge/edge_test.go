@@ -179,7 +179,7 @@ func (b *box) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// say gives a host its mappings, and waits until it has confirmed them and the switch forwards to it.
+// say gives a host its mappings, and waits until it has confirmed them and the switch forwards.
 func (l *lab) say(h *host, number uint64, mappings ...api.EdgeMapping) {
 	l.t.Helper()
 	l.box.mu.Lock()

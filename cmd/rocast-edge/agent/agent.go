@@ -155,7 +155,7 @@ func (p *partner) round(ctx context.Context) (ok bool) {
 func (p *partner) prepare() (q api.EdgeQuestion, ip netip.Addr, err error) {
 	p.agent.mu.Lock()
 	defer p.agent.mu.Unlock()
-	if err := p.settle(); err != nil {
+	if err := p.locate(); err != nil {
 		return q, ip, err
 	}
 	c, err := p.port.program.Counters()
@@ -165,8 +165,8 @@ func (p *partner) prepare() (q api.EdgeQuestion, ip netip.Addr, err error) {
 	}, p.ip, err
 }
 
-// settle finds the interface with the IP, and moves the mappings there.
-func (p *partner) settle() error {
+// locate finds the interface with the IP, and moves the mappings there.
+func (p *partner) locate() error {
 	if !p.chosen {
 		ip, err := p.agent.host.towards(p.box)
 		if err != nil {
