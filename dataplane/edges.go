@@ -57,8 +57,8 @@ type edge struct {
 
 // sharedLeg is what the core knows of a share.
 type sharedLeg struct {
-	// retired: a member gets no data any more, and its edge would map copies for it all the same. So
-	// none leaves by this leg, until control gives it another generation.
+	// retired: a member gets no data any more, and its edge would map copies for it all the same.
+	// So none leaves by this leg, until control gives it another generation.
 	retired          bool
 	sent, heard      roce.PSN // the highest packet that left, and the highest that an edge has brought
 	hasSent, isHeard bool

@@ -1,0 +1,520 @@
+package dataplane_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+var ipAll = netip.MustParseAddr("239.77.0.1")
+
+const generation = 901
+
+// edgeBench is a group whose three receivers are behind port 1, share a leg, and behave as hosts
+// with an edge in front of the NIC.
+type edgeBench struct {
+	*repairBench
+	hosts []*edgeHost
+	// shared and own are the frames that left: to all, and to each receiver.
+	shared int
+	own    []int
+	// loses reports whether a packet is lost on its way to a receiver; -1: before the network
+	// replicates the shared copy.
+	loses func(path int, psn roce.PSN, shared bool) bool
+}
+
+// edgeHost is a receiver. Its NIC takes packets in order, asks once for the one behind a gap, and
+// acknowledges what it has again.
+type edgeHost struct {
+	next   roce.PSN // in the source's PSNs
+	dead   bool     // its edge maps nothing
+	deaf   bool     // the host does nothing for now
+	asked  bool
+	taken  int // packets that came in order by the shared leg
+	waited [][]byte
+}
+
+func sharingGroup() *mft.Group {
+	g := group()
+	var members []mft.QP
+	for i := range g.Paths {
+		g.Paths[i].Port = 1
+		members = append(members, g.Paths[i].QP())
+	}
+	g.Shares = []mft.Share{g.Paths[0].Shared(ipAll, generation, members)}
+	return g
+}
+
+func newEdgeBench(t *testing.T, options ...func(*mft.Group)) *edgeBench {
+	t.Helper()
+	options = append([]func(*mft.Group){func(g *mft.Group) {
+		shared := sharingGroup()
+		g.Paths, g.Shares = shared.Paths, shared.Shares
+	}}, options...)
+	b := &edgeBench{repairBench: newRepairBench(t, 64, options...), own: make([]int, 3)}
+	for range b.group.Paths {
+		b.hosts = append(b.hosts, &edgeHost{next: firstPSN})
+	}
+	return b
+}
+
+// deliver gives the hosts what has left for them, until nothing leaves any more.
+func (b *edgeBench) deliver() {
+	b.t.Helper()
+	for {
+		frames := b.Ports[1].Take()
+		if len(frames) == 0 {
+			return
+		}
+		for _, f := range frames {
+			d := decode(b.t, f)
+			if !d.ICRCValid || !d.ChecksumValid || d.Src != ipGroup {
+				b.t.Fatalf("%+v", d)
+			}
+			asks := f[14+20+8+8]&0x80 != 0
+			if d.Dst == ipAll {
+				b.takeShared(f, d, asks)
+				continue
+			}
+			i := slices.IndexFunc(b.group.Paths, func(p mft.Path) bool { return p.Dst == d.Dst })
+			b.own[i]++
+			if psn := d.PSN.Add(-b.group.DeltaPSN(i)); b.loses == nil || !b.loses(i, psn, false) {
+				b.hosts[i].receive(b, i, psn, asks, false)
+			}
+		}
+	}
+}
+
+// takeShared checks a shared copy, and maps it to the hosts with an edge.
+func (b *edgeBench) takeShared(f []byte, d decoded, asks bool) {
+	b.t.Helper()
+	b.shared++
+	if want := (roce.MAC{0x01, 0, 0x5e, 77, 0, 1}); d.DstMAC != want || d.QPN != generation || d.VA != memoryVA+64 || d.RKey != memoryKey {
+		b.t.Fatalf("%+v", d)
+	}
+	if b.loses != nil && b.loses(-1, d.PSN, true) {
+		return
+	}
+	for i, h := range b.hosts {
+		if !h.dead && (b.loses == nil || !b.loses(i, d.PSN, true)) {
+			h.receive(b, i, d.PSN, asks, true)
+		}
+	}
+}
+
+func (h *edgeHost) receive(b *edgeBench, path int, psn roce.PSN, asks, shared bool) {
+	switch d := psn.Sub(h.next); {
+	case d == 0:
+		h.next, h.asked = h.next.Next(), false
+		if shared {
+			h.taken++
+		}
+	case d > 0 && !h.asked:
+		h.asked = true
+		h.say(b, path, h.next, roce.NAKSequence)
+		return
+	case d > 0:
+		return
+	}
+	if asks {
+		h.say(b, path, h.next.Prev(), roce.SyndromeUnlimited)
+	}
+}
+
+func (h *edgeHost) say(b *edgeBench, path int, psn roce.PSN, s roce.Syndrome) {
+	p := &b.group.Paths[path]
+	answer := ack(p.Dst, psn.Add(b.group.DeltaPSN(path)), s).frame(b.t)
+	if h.deaf {
+		h.waited = append(h.waited, answer)
+		return
+	}
+	b.Ports[1].Put(answer)
+	b.Poll()
+}
+
+// wakes lets a host answer what it has kept its answers back to.
+func (h *edgeHost) wakes(b *edgeBench) {
+	h.deaf = false
+	for _, f := range h.waited {
+		b.Ports[1].Put(f)
+		b.Poll()
+	}
+	h.waited = nil
+}
+
+// message sends a packet that asks for an ACK, and lets time pass until all receivers have it.
+func (b *edgeBench) message(psn roce.PSN) (took time.Duration) {
+	b.t.Helper()
+	p := quiet(psn)
+	p.bth.AckReq = true
+	began := b.now
+	b.send(p)
+	for b.deliver(); b.behind(psn); b.deliver() {
+		if b.now-began > feedback.Tick(time.Second) {
+			b.t.Fatalf("packet %d: the receivers are at %+v", psn, b.places())
+		}
+		b.pass(time.Millisecond)
+	}
+	return time.Duration(b.now - began)
+}
+
+func (b *edgeBench) behind(psn roce.PSN) bool {
+	return slices.ContainsFunc(b.hosts, func(h *edgeHost) bool { return !h.deaf && !h.next.After(psn) })
+}
+
+func (b *edgeBench) places() (list []roce.PSN) {
+	for _, h := range b.hosts {
+		list = append(list, h.next)
+	}
+	return list
+}
+
+func (b *edgeBench) pass(d time.Duration) {
+	b.now += feedback.Tick(d)
+	b.Poll()
+}
+
+// notes returns the notes about edges: "edge-lost 3".
+func (b *edgeBench) notes() (list []string) {
+	for {
+		select {
+		case n := <-b.Switch.Notes():
+			list = append(list, fmt.Sprint(n.What, " ", n.Receiver.As4()[3]))
+		default:
+			return list
+		}
+	}
+}
+
+func (b *edgeBench) expectNotes(want ...string) {
+	b.t.Helper()
+	if got := b.notes(); !slices.Equal(got, want) {
+		b.t.Errorf("notes %q, want %q", got, want)
+	}
+}
+
+func (b *edgeBench) state() dataplane.GroupState {
+	st, _ := b.Switch.GroupState(b.group.ID)
+	return st
+}
+
+// expectLeft checks how many copies left by the shared leg and for each receiver since the last
+// call.
+func (b *edgeBench) expectLeft(shared int, own ...int) {
+	b.t.Helper()
+	if b.shared != shared || !slices.Equal(b.own, own) {
+		b.t.Errorf("%d shared copies and %v own ones, want %d and %v", b.shared, b.own, shared, own)
+	}
+	b.shared, b.own = 0, make([]int, len(b.own))
+}
+
+// One copy of a new packet leaves for all receivers that share a leg, also of a train, and the
+// source hears what it would hear without sharing.
+func TestOneCopyForAllThatShare(t *testing.T) {
+	b := newEdgeBench(t)
+	for psn := roce.PSN(firstPSN); psn < firstPSN+4; psn++ {
+		b.message(psn)
+	}
+	b.send(quiet(1004), quiet(1005), quiet(1006)) // a train
+	b.deliver()
+	b.message(1007)
+	b.expectLeft(8, 0, 0, 0)
+	b.expectSource("ACK 1000", "ACK 1001", "ACK 1002", "ACK 1003", "ACK 1007")
+	b.expectNotes()
+	st := b.state()
+	if want := (dataplane.ShareState{ShareCounts: dataplane.ShareCounts{Packets: 8, Saved: 16}, Working: 3}); st.Shares[0] != want {
+		t.Errorf("%+v, want %+v", st.Shares[0], want)
+	}
+	if st.Traffic.Copies != 8 {
+		t.Errorf("%d copies left", st.Traffic.Copies)
+	}
+	if st.Edges[1] != (dataplane.EdgeState{Shares: true}) {
+		t.Errorf("%+v", st.Edges[1])
+	}
+}
+
+// A receiver that loses a packet gets it by a copy of its own, and goes on sharing. What it
+// acknowledges of the shared copies that came meanwhile is true.
+func TestSharingGoesOnBesideARepair(t *testing.T) {
+	b := newEdgeBench(t)
+	b.message(1000)
+	b.loses = func(path int, psn roce.PSN, shared bool) bool { return path == 1 && psn == 1001 && shared }
+	b.send(quiet(1001), quiet(1002), quiet(1003))
+	b.deliver()
+	b.message(1004)
+	b.expectLeft(5, 0, 3, 0) // 1001 to 1003
+	b.expectNotes()
+	if m := moved(b.Switch); m["beyond-sent"] != 0 || m["repaired"] != 1 {
+		t.Errorf("%v", m)
+	}
+	b.expectSource("ACK 1000", "ACK 1004")
+}
+
+// While a path is being repaired a shared copy may bring it all that it lacks behind the repair: it
+// acknowledges more than it was sent alone.
+func TestAPathUnderRepairAcknowledgesSharedCopies(t *testing.T) {
+	b := newEdgeBench(t)
+	b.message(1000)
+	b.hosts[1].dead = true
+	b.send(quiet(1001))
+	b.deliver()
+	b.hosts[1].dead = false
+	b.Ports[1].Put(ack(ipC, b.group.Paths[1].FirstPSN.Next(), roce.SyndromeRNR(1)).frame(t)) // it rests
+	b.Poll()
+	b.send(quiet(1002))
+	b.Ports[1].Take()
+	b.answer(1, 1002, roce.SyndromeUnlimited) // by the shared copies
+	if m := moved(b.Switch); m["beyond-sent"] != 0 {
+		t.Errorf("%v", m)
+	}
+	if got := snapshot(t, b.Switch, b.group).Paths[1].Acked; got != 1002 {
+		t.Errorf("the path has come to %d", got)
+	}
+}
+
+// An edge that dies costs three probes. Then its receiver gets copies of its own beside those of the
+// others, which goes as quickly as before. It is tried again after 1, 2, 4 s, and back when it
+// works.
+func TestADeadEdgeIsFound(t *testing.T) {
+	b := newEdgeBench(t)
+	psn := roce.PSN(firstPSN)
+	messages := func(n int) (took time.Duration) {
+		for range n {
+			took += b.message(psn)
+			psn = psn.Next()
+		}
+		return took
+	}
+	messages(10)
+	b.expectLeft(10, 0, 0, 0)
+	b.hosts[1].dead = true
+	if took := messages(100); took > 100*time.Millisecond {
+		t.Errorf("100 messages took %v", took)
+	}
+	b.expectLeft(100, 0, 100, 0)
+	b.expectNotes("edge-lost 3")
+	if e := b.state().Edges[1]; !e.Lost || e.After <= 0 || e.After > time.Second {
+		t.Errorf("%+v", e)
+	}
+	if s := b.state().Shares[0]; s.Working != 2 || s.Saved != 20+2*3+97 {
+		t.Errorf("%+v", s)
+	}
+	for pause := 2 * time.Second; pause <= 4*time.Second; pause *= 2 {
+		b.pass(pause / 2) // it is tried, with one packet
+		messages(1)
+		b.expectNotes()
+		if e := b.state().Edges[1]; e.After <= pause/2 || e.After > pause {
+			t.Errorf("it is tried again after %v, want %v", e.After, pause)
+		}
+	}
+	b.expectLeft(2, 0, 2, 0)
+	b.pass(4 * time.Second)
+	b.hosts[1].dead = false
+	messages(10)
+	b.expectLeft(10, 0, 0, 0)
+	b.expectNotes("edge-works 3")
+	if e := b.state().Edges[1]; e.Lost {
+		t.Errorf("%+v", e)
+	}
+	b.hosts[1].dead = true
+	messages(10)
+	if e := b.state().Edges[1]; !e.Lost || e.After > time.Second {
+		t.Errorf("an edge that has worked is tried again after %v", e.After)
+	}
+}
+
+// An edge that comes back while its receiver gets copies of its own shows at once: the receiver
+// acknowledges each packet twice.
+func TestAnEdgeThatIsBackNeedsNoTrial(t *testing.T) {
+	b := newEdgeBench(t)
+	b.hosts[1].dead = true
+	psn := roce.PSN(firstPSN)
+	for ; psn < firstPSN+10; psn++ {
+		b.message(psn)
+	}
+	b.expectNotes("edge-lost 3")
+	b.hosts[1].dead = false
+	b.message(psn)
+	b.expectNotes("edge-works 3")
+	b.expectLeft(11, 0, 11, 0)
+	b.message(psn.Next())
+	b.expectLeft(1, 0, 0, 0)
+}
+
+// A host that is slow to answer is no dead edge: its answers come, twice where it was probed.
+func TestALateReceiverKeepsItsEdge(t *testing.T) {
+	b := newEdgeBench(t)
+	psn := roce.PSN(firstPSN)
+	for range 20 {
+		b.hosts[1].deaf = true
+		b.message(psn)
+		b.pass(10 * time.Millisecond)
+		b.deliver()
+		b.hosts[1].wakes(b)
+		b.deliver()
+		psn = psn.Next()
+	}
+	b.expectNotes()
+	if b.shared != 20 {
+		t.Errorf("%d shared copies", b.shared)
+	}
+}
+
+// A packet that no edge has brought was lost before the network replicated it, or by all. It weighs
+// a third, so nine of them are needed.
+func TestWhatNobodyGotWeighsLess(t *testing.T) {
+	b := newEdgeBench(t)
+	b.message(1000)
+	b.loses = func(path int, _ roce.PSN, shared bool) bool { return path == -1 }
+	for n := 1; n <= 9; n++ {
+		b.expectNotes()
+		b.message(1000 + roce.PSN(n))
+	}
+	b.expectNotes("edge-lost 2", "edge-lost 3", "edge-lost 4")
+	b.expectLeft(10, 9, 9, 9)
+	b.message(1010) // a copy for each
+	b.expectLeft(0, 1, 1, 1)
+}
+
+// A lossy link is no dead edge.
+func TestALossyLinkKeepsTheEdge(t *testing.T) {
+	b := newEdgeBench(t)
+	n := 0
+	b.loses = func(path int, _ roce.PSN, shared bool) bool {
+		n++
+		return path == 1 && shared && n%7 == 0
+	}
+	psn := roce.PSN(firstPSN)
+	for range 100 {
+		b.send(quiet(psn), quiet(psn+1), quiet(psn+2), quiet(psn+3))
+		b.deliver()
+		b.message(psn + 4)
+		psn += 5
+	}
+	b.expectNotes()
+	if b.shared != 500 || b.hosts[1].taken < 250 {
+		t.Errorf("%d shared copies, of which %d reached the lossy host in order", b.shared, b.hosts[1].taken)
+	}
+}
+
+// With one receiver left that shares, its own copy is worth as much as a shared one.
+func TestOneAloneDoesNotShare(t *testing.T) {
+	b := newEdgeBench(t)
+	b.hosts[1].dead, b.hosts[2].dead = true, true
+	psn := roce.PSN(firstPSN)
+	for ; psn < firstPSN+20; psn++ {
+		b.message(psn)
+	}
+	b.expectNotes("edge-lost 3", "edge-lost 4")
+	b.shared, b.own = 0, make([]int, 3)
+	b.message(psn)
+	b.expectLeft(0, 1, 1, 1)
+}
+
+// What the source sends again goes to the receivers that lack it, each by its own leg.
+func TestResentPacketsAreNotShared(t *testing.T) {
+	b := newEdgeBench(t)
+	b.loses = func(path int, psn roce.PSN, _ bool) bool { return psn == 1000 }
+	b.send(quiet(1000))
+	b.deliver()
+	b.expectLeft(1, 0, 0, 0)
+	b.loses = nil
+	b.send(quiet(1000))
+	b.deliver()
+	b.expectLeft(0, 1, 1, 1)
+}
+
+// A receiver that leaves would go on getting shared copies, because its edge goes on mapping them.
+// So none leaves any more until the leg has another generation.
+func TestALegIsRetiredWhenAMemberLeaves(t *testing.T) {
+	b := newEdgeBench(t, func(g *mft.Group) { g.Policy.OnFatal = feedback.FatalEvict })
+	b.message(1000)
+	b.expectLeft(1, 0, 0, 0)
+	b.send(quiet(1001))
+	b.answer(1, 1001, roce.NAKRemoteOperational)
+	b.hosts[1].next = 2000 // nothing reaches it
+	b.deliver()
+	if !b.state().Shares[0].Retired {
+		t.Errorf("%+v", b.state().Shares[0])
+	}
+	b.shared, b.own = 0, make([]int, 3)
+	b.message(1002)
+	b.expectLeft(0, 1, 0, 1)
+
+	next := sharingGroup()
+	next.Policy = b.group.Policy
+	next.Paths = slices.Delete(next.Paths, 1, 2)
+	next.Shares[0].Members = slices.Delete(next.Shares[0].Members, 1, 2)
+	next.Shares[0].DestQPN = generation + 1
+	if err := b.Switch.Replace(b.group.ID, next); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.state().Shares[0]; s.Retired || s.Working != 2 || s.Packets != 0 {
+		t.Errorf("%+v", s)
+	}
+	b.Ports[0].Put(quiet(1003).frame(t))
+	b.Poll()
+	frames := b.Ports[1].Take()
+	if len(frames) != 1 || decode(t, frames[0]).QPN != generation+1 {
+		t.Errorf("%d frames", len(frames))
+	}
+}
+
+// What is known of an edge outlives a version of the group, whatever generation its leg has.
+func TestAnEdgeStaysLostInTheNextVersion(t *testing.T) {
+	for _, further := range []roce.QPN{0, 1} {
+		b := newEdgeBench(t)
+		b.hosts[1].dead = true
+		for psn := roce.PSN(firstPSN); psn < firstPSN+10; psn++ {
+			b.message(psn)
+		}
+		before := b.state()
+		next := sharingGroup()
+		next.Policy = b.group.Policy
+		next.Shares[0].DestQPN += further
+		if err := b.Switch.Replace(b.group.ID, next); err != nil {
+			t.Fatal(err)
+		}
+		after := b.state()
+		if !after.Edges[1].Lost || after.Shares[0].Working != 2 || (after.Shares[0].Packets == before.Shares[0].Packets) != (further == 0) {
+			t.Errorf("%+v, before %+v", after.Shares[0], before.Shares[0])
+		}
+	}
+}
+
+// The kernel engine sends each path a copy of its own, so it does not carry a group that shares. It
+// carries the group when nothing is shared any more.
+func TestTheEngineDoesNotCarrySharedCopies(t *testing.T) {
+	b := newEdgeBench(t, func(g *mft.Group) { g.Policy.OnFatal = feedback.FatalEvict })
+	b.Net = porttest.NewRetaining(4, 64, porttest.NewFanOut(), func() feedback.Tick { return b.now })
+	b.group = sharingGroup()
+	b.group.Policy.Repair, b.group.Policy.RepairWindow, b.group.Policy.OnFatal = feedback.RepairLocal, 64, feedback.FatalEvict
+	b.add(b.group)
+	psn := roce.PSN(firstPSN)
+	for ; psn < firstPSN+40; psn++ {
+		b.message(psn)
+	}
+	const want = "receivers share a leg, and the kernel engine sends each a copy of its own"
+	if st := b.state(); st.Engine.Kernel || st.Engine.Reason != want {
+		t.Errorf("%+v", st.Engine)
+	}
+	b.send(quiet(psn))
+	b.answer(1, psn, roce.NAKRemoteOperational)
+	b.hosts[1].next = psn + 1000 // nothing reaches it
+	b.deliver()
+	for psn = psn.Next(); psn < firstPSN+2*calmPacketsMost; psn++ {
+		b.message(psn)
+	}
+	b.expectEngine(true)
+}
+
+// calmPacketsMost is more than the plain packets in a row that the engine waits for in these tests.
+const calmPacketsMost = 100
