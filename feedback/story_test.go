@@ -21,7 +21,7 @@ import (
 // every packet that it may. All must print the same.
 //
 //	group receivers=(b,c) first=100 [restored] [joined=(b,90)] [source=b] [ack=(quorum,2)]
-//	                         [evict=true] [repair-attempts=7]
+//	                         [evict=true] [repair-attempts=7] [sharing=(b,c)]
 //	                         and other keys of a policy (Keys)
 //	run
 //	data 100-103!            packets of the source, a message; ! asks for an ACK
@@ -31,6 +31,7 @@ import (
 //	c nak 102                also: rnr 102 timer=14, fatal 102 access|invalid|operational, cnp
 //	wait 10ms                time passes, with a Timer event at its end
 //	lost 102                 the caller no longer has the retained packets up to 102
+//	unshare b                b gets no shared copies any more; also: share b
 //	members b c -a +e        the membership changes: b and c stay, a leaves, e joins
 //	source 500 [away=b] [old=c] [msn=7]
 //	                         b becomes the source instead of c; its first PSN is 500, and it has sent
@@ -92,6 +93,7 @@ type story struct {
 
 func (s *story) open(t *testing.T, d *datadriven.TestData) {
 	cfg, source, needed, beside := Config{}, "", "", 0
+	var sharing []string
 	for _, arg := range d.CmdArgs {
 		switch arg.Key {
 		case "receivers":
@@ -113,6 +115,8 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 			}
 		case "needed":
 			needed = arg.Vals[0]
+		case "sharing":
+			sharing = arg.Vals
 		case "restored":
 			cfg.Restored = true
 		case "joined":
@@ -132,6 +136,9 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 	s.g = New(cfg)
 	if needed != "" {
 		s.g.Need(slices.Index(s.names, needed))
+	}
+	for _, name := range sharing {
+		s.g.Share(slices.Index(s.names, name), true)
 	}
 	if source != "" {
 		s.g.Away(slices.Index(s.names, source), beside)
@@ -161,6 +168,8 @@ func (s *story) line(t *testing.T, d *datadriven.TestData, line string) {
 		s.tell()
 		s.now += Tick(d)
 		s.play(line, Event{Kind: Timer})
+	case "share", "unshare":
+		s.g.Share(slices.Index(s.names, word[1]), word[0] == "share")
 	case "lost":
 		s.play(line, Event{Kind: Lost, PSN: s.psn(word[1])})
 	case "members":

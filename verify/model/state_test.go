@@ -18,6 +18,7 @@ func TestStateIsWhole(t *testing.T) {
 	path, _ := group.FieldByName("paths")
 	repair := field(group, "repair")
 	leg, _ := repair.FieldByName("legs")
+	shared, _ := repair.FieldByName("shared")
 	for _, c := range []struct {
 		of   reflect.Type
 		want []string
@@ -28,7 +29,8 @@ func TestStateIsWhole(t *testing.T) {
 		{field(group, "replier"), []string{"repair", "end", "refusal", "gap", "lull", "pace"}},
 		{field(group, "stream"), []string{"receivers", "source", "again", "merged", "back", "floor", "doubts"}},
 		{field(group, "receivers"), []string{"policy", "paths", "quorum", "needed", "absent", "beside", "pending"}},
-		{repair, []string{"stream", "legs", "tally", "retained", "guess"}},
+		{repair, []string{"stream", "legs", "shared", "tally", "retained", "guess"}},
+		{shared.Type.Elem(), []string{"on", "upTo"}},
 		{field(group, "pace"), []string{"seenAt", "pause"}},
 		{path.Type.Elem(), []string{
 			"since", "acked", "msn", "from", "cnps", "pending", "credit", "part", "migReq", "silent", "fresh", "lack", "follows", "unheard", "told",
