@@ -215,7 +215,7 @@ func (w *world) deliver(p *pass, original *frame) {
 			panic("sim: reply: " + err.Error()) // a scenario has one address family
 		}
 		f.bytes = len(b)
-		w.send(&w.hosts[r.Leg.Port].toHost, i)
+		w.send(&w.hostOfLeg(r.Leg).toHost, i)
 	}
 	for k := range out.Copies {
 		w.sendCopy(p, original, &out.Copies[k])
@@ -244,5 +244,9 @@ func (w *world) sendCopy(p *pass, original *frame, c *dataplane.Copy) {
 		panic("sim: a copy on an untagged leg starts elsewhere than its original")
 	}
 	w.checkMark(e, p.ecn)
-	w.send(&w.hosts[c.Path.Port].toHost, i)
+	if w.s.Edges.Shares && c.Path.Dst == w.sharedIP() {
+		w.replicate(i)
+		return
+	}
+	w.send(&w.hostOfLeg(&c.Path.Leg).toHost, i)
 }

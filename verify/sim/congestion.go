@@ -78,7 +78,7 @@ func (w *world) aloneCongested(h *host) bool {
 // heardNotification notes that the switch sends a notification, reply r. It may do so only to the
 // source, and only because of a notification of a receiver.
 func (w *world) heardNotification(r *dataplane.Reply) {
-	h := &w.hosts[r.Leg.Port]
+	h := w.hostOfLeg(r.Leg)
 	if w.notifying == nil || h.number != w.active {
 		w.fail(Congestion, "%v hears a notification that no receiver sent", h)
 	}

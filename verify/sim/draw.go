@@ -23,6 +23,7 @@ const (
 	scenarioStream = 1
 	frameStream    = 2
 	crashStream    = 6 // whether members come and go around a crash, and another one sends
+	edgeStream     = 7 // whether receivers share a leg
 	forceStream    = 5 // whether the source switches by force: the seeds without stay what they were
 )
 
@@ -38,6 +39,9 @@ func Draw(seed uint64) Scenario {
 		s.Removed = d.removed(&s)
 	}
 	drawer{rand.New(rand.NewPCG(seed, forceStream))}.force(&s)
+	if e := (drawer{rand.New(rand.NewPCG(seed, edgeStream))}); e.oneIn(3) && s.mayShare() {
+		e.edges(&s, packets)
+	}
 	return s
 }
 

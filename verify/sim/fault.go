@@ -34,6 +34,7 @@ const (
 	Move                                    // in a tree: the cable of a receiver leads to another box
 	MemoryChange                            // ranges that nobody uses come to the group's memory, or leave it
 	OtherUplink                             // a host's frames come by the other port that its route leads to
+	EdgeDies                                // the edge of a receiver maps nothing
 
 	numFaults
 )
@@ -45,6 +46,7 @@ var faultNames = [numFaults]string{
 	"loss", "duplicate", "reorder", "late", "damage", "queue-full", "marked",
 	"burst", "cut", "slow-host", "receiver-crash", "switch-crash", "rnr-storm", "key-lost",
 	"join", "leave", "source-change", "source-leave", "cross-traffic", "next-hop", "move", "memory-change", "other-uplink",
+	"edge-dies",
 }
 
 func (f Fault) String() string { return faultNames[f] }

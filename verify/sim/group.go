@@ -113,6 +113,7 @@ func (w *world) makeGroup(was *mft.Group) *mft.Group {
 			}
 		}
 	}
+	w.share(g)
 	return g
 }
 
@@ -167,7 +168,7 @@ func (w *world) portOf(h *host) mft.PortID {
 	if h.away > 0 {
 		return w.otherPort(h.number)
 	}
-	return mft.PortID(h.number)
+	return w.homePort(h.number)
 }
 
 // otherPort is the second port of a host with two.
@@ -175,7 +176,7 @@ func (w *world) otherPort(host int) mft.PortID { return mft.PortID(len(w.hosts) 
 
 // legOf returns how a host is reached, and the address that its queue pair has for its peer.
 func (w *world) legOf(host int) mft.Leg {
-	l := mft.Leg{Port: mft.PortID(host), Multipath: w.s.Hosts[host].Multipath, Src: w.groupIP(), Dst: w.address(host), DestQPN: hostQPN(host)}
+	l := mft.Leg{Port: w.homePort(host), Multipath: w.s.Hosts[host].Multipath, Src: w.groupIP(), Dst: w.address(host), DestQPN: hostQPN(host)}
 	if w.s.Addressing == mft.ByVirtualQPN {
 		l.Src = w.address(0)
 		if host == 0 {

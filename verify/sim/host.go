@@ -13,6 +13,7 @@ type host struct {
 	toSwitch link
 	toHost   link
 	away     int // faults that lead its frames to its other port
+	edge     edge
 	sender
 	receiver
 	notifications
@@ -27,7 +28,7 @@ func hostQPN(number int) roce.QPN { return firstQPN + roce.QPN(number) }
 
 // openHost makes everything that a host needs for a run.
 func (w *world) openHost(h *host, number int, c *Host) error {
-	h.Host, h.number, h.away, h.notifications = c, number, 0, notifications{}
+	h.Host, h.number, h.away, h.edge, h.notifications = c, number, 0, edge{}, notifications{}
 	h.toSwitch.reset(&c.ToSwitch, number, true)
 	h.toHost.reset(&c.ToHost, number, false)
 	h.sender.reset(w.s, c)
@@ -65,6 +66,9 @@ func (w *world) arriveAtHost(h *host, i int32) {
 		w.hit(f, ReceiverCrash)
 		w.record(&h.toHost, f, lostTo[ReceiverCrash])
 		w.pool.giveBack(i)
+		return
+	}
+	if w.s.Edges.Shares && !w.atEdge(h, i) {
 		return
 	}
 	answer := w.pool.lend()

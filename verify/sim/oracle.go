@@ -165,7 +165,7 @@ func (w *world) claimedFor() time.Duration {
 // checkQuestion fails if a receiver is asked what it has though no source has sent before a crash,
 // or if the question could be a packet that the receiver expects.
 func (w *world) checkQuestion(r *dataplane.Reply) {
-	if h := &w.hosts[r.Leg.Port]; w.tally[SwitchCrash].Times == 0 || !h.counts() {
+	if h := w.hostOfLeg(r.Leg); w.tally[SwitchCrash].Times == 0 || !h.counts() {
 		w.fail(Membership, "%v is asked what it has without a cause", h)
 	}
 }
@@ -174,7 +174,7 @@ func (w *world) checkQuestion(r *dataplane.Reply) {
 // sources may be equal, so that such an answer would look true. The sender of frame f may be
 // another one than the active source: it may ask again for the last ACK of its turn.
 func (w *world) checkHearer(r *dataplane.Reply, f *frame) {
-	h := &w.hosts[r.Leg.Port]
+	h := w.hostOfLeg(r.Leg)
 	active := h.number == w.active && h.membership != left
 	if !active && !w.membersChanged && (f == nil || int(f.stream) != h.number) {
 		w.fail(Truth, "%v hears %v, and the source is %v", h, r.AETH.Syndrome, &w.hosts[w.active])
@@ -188,7 +188,7 @@ func (w *world) checkReply(r *dataplane.Reply) {
 		w.heardNotification(r)
 		return
 	}
-	h := &w.hosts[r.Leg.Port]
+	h := w.hostOfLeg(r.Leg)
 	n := h.plan.number(r.PSN)
 	now := claim{acked: n, messages: int(r.AETH.MSN)}
 	if !r.AETH.Syndrome.IsACK() {
@@ -361,7 +361,7 @@ func (w *world) checkCopies(f *frame, copies []dataplane.Copy) {
 	}
 	for k := range copies {
 		for _, other := range copies[:k] {
-			if copies[k].Path.Port == other.Path.Port {
+			if copies[k].Path.Dst == other.Path.Dst {
 				w.fail(Conserved, "two copies of one frame for %v", other.Path.Dst)
 			}
 		}
@@ -413,6 +413,8 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 		if ok = w.s.Turns.Stored && h.number != w.active; !w.chanceOf8(w.s.Turns.LostNotes) {
 			w.step(takesTurn)
 		}
+	case feedback.NoteEdgeLost, feedback.NoteEdgeWorks:
+		ok = w.s.Edges.Shares && h.edge.maps != nil
 	case feedback.NoteJoined:
 		ok = h.membership == joining && f != nil && w.joined(h, f)
 	}

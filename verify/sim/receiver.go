@@ -21,7 +21,7 @@ type receiver struct {
 
 	storm   int // faults that keep the program from posting receives
 	crashed bool
-	unheard uint64 // frames that came after the crash
+	unheard uint64 // frames that came after the crash, or that the host's edge did not map
 	keyLost bool
 
 	membership membership

@@ -23,9 +23,10 @@ type Scenario struct {
 	Tagged      bool // all frames have a VLAN tag
 	TakesNext   bool // queue pairs take a NAK or RNR NAK of the first packet that was never sent, as rxe does; else they ignore it
 	MTUBytes    int
-	Regions     int  // of the group's memory; 0: VA and R_Key pass unchanged
-	Unused      int  // regions more that nobody uses
-	MemoryBytes int  // of all used regions together
+	Regions     int // of the group's memory; 0: VA and R_Key pass unchanged
+	Unused      int // regions more that nobody uses
+	MemoryBytes int // of all used regions together
+	Edges       Edges
 	FanOut      bool // an engine in front of the core carries plain packets
 	Engine      Engine
 	// RepairChunks is how many buffers the core may retain for repair.
@@ -188,6 +189,9 @@ func (s *Scenario) String() string {
 		s.Addressing, s.IPv6, s.Tagged, s.TakesNext, s.MTUBytes, s.Regions, s.Unused, s.ackTimeout(), s.RetryCount, s.RNRRetry, s.Limit)
 	if p.Repair != feedback.RepairOff {
 		fmt.Fprintf(&b, "%d buffers for repair\n", s.RepairChunks)
+	}
+	if s.Edges.Shares {
+		fmt.Fprintf(&b, "receivers share a leg: %+v\n", s.Edges)
 	}
 	if s.FanOut {
 		fmt.Fprintf(&b, "an engine in front: %+v\n", s.Engine)

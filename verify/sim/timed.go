@@ -162,6 +162,8 @@ func afflict(h *host, kind Fault, n int) {
 		h.storm += n
 	case OtherUplink:
 		h.away += n
+	case EdgeDies:
+		h.edge.dead += n
 	case CrossTraffic:
 		if h.number == 0 {
 			h.toSwitch.crossed += n

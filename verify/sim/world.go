@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -20,12 +21,14 @@ type world struct {
 	hosts          []host
 	longestSend    int // bytes
 	group          *mft.Group
-	membersChanged bool  // members have changed, and the core has not seen it
-	cutDeaf        bool  // see Result
-	hops           byte  // how often the next hops have changed
-	memories       int   // how often the memory has changed
-	active         int   // the host that the switch takes for the source
-	notifying      *host // the switch is handling a notification of this host
+	membersChanged bool            // members have changed, and the core has not seen it
+	cutDeaf        bool            // see Result
+	hops           byte            // how often the next hops have changed
+	memories       int             // how often the memory has changed
+	generation     int             // of the leg that receivers share; 0: there was none
+	mapped         dataplane.Frame // the frame that an edge maps
+	active         int             // the host that the switch takes for the source
+	notifying      *host           // the switch is handling a notification of this host
 	box            box
 	turns          turns
 	cut            bool // a turn began inside a message of the source before
@@ -69,7 +72,7 @@ func (w *world) open(s *Scenario) error {
 func (w *world) reset(s *Scenario) {
 	w.box.reset()
 	w.turns, w.cut = turns{old: w.turns.old}, false
-	w.longestSend, w.membersChanged, w.cutDeaf, w.active, w.notifying, w.hops, w.memories = longestSend(s), false, false, 0, nil, 0, 0
+	w.longestSend, w.membersChanged, w.cutDeaf, w.active, w.notifying, w.hops, w.memories, w.generation = longestSend(s), false, false, 0, nil, 0, 0, 0
 }
 
 func longestSend(s *Scenario) (bytes int) {
