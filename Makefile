@@ -1,4 +1,4 @@
-# make builds rocastd and rocast into build/; make help lists the other targets.
+# make builds rocastd, rocast and rocast-edge into build/; make help lists the other targets.
 #
 # Targets that need packages install the missing ones with apt-get, if they run as root.
 
@@ -23,7 +23,7 @@ all: build
 
 # Static, and the same bytes wherever the tree lies: no path, no time and no C compiler goes in, and
 # go.mod alone says which versions.
-build: ## rocastd and rocast into build/
+build: ## rocastd, rocast and rocast-edge into build/
 	GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/...
 
 package: build ## .deb and .rpm into build/packages
@@ -200,6 +200,13 @@ install: ## what make built, the unit and an example configuration under DESTDIR
 	install -Dm644 packaging/rocastd.yaml $(DESTDIR)/usr/share/doc/rocast/rocastd.yaml
 	test -e $(DESTDIR)/etc/rocast/rocastd.yaml || install -Dm644 packaging/rocastd.yaml $(DESTDIR)/etc/rocast/rocastd.yaml
 	test -n "$(DESTDIR)" || systemd-sysusers rocast.conf
+
+.PHONY: install-edge
+install-edge: ## what a host with an edge has of it, under DESTDIR; an existing configuration stays
+	@test -x $(BUILD)/rocast-edge || { echo 'nothing is built yet: run make first, then sudo make install-edge' >&2; exit 1; }
+	install -Dm755 $(BUILD)/rocast-edge $(DESTDIR)/usr/sbin/rocast-edge
+	install -Dm644 packaging/rocast-edge.service $(DESTDIR)/usr/lib/systemd/system/rocast-edge.service
+	test -e $(DESTDIR)/etc/rocast/edge.conf || install -Dm644 packaging/edge.conf $(DESTDIR)/etc/rocast/edge.conf
 
 clean: ## removes build/
 	rm -rf $(BUILD)

@@ -12,7 +12,7 @@ import (
 )
 
 // packages are what make package makes.
-type packages struct{ deb, rpm, library, libraryRPM string }
+type packages struct{ deb, rpm, library, libraryRPM, edge, edgeRPM string }
 
 // making is a make package that runs.
 type making struct {
@@ -56,6 +56,7 @@ func (m *making) made(t *testing.T) packages {
 	return packages{
 		deb: one("rocast_1.2.3~rc1+4.gabc-1_*.deb"), rpm: one("rocast-1.2.3~rc1+4.gabc-1.*.rpm"),
 		library: one("librocast_1.2.3~rc1+4.gabc-1_*.deb"), libraryRPM: one("librocast-1.2.3~rc1+4.gabc-1.*.rpm"),
+		edge: one("rocast-edge_1.2.3~rc1+4.gabc-1_*.deb"), edgeRPM: one("rocast-edge-1.2.3~rc1+4.gabc-1.*.rpm"),
 	}
 }
 
@@ -96,6 +97,7 @@ func TestThePackages(t *testing.T) {
 	here, there := first.made(t), second.made(t)
 	for _, pair := range [][2]string{
 		{here.deb, there.deb}, {here.rpm, there.rpm}, {here.library, there.library}, {here.libraryRPM, there.libraryRPM},
+		{here.edge, there.edge}, {here.edgeRPM, there.edgeRPM},
 	} {
 		a, err := os.ReadFile(pair[0])
 		if err != nil {
@@ -111,6 +113,7 @@ func TestThePackages(t *testing.T) {
 	}
 	t.Run("deb", func(t *testing.T) { checkDeb(t, here.deb) })
 	t.Run("library", func(t *testing.T) { checkLibrary(t, here.library) })
+	t.Run("edge", func(t *testing.T) { checkEdge(t, here.edge) })
 	t.Run("programs", func(t *testing.T) { checkPrograms(t, here.deb) })
 	t.Run("upgrade", func(t *testing.T) { checkUpgrade(t, here.deb) })
 	t.Run("rpm", func(t *testing.T) {
@@ -129,8 +132,10 @@ func TestThePackages(t *testing.T) {
 		if _, err := exec.LookPath("lintian"); err != nil {
 			t.Skip(err)
 		}
-		if got := output(t, "lintian", "--fail-on", "none", here.deb); got != "" {
-			t.Errorf("lintian:\n%s", got)
+		for _, deb := range []string{here.deb, here.edge} {
+			if got := output(t, "lintian", "--fail-on", "none", deb); got != "" {
+				t.Errorf("lintian:\n%s", got)
+			}
 		}
 	})
 }
@@ -168,14 +173,68 @@ func checkLibrary(t *testing.T, deb string) {
 	}
 }
 
-func checkDeb(t *testing.T, deb string) {
-	var got []string
+// files are the files of a package, with their modes and owners.
+func files(t *testing.T, deb string) (list []string) {
+	t.Helper()
 	for line := range strings.Lines(output(t, "dpkg-deb", "-c", deb)) {
 		f := strings.Fields(line)
 		if !strings.HasSuffix(f[5], "/") {
-			got = append(got, f[0]+" "+f[1]+" "+strings.TrimPrefix(f[5], "."))
+			list = append(list, f[0]+" "+f[1]+" "+strings.TrimPrefix(f[5], "."))
 		}
 	}
+	return list
+}
+
+// checkEdge looks into the package for hosts with an edge, and runs its program.
+func checkEdge(t *testing.T, deb string) {
+	got := files(t, deb)
+	want := []string{
+		"-rw-r--r-- root/root /etc/rocast/edge.conf",
+		"-rw-r--r-- root/root /usr/lib/systemd/system/rocast-edge.service",
+		"-rwxr-xr-x root/root /usr/sbin/rocast-edge",
+		"-rw-r--r-- root/root /usr/share/doc/rocast-edge/changelog.Debian.gz",
+		"-rw-r--r-- root/root /usr/share/doc/rocast-edge/copyright",
+		"-rw-r--r-- root/root /usr/share/doc/rocast-edge/edge.md",
+		"-rw-r--r-- root/root /usr/share/lintian/overrides/rocast-edge",
+		"-rw-r--r-- root/root /usr/share/man/man8/rocast-edge.8.gz",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if got, want := output(t, "dpkg-deb", "-I", deb, "conffiles"), "/etc/rocast/edge.conf\n"; got != want {
+		t.Errorf("conffiles are %q, want %q", got, want)
+	}
+	root := t.TempDir()
+	output(t, "dpkg-deb", "-x", deb, root)
+	program := filepath.Join(root, "usr/sbin/rocast-edge")
+	checkStatic(t, program)
+	if got := output(t, program, "--version"); !strings.Contains(got, "v1.2.3-rc1-4-gabc") {
+		t.Errorf("rocast-edge --version says %q", got)
+	}
+	if got := output(t, "gzip", "-dc", filepath.Join(root, "usr/share/man/man8/rocast-edge.8.gz")); !strings.HasPrefix(got, ".TH ROCAST-EDGE 8 ") {
+		t.Errorf("the man page begins with %.50q", got)
+	}
+	output(t, "sh", "-n", filepath.Join(root, "etc/rocast/edge.conf"))
+}
+
+// checkStatic fails the test if a program needs libraries of the machine.
+func checkStatic(t *testing.T, path string) {
+	t.Helper()
+	program, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	if libraries, err := program.ImportedLibraries(); err == nil && len(libraries) > 0 {
+		t.Errorf("%s needs %q", path, libraries)
+	}
+	if slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		t.Errorf("%s is not static", path)
+	}
+}
+
+func checkDeb(t *testing.T, deb string) {
+	got := files(t, deb)
 	want := []string{
 		"-rw-r--r-- root/root /etc/rocast/rocastd.yaml",
 		"-rwxr-xr-x root/root /usr/bin/rocast",
@@ -187,6 +246,7 @@ func checkDeb(t *testing.T, deb string) {
 		"-rw-r--r-- root/root /usr/share/doc/rocast/changelog.Debian.gz",
 		"-rw-r--r-- root/root /usr/share/doc/rocast/copyright",
 		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/configure.md",
+		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/edge.md",
 		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/evaluation.md",
 		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/host.md",
 		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/install.md",
@@ -226,17 +286,7 @@ func checkPrograms(t *testing.T, deb string) {
 	root := t.TempDir()
 	output(t, "dpkg-deb", "-x", deb, root)
 	for _, path := range []string{"usr/bin/rocast", "usr/sbin/rocastd"} {
-		program, err := elf.Open(filepath.Join(root, path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if libraries, err := program.ImportedLibraries(); err == nil && len(libraries) > 0 {
-			t.Errorf("%s needs %q", path, libraries)
-		}
-		if slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-			t.Errorf("%s is not static", path)
-		}
-		program.Close()
+		checkStatic(t, filepath.Join(root, path))
 	}
 	version := output(t, filepath.Join(root, "usr/bin/rocast"), "version", "--socket", "/nowhere")
 	if want := "v1.2.3-rc1-4-gabc (commit 0123456789ab, go1."; !strings.Contains(version, want) {
@@ -304,7 +354,7 @@ func checkUpgrade(t *testing.T, deb string) {
 // being built.
 func TestTheScriptsOfAPackageAreQuietWithoutSystemd(t *testing.T) {
 	bin := t.TempDir()
-	for _, program := range []string{"systemctl", "systemd-sysusers"} {
+	for _, program := range []string{"systemctl", "systemd-sysusers", "rocast-edge"} {
 		if err := os.WriteFile(filepath.Join(bin, program), []byte("#!/bin/sh\necho "+program+" \"$@\"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -314,6 +364,7 @@ func TestTheScriptsOfAPackageAreQuietWithoutSystemd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		text = bytes.ReplaceAll(text, []byte("/usr/sbin/"), nil)
 		if !bytes.Contains(text, []byte("/run/systemd/system")) {
 			t.Fatalf("%s does not look for systemd", script)
 		}
@@ -343,6 +394,14 @@ func TestTheScriptsOfAPackageAreQuietWithoutSystemd(t *testing.T) {
 		{"preremove", []string{"0"}, "systemctl --no-reload disable --now rocastd.service;"},
 		{"preremove", []string{"upgrade", "2.0"}, ""},
 		{"preremove", []string{"1"}, ""},
+		{"edge/postinstall", []string{"configure", ""}, "systemctl daemon-reload;"},
+		{"edge/postinstall", []string{"2"}, "systemctl daemon-reload;systemctl try-restart rocast-edge.service;"},
+		{"edge/postinstall", []string{"abort-upgrade", "1.0"}, ""},
+		{"edge/preremove", []string{"remove"}, "systemctl --no-reload disable --now rocast-edge.service;rocast-edge remove;"},
+		{"edge/preremove", []string{"upgrade", "2.0"}, ""},
+		{"edge/preremove", []string{"1"}, ""},
+		{"edge/postremove", []string{"0"}, "systemctl daemon-reload;"},
+		{"edge/postremove", []string{"upgrade", "2.0"}, ""},
 		{"postremove", []string{"remove"}, "systemctl daemon-reload;"},
 		{"postremove", []string{"upgrade", "2.0"}, ""},
 		{"postremove", []string{"1"}, ""},

@@ -58,7 +58,7 @@ func checkRPM(t *testing.T, rpm, tree string) {
 	if output, err := exec.Command("unshare", "-m", "sh", "-ec", `mount -t tmpfs none "$0"; cd "$0"; mkdir u w r; mount -t overlay overlay -o lowerdir=/,upperdir=u,workdir=w r`, work).CombinedOutput(); err != nil {
 		t.Skipf("no layer over this machine's files: %v %s", err, output)
 	}
-	for _, program := range []string{"rocast", "rocastd"} {
+	for _, program := range []string{"rocast", "rocastd", "rocast-edge"} {
 		if err := os.WriteFile(filepath.Join(build, program), []byte("#!/bin/sh\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func checkRPM(t *testing.T, rpm, tree string) {
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("packaging/build: %v\n%s", err, text)
 	}
-	newer, err := filepath.Glob(filepath.Join(build, "packages", "rocast-*.rpm"))
+	newer, err := filepath.Glob(filepath.Join(build, "packages", "rocast-[0-9]*.rpm"))
 	if err != nil || len(newer) != 1 {
 		t.Fatal(newer, err)
 	}
