@@ -150,7 +150,10 @@ func (f *filter) update(p *ebpf.Program) error {
 		},
 		Fd: p.FD(), Name: filterProgram, DirectAction: true,
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return fmt.Errorf("make the filter: the kernel has no module cls_bpf: %w", err)
+	case err != nil:
 		return fmt.Errorf("make the filter: %w", err)
 	}
 	return nil

@@ -23,7 +23,7 @@ var boxKernels = []string{"6.1", "6.12"}
 // TestBoxKernel runs the tests of the packages that use the kernel in a guest, and so on another
 // kernel than that of this machine.
 func TestBoxKernel(t *testing.T) {
-	tests := buildTests(t, testContext(t, 5*time.Minute), "bpf", "dataplane/xsk", "dataplane/afxdp")
+	tests := buildTests(t, testContext(t, 5*time.Minute), "bpf", "bpf/edge", "dataplane/xsk", "dataplane/afxdp")
 	for _, kernel := range boxKernels {
 		t.Run(kernel, func(t *testing.T) {
 			l := openLab(t, Config{Kernel: kernel, MTU: MTU1024, BoxNICs: []nicModel{}})

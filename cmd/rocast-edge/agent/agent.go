@@ -302,28 +302,29 @@ func (a *Agent) portAt(at device) (*port, error) {
 	}
 	a.Log.Info("the program is attached", zap.String("interface", at.name), zap.String("mode", string(made.Mode())))
 	port := &port{host: a.host, at: at, program: made, members: map[netip.Addr]*member{}}
+	var found []edge.Mapping
 	for m, err := range made.Mappings() {
 		if err != nil {
 			return nil, errors.Join(err, port.close())
 		}
-		port.found = append(port.found, m)
+		found = append(found, m)
 	}
-	for _, m := range port.found {
+	for _, m := range found {
 		if err := a.adopt(port, m); err != nil {
-			a.Log.Warn("a mapping of an earlier run is lost", zap.Stringer("mapping", m.Key), zap.Error(err))
+			return nil, errors.Join(err, port.close())
 		}
 	}
-	port.found = nil
 	a.ports[at.name] = port
 	return port, nil
 }
 
-// adopt gives a mapping that was found to the partner whose it is.
+// adopt gives a mapping that was found to the partner whose it is. The partner joins its address
+// when it comes to the port.
 func (a *Agent) adopt(at *port, m edge.Mapping) error {
 	for _, p := range a.partners {
 		if p.owner == m.Owner && (p.ip == m.Host || !p.chosen && !p.ip.IsValid()) {
 			p.mappings[m.Key] = m
-			return at.join(m.Key)
+			return nil
 		}
 	}
 	return at.remove(m.Key)

@@ -37,6 +37,7 @@ type twin struct {
 	programs map[string]*twinProgram // pinned
 	joined   map[string]int          // "239.77.0.1 at 2"
 	full     bool                    // no address can be joined
+	way      netip.Addr              // the IP from which packets to boxes leave
 }
 
 // twinProgram is the program at an interface of a twin.
@@ -47,10 +48,14 @@ type twinProgram struct {
 }
 
 func newTwin() *twin {
-	return &twin{ips: map[netip.Addr]device{ip1: eth0}, programs: map[string]*twinProgram{}, joined: map[string]int{}}
+	return &twin{ips: map[netip.Addr]device{ip1: eth0}, programs: map[string]*twinProgram{}, joined: map[string]int{}, way: ip1}
 }
 
-func (h *twin) towards(netip.AddrPort) (netip.Addr, error) { return ip1, nil }
+func (h *twin) towards(netip.AddrPort) (netip.Addr, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.way, nil
+}
 
 func (h *twin) find(ip netip.Addr) (device, error) {
 	h.mu.Lock()
@@ -301,6 +306,8 @@ func TestAnswersAreLoadedAndConfirmed(t *testing.T) {
 		}
 		w.boxes[box1].say(6, given(0xb, 0x11), given(0xc, 0x12))
 		w.expect(t, "after a new generation", "239.77.0.1 0xb to 0x11, 239.77.0.1 0xc to 0x12 | 239.77.0.1 at 2")
+		w.boxes[box1].say(8, given(0xb, 0x11), given(0xc, 0x13))
+		w.expect(t, "after the group was made anew", "239.77.0.1 0xb to 0x11, 239.77.0.1 0xc to 0x13 | 239.77.0.1 at 2")
 		w.boxes[box1].say(7)
 		w.expect(t, "after the end of the group", " | ")
 		if got := w.boxes[box1].confirmed(); got != 7 {
@@ -318,6 +325,7 @@ func TestMappingsToOtherHostsAreRefused(t *testing.T) {
 		stranger := given(0xb, 0x12)
 		stranger.Host = netip.MustParseAddr("10.77.0.3")
 		w.boxes[box1].say(6, stranger, given(0xc, 0x13))
+		time.Sleep(longestPause) // until it has asked again
 		w.expect(t, "with a stranger's", "239.77.0.1 0xc to 0x13 | 239.77.0.1 at 2")
 		if got := w.boxes[box1].confirmed(); got != 5 {
 			t.Errorf("answer %d is confirmed", got)
@@ -341,6 +349,8 @@ func TestAddressesThatCannotBeJoined(t *testing.T) {
 		w.full = true
 		w.boxes[box1].say(5, given(0xa, 0x11))
 		w.start(t)
+		time.Sleep(longestPause) // until it has asked again
+		synctest.Wait()
 		if got := w.boxes[box1].confirmed(); got != 0 {
 			t.Errorf("answer %d is confirmed", got)
 		}
@@ -413,6 +423,9 @@ func TestABoxThatIsAway(t *testing.T) {
 		w.expect(t, "before the hour is over", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
 		time.Sleep(2 * time.Minute)
 		w.expect(t, "afterwards", " | ")
+		if got := w.boxes[box1].confirmed(); got != 0 {
+			t.Errorf("answer %d is still confirmed", got)
+		}
 		w.boxes[box1].say(5, given(0xa, 0x11))
 		time.Sleep(longestPause)
 		w.expect(t, "when it is back", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
@@ -448,6 +461,26 @@ func TestTheIPMoves(t *testing.T) {
 		if got, want := w.state.Partners[0].Problem, "no interface of this host has the IP 10.77.0.2"; got != want {
 			t.Errorf("without the IP: %q", got)
 		}
+	})
+}
+
+// Without an IP that is named the agent speaks for the one from which it reaches the box, also when
+// that becomes another.
+func TestTheWayToTheBox(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.ips = nil
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		w.start(t)
+		w.expect(t, "at first", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
+		w.mu.Lock()
+		w.twin.ips[ip2] = eth0
+		w.way = ip2
+		w.mu.Unlock()
+		anew := given(0xb, 0x11)
+		anew.Host = ip2
+		w.boxes[box1].say(6, anew)
+		time.Sleep(longestPause)
+		w.expect(t, "from another IP", "239.77.0.1 0xb to 0x11 | 239.77.0.1 at 2")
 	})
 }
 

@@ -26,7 +26,6 @@ type port struct {
 	at      device
 	program mapper
 	members map[netip.Addr]*member
-	found   []edge.Mapping // when the port was made
 	closed  bool
 }
 
