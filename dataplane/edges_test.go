@@ -280,8 +280,8 @@ func TestAPathUnderRepairAcknowledgesSharedCopies(t *testing.T) {
 	}
 }
 
-// An edge that dies costs three probes. Then its receiver gets copies of its own beside those of the
-// others, which goes as quickly as before. It is tried again after 1, 2, 4 s, and back when it
+// An edge that dies costs three probes. Then its receiver gets copies of its own beside those of
+// the others, which goes as quickly as before. It is tried again after 1, 2, 4 s, and back when it
 // works.
 func TestADeadEdgeIsFound(t *testing.T) {
 	b := newEdgeBench(t)
