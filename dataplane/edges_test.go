@@ -368,6 +368,57 @@ func TestALateReceiverKeepsItsEdge(t *testing.T) {
 	}
 }
 
+// A receiver without an edge that is slow is probed twice, and acknowledges the packet twice. Both
+// copies were its own.
+func TestTwoProbesProveNoEdge(t *testing.T) {
+	b := newEdgeBench(t)
+	b.message(1000)
+	b.hosts[1].dead = true
+	for psn := roce.PSN(1001); psn < 1010; psn++ {
+		b.hosts[1].deaf = true
+		b.message(psn)
+		for b.own[1] < 2 {
+			b.pass(time.Millisecond)
+			b.deliver()
+		}
+		b.hosts[1].wakes(b)
+		b.deliver()
+		if b.own[1] = 0; b.state().Edges[1].Lost {
+			break
+		}
+	}
+	b.expectNotes("edge-lost 3")
+}
+
+// A leg of which a member gets no data from the beginning is retired, and so is one whose edges map
+// the packets of another source.
+func TestALegThatNoEdgeShouldMap(t *testing.T) {
+	g := sharingGroup()
+	g.Policy.Repair, g.Policy.RepairWindow = feedback.RepairLocal, 64
+	g.Parts = []mft.Part{{QP: g.Paths[1].QP(), Part: feedback.PartGone}}
+	net := porttest.NewRetaining(4, 64, nil, nil)
+	if _, err := net.Switch.Add(g); err != nil {
+		t.Fatal(err)
+	}
+	if st, _ := net.Switch.GroupState(g.ID); !st.Shares[0].Retired {
+		t.Errorf("a member is gone: %+v", st.Shares[0])
+	}
+	for generations, retired := range []bool{true, false} {
+		b := newEdgeBench(t)
+		b.message(1000)
+		next := sharingGroup()
+		next.Policy = b.group.Policy
+		next.Source.FirstPSN = 5000
+		next.Shares[0].DestQPN += roce.QPN(generations)
+		if err := b.Switch.Replace(b.group.ID, next); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.state().Shares[0].Retired; got != retired {
+			t.Errorf("another source and %d generations later: retired %v", generations, got)
+		}
+	}
+}
+
 // A packet that no edge has brought was lost before the network replicated it, or by all. It weighs
 // a third, so nine of them are needed.
 func TestWhatNobodyGotWeighsLess(t *testing.T) {
