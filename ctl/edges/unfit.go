@@ -1,0 +1,33 @@
+package edges
+
+import (
+	"slices"
+
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+)
+
+// Unfit returns why no receiver of a group shares, or "". alone: no other box carries a part of the
+// group.
+func (c *Config) Unfit(f *groupfile.File, policy feedback.Policy, alone bool) string {
+	switch {
+	case policy.Copies == feedback.CopiesOwn:
+		return "the group has copies: own"
+	case !alone:
+		return "other boxes carry a part of the group"
+	case policy.Ack != feedback.AckAll:
+		return "ack is a quorum"
+	case policy.Repair == feedback.RepairOff:
+		return "the group is without repair"
+	case f.Table:
+		return "its memory is a table"
+	case len(f.Memory) > mft.ShareRegions:
+		return "its memory has more regions than an edge maps"
+	case slices.ContainsFunc(f.Receivers, func(m groupfile.Member) bool { return m.Role != groupfile.Receiver }):
+		return "members with role both may become the source"
+	case !c.of(f.Source.IP.Is4()).IsValid():
+		return "edges: in rocastd.yaml has no addresses of its family"
+	}
+	return ""
+}
