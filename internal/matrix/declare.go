@@ -56,6 +56,8 @@ var Dimensions = []Dimension{
 	// With guard and force all members have role both, and another one becomes the source midway.
 	{"source-switch", everywhere("none", "guard", "force")},
 	{"regions", everywhere("one", "none", "many", "table")},
+	// shared: all receivers are behind one port and share a leg. Their edges die and come back.
+	{"edge", append(everywhere("none"), Value{Name: "shared", Runs: Simulation})},
 	{"shape", append(everywhere("one-box", "tree"),
 		Value{Name: "two-workers", Runs: Namespaces}, Value{Name: "stick", Runs: Namespaces},
 		// standby: two boxes on a switch, of which one has the address and the MAC; etcd: one box
@@ -144,9 +146,17 @@ var Void = []Rule{
 	{"addressing=switch-ip event=source-dies", Namespaces, staysForSource},
 	{"addressing=hosts event=source-dies", Namespaces, "another source takes its turn, which is source-switch"},
 	{"regions=none event=region", Everywhere, "a group without memory has no region that could come"},
+	{"edge=shared repair=off", Everywhere, ownCopies},
+	{"edge=shared ack=quorum", Everywhere, ownCopies},
+	{"edge=shared source-switch=guard", Everywhere, ownCopies},
+	{"edge=shared source-switch=force", Everywhere, ownCopies},
+	{"edge=shared regions=table", Everywhere, ownCopies},
+	{"edge=shared shape=tree", Everywhere, ownCopies},
+	{"edge=shared event=switch", Everywhere, ownCopies},
 }
 
 const (
+	ownCopies      = "each receiver gets copies of its own: edges map for one source, and for four regions at most, and repair has to be on"
 	oneSource      = "a connection has one source, and other sources have connections of their own"
 	oneClient      = "a run has one client, and other clients wait for their turn"
 	oneKey         = "a server's key line names one region, and never another one"
@@ -172,6 +182,7 @@ var Left = []Rule{
 	{"shape=tree event=refused", Simulation, "the members of simulated trees stay the same"},
 	{"shape=tree event=region", Simulation, "the members of simulated trees stay the same"},
 	{"shape=tree event=switch", Simulation, "the members of simulated trees stay the same"},
+	{"edge=shared event=region", Simulation, "there come more regions than edges map"},
 }
 
 const onlyByCM = "only connections and runs outlive their source, and in cells they have memory and one box"
@@ -189,4 +200,5 @@ var Missing = []Rule{
 	{"event=source-dies regions=none", Everywhere, onlyByCM},
 	{"event=source-dies shape=tree", Everywhere, onlyByCM},
 	{"addressing=hosts shape=tree", Everywhere, "test/softroce/host_test.go has hosts of several boxes"},
+	{"edge=shared event=region", Everywhere, "simulated memory changes by more regions than edges map"},
 }

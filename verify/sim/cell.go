@@ -137,6 +137,9 @@ func (d drawer) cell(s *Scenario, c matrix.Cell) {
 	}
 	d.engine(s)
 	d.turns(s)
+	if c.Is("edge", "shared") {
+		d.edges(s, cellPackets)
+	}
 	if c.Is("event", "restart") {
 		s.StoreAfter = 1
 	} else if c.Is("event", "kill") && d.oneIn(2) {
