@@ -105,6 +105,22 @@
 // group. The simulator, the model and the tests in namespaces run with it and without it: half of
 // the simulator's runs use its twin (dataplane/porttest/fanout.go).
 //
+// # Shared legs
+//
+// One copy of a new packet may leave for several receivers, to a multicast address, and the edges
+// at their hosts map it (mft.Share, edges.go).
+//
+//   - Only new packets are shared, and only among two paths or more that are due them. Repair, what
+//     the source resends, and what is for a path without a working edge go by the path's own leg.
+//     So nobody depends on an edge, and the merging does not know of edges: it knows which paths
+//     get shared copies (feedback/sharing.go).
+//   - Which edges work shows in the answers. Three copies in a row that a receiver missed and other
+//     edges brought: it gets copies of its own (note edge-lost) and is tried again after 1, 2 .. 64
+//     s. An edge that is back shows before that: its receiver acknowledges packets twice.
+//   - When a member gets no data any more, its edge would go on mapping. So nothing leaves by the
+//     leg from then on, until control gives it another generation, which that edge does not know.
+//   - The kernel engine does not carry a group while a leg of it is shared.
+//
 // # Captures
 //
 // Frames that go from port to port never meet the kernel's packet sockets, so tcpdump does not see

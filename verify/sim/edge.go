@@ -151,6 +151,8 @@ func (w *world) homePort(host int) mft.PortID {
 // source is one of them.
 func (w *world) replicate(i int32) {
 	f, e := w.pool.frames[i], &w.s.Edges
+	w.carried.Shared++
+	w.checkShared(f)
 	if e.Loss > 0 && w.frameRNG.Float64() < e.Loss {
 		w.hit(f, Loss)
 		w.pool.giveBack(i)
@@ -168,6 +170,22 @@ func (w *world) replicate(i int32) {
 		w.send(&w.hosts[k].toHost, twin)
 	}
 	w.pool.giveBack(i)
+}
+
+// checkShared fails if a shared copy leaves that the edge of a host maps which is no member any more,
+// whatever the edge has been told.
+func (w *world) checkShared(f *frame) {
+	d := &w.mapped
+	d.Buf, d.Start = f.buf[:], headroom
+	if fragment(d, f.data()); d.View.Decode(d.Head(), d.Len()) != nil {
+		return
+	}
+	generation := int(d.View.DestQPN(d.Head()) - firstGeneration)
+	for i := range w.hosts {
+		if h := &w.hosts[i]; h.edge.knows(generation) != nil && h.membership != member {
+			w.fail(Membership, "a shared copy leaves that the edge of %v maps, which is out", h)
+		}
+	}
 }
 
 // atEdge lets the edge of a host look at frame i, and reports whether the host gets the frame.

@@ -48,13 +48,14 @@ type EngineCount struct {
 	CarriedAlone uint64 // those whose daemon was dead
 	Merged       uint64 // ACKs of receivers
 	Told         uint64 // ACKs that it sent to the source
+	Shared       uint64 // copies for all receivers of a leg, which the core sends
 }
 
 // Add adds what the engine did in another run.
 func (c *EngineCount) Add(d *EngineCount) {
 	c.Armed, c.Carried = c.Armed+d.Armed, c.Carried+d.Carried
 	c.CarriedApart, c.CarriedAlone = c.CarriedApart+d.CarriedApart, c.CarriedAlone+d.CarriedAlone
-	c.Merged, c.Told = c.Merged+d.Merged, c.Told+d.Told
+	c.Merged, c.Told, c.Shared = c.Merged+d.Merged, c.Told+d.Told, c.Shared+d.Shared
 }
 
 // openEngine makes an engine without groups. Frames that wait at the ports of the one before, if

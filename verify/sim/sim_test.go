@@ -51,6 +51,9 @@ func TestSeedsHold(t *testing.T) {
 	if engine.Armed == 0 || engine.Carried < 10*engine.Armed || engine.Merged == 0 || engine.Told == 0 || engine.CarriedApart == 0 || engine.CarriedAlone == 0 {
 		t.Errorf("the engine did not do all that it may: %+v", engine)
 	}
+	if engine.Shared == 0 {
+		t.Error("no copy was shared")
+	}
 	if forced == 0 || len(crossed) != 4 {
 		t.Errorf("%d sources lost their turn by force; in runs with a crash happened %v", forced, crossed)
 	}
