@@ -9,6 +9,7 @@ import (
 	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/branches"
 	"github.com/rocast/rocast/ctl/cm"
+	"github.com/rocast/rocast/ctl/edges"
 	"github.com/rocast/rocast/ctl/follow"
 	"github.com/rocast/rocast/ctl/frames"
 	"github.com/rocast/rocast/ctl/groups"
@@ -37,6 +38,8 @@ type Parts struct {
 	// Desired keeps the groups that several boxes share, of which this one is Box. nil: this box
 	// shares no groups.
 	Desired shared.Desired
+	// Edges says what may be shared.
+	Edges edges.Config
 	// Perftest lists the helpers of the config, which Run starts.
 	Perftest []perftest.Config
 	// CM lists the group IPs of the config that answer RDMA-CM.

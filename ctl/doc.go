@@ -23,6 +23,7 @@
 //	read.go          what the API reads; pulse.go, whether the forwarding threads work
 //	serving.go       what services at group IPs (ctl/services) need of control
 //	hosting.go       what groups that hosts make (ctl/hosts) need of control
+//	edge.go          the questions of hosts' edges
 //
 // A group may span several boxes (docs/tree.md). To this box, the boxes behind
 // it are receivers, and an upper box is the source: a member that is behind a neighbour is replaced
@@ -40,6 +41,7 @@
 //	watch              what is seen of groups that run: whether they get on, who is out, who is
 //	                   the source
 //	view               what the API shows of them
+//	edges              which receivers share a leg, and what their edges are to map
 //	groups             the groups of this box: what readers see of each, one change at a time, what is
 //	                   stored and published
 //	plan               what is published of a group; ports, nexthop: how hosts are reached

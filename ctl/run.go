@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/branches"
+	"github.com/rocast/rocast/ctl/edges"
 	"github.com/rocast/rocast/ctl/follow"
 	"github.com/rocast/rocast/ctl/frames"
 	"github.com/rocast/rocast/ctl/groups"
@@ -23,6 +24,9 @@ import (
 func New(parts Parts) *Controller {
 	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1)}
 	of := groups.Parts{Switch: parts.Switch, NextHops: parts.NextHops, Addresses: parts.Addresses, Store: parts.Store, Log: parts.Log}
+	if parts.Edges.On() {
+		of.Edges = edges.NewBook(parts.Edges, drawGeneration)
+	}
 	c.groups = groups.NewSet(of, ports.New(parts.Switch.Ports()))
 	c.watch = watch.New(watch.Options{Groups: c.groups, Switch: parts.Switch, Log: parts.Log, Doubt: parts.NextHops.Doubt})
 	c.Branches = branches.New(branches.Options{

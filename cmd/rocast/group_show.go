@@ -61,6 +61,9 @@ func printGroup(w io.Writer, g api.Group) {
 			row(w, "answers", "user space merges them: "+e.Answers)
 		}
 	}
+	if g.CopiesOwn != "" {
+		row(w, "copies", "own: "+g.CopiesOwn)
+	}
 	row(w, "restored", yesNo(g.Restored))
 	source := "not heard yet"
 	if p := g.Progress; p != nil {
@@ -80,6 +83,7 @@ func printGroup(w io.Writer, g api.Group) {
 	printBoxes(w, g)
 	printLinks(w, g)
 	printRepair(w, g)
+	printShares(w, g)
 	printMemory(w, g)
 	fmt.Fprintln(w)
 	counters(w, g.Counters)
@@ -114,6 +118,27 @@ func printRepair(w io.Writer, g api.Group) {
 	for _, m := range g.Members {
 		if r := m.Repair; r != nil {
 			row(w, m.IP, m.QPN, yesNo(r.Repairing), r.Cursor, r.Lag, r.Repaired, r.Recently, r.Probes, r.GivenUp)
+		}
+	}
+}
+
+// printShares prints the legs that receivers share, and how the copies for each leave.
+func printShares(w io.Writer, g api.Group) {
+	if len(g.Shares) > 0 {
+		fmt.Fprintln(w)
+		row(w, "SHARED", "QPN", "MEMBERS", "WORKING", "PACKETS", "SAVED COPIES", "RETIRED")
+		for _, s := range g.Shares {
+			row(w, s.IP, s.QPN, s.Members, s.Working, s.Packets, s.Saved, yesNo(s.Retired))
+		}
+	}
+	if !slices.ContainsFunc(g.Members, func(m api.Member) bool { return m.Copies != "" }) {
+		return
+	}
+	fmt.Fprintln(w)
+	row(w, "COPIES", "QPN", "HOW")
+	for _, m := range g.Members {
+		if m.Copies != "" {
+			row(w, m.IP, m.QPN, m.Copies)
 		}
 	}
 }

@@ -139,7 +139,7 @@ func (s *service) openHosts(c config.Config) (err error) {
 	}
 	s.close = append(s.close, func() error { _ = s.hostsAt.Close(); return nil }) // Serve has closed it, unless open fails
 	s.hostGroups = ctl.NewHosts(s.controller, c.Hosts)
-	s.hosts = server.NewForHosts(s.hostGroups, s.log.Logger, s.controller.Bounds)
+	s.hosts = server.NewForHosts(s.hostGroups, s.controller, s.log.Logger, s.controller.Bounds)
 	return nil
 }
 
@@ -177,7 +177,7 @@ func (s *service) openControl(c config.Config, state *store.Store) error {
 			"remove the files", zap.Strings("files", strays))
 	}
 	parts := ctl.Parts{
-		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log.Logger, Perftest: c.Perftest, CM: c.CM, Neighbours: c.Neighbours,
+		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log.Logger, Perftest: c.Perftest, CM: c.CM, Edges: c.Edges, Neighbours: c.Neighbours,
 		Workers: s.workers, FollowBonds: func() { s.reloader.FollowBonds() },
 	}
 	if c.API.On() {

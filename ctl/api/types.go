@@ -119,6 +119,19 @@ type Group struct {
 	Notes       []string  `json:"notes,omitempty"`         // sentences about the group that its users should know
 	Counters    Counters  `json:"counters,omitempty"`      // frames by result
 	Retained    *int      `json:"retainedBytes,omitempty"` // packet memory of what is kept for repair; absent with repair: off
+	Shares      []Share   `json:"shares,omitempty"`        // legs by which one copy leaves for several receivers
+	CopiesOwn   string    `json:"copiesOwn,omitempty"`     // why no receiver shares; absent: some may, or the config has no edges
+}
+
+// Share is a leg that several receivers share.
+type Share struct {
+	IP      string `json:"ip"` // the multicast address
+	QPN     uint32 `json:"qpn"`
+	Members int    `json:"members"`
+	Working int    `json:"working"` // members that get its copies
+	Packets uint64 `json:"packets"` // copies that left by it
+	Saved   uint64 `json:"saved"`   // copies that did not have to be made
+	Retired bool   `json:"retired"` // nothing leaves by it until it has another QPN
 }
 
 // Engine describes the engine that carries the group's packets.
@@ -262,6 +275,7 @@ type Reach struct {
 	Pending string  `json:"pending,omitempty"` // a NAK of the member that was not sent to the source yet
 	NAKs    uint64  `json:"naks,omitempty"`    // how often a receiver asked for a packet again: about once for each loss on its way
 	Repair  *Repair `json:"repair,omitempty"`  // of a receiver; absent with repair: off
+	Copies  string  `json:"copies,omitempty"`  // of a receiver where copies may be shared: shared, or own and why
 }
 
 // Repair is what the box does for a receiver that lost packets. PSNs are the source's.

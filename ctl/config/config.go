@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/ctl/edges"
 	"github.com/rocast/rocast/ctl/gather"
 	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/ctl/logs"
@@ -55,6 +56,7 @@ type Config struct {
 	Neighbours   []neighbour.Config
 	API          neighbour.API // where other boxes reach this one
 	Hosts        gather.Config // where programs on hosts make groups
+	Edges        edges.Config  // what may be shared
 	Etcd         desired.Settings
 }
 
@@ -126,6 +128,10 @@ func Parse(text []byte) (Config, error) {
 			lines["hosts"] = v.Line()
 			return yamldoc.Into(&c.Hosts, gather.ReadConfig)(v)
 		}},
+		yamldoc.Field{Key: "edges", Set: func(v yamldoc.Value) error {
+			lines["edges"] = v.Line()
+			return yamldoc.Into(&c.Edges, edges.ReadConfig)(v)
+		}},
 		yamldoc.Field{Key: "store", Set: func(v yamldoc.Value) error {
 			etcd = v.Line()
 			return yamldoc.Into(&keptIn, oneOf(stores))(v)
@@ -145,6 +151,9 @@ func Parse(text []byte) (Config, error) {
 	}
 	if err == nil {
 		err = c.checkListeners(lines)
+	}
+	if err == nil && c.Edges.On() && !c.Hosts.On() {
+		err = yamldoc.Errorf(lines["edges"], "edges needs hosts: {listen: ADDRESS:PORT, ...}, where edges ask for their mappings")
 	}
 	c.Busy = wait == "busy"
 	return c, err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/ctl/edges"
 	"github.com/rocast/rocast/ctl/gather"
 	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/ctl/neighbour"
@@ -69,10 +70,12 @@ neighbours:
   - {name: spine-1.lab, address: fd00::2, url: "https://spine-1.lab:1", local: fd00::1, behind: [fd00:7::/64, 10.82.0.0/22]}
 api: {listen: "[fd00::1]:7471", cert: /c, key: /k, ca: /a, clients: [monitor, trainer], readClients: [grafana]}
 hosts: {listen: "10.77.0.254:7472", groupIPs: [10.77.0.200, fd77::200]}
+edges: {addresses: [239.77.0.0/28, ff15::4d00/124]}
 store: etcd
 etcd: {endpoints: ["https://10.0.0.5:2379", "https://e2:2379"], prefix: /lab/rocast, lease: 7s, cert: /ec, key: /ek, ca: /ea}
 `))
 	want := Config{
+		Edges: edges.Config{Addresses: []netip.Prefix{netip.MustParsePrefix("239.77.0.0/28"), netip.MustParsePrefix("ff15::4d00/124")}},
 		Hosts: gather.Config{Listen: netip.MustParseAddrPort("10.77.0.254:7472"), GroupIPs: []netip.Addr{netip.MustParseAddr("10.77.0.200"), netip.MustParseAddr("fd77::200")}},
 		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", ReadGroup: "monitor", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Engine: "afxdp", Workers: 2,
 		LogFormat: "json", LogLevel: "debug", RepairMemory: 3 << 30, Metrics: netip.MustParseAddrPort("[::1]:9"),
@@ -123,7 +126,7 @@ func TestTheShippedExampleShowsEveryDefault(t *testing.T) {
 	}
 	want.Workers = 1            // 0 means one
 	want.SocketGroup = "rocast" // empty means the daemon's group, as the unit starts it
-	none := []string{"readGroup", "egress", "perftest", "cm", "neighbours", "api", "hosts", "etcd"}
+	none := []string{"readGroup", "egress", "perftest", "cm", "neighbours", "api", "hosts", "edges", "etcd"}
 	_, err = Parse([]byte("ports: [eth1]\nno: 1\n"))
 	_, known, _ := strings.Cut(fmt.Sprint(err), "the known keys are ")
 	for key := range strings.SplitSeq(known, ", ") {
@@ -154,7 +157,9 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports:\n  - eth1\n  - 'eth[2'\n", `line 3: port 2 "eth[2" is not a valid glob; close its brackets`},
 		{"ports: [eth1]\nhosts: {listen: 10.0.0.1, groupIPs: 10.0.0.9}\n", `line 2: hosts: listen "10.0.0.1" is not an address with a port; write one such as 10.77.0.254:7472`},
 		{"ports: [eth1]\nhosts: {listen: '10.0.0.1:1', groupIPs: [10.0.0.9, 10.0.0.8]}\n", `line 2: hosts: group IP 2 is a second address of its family; write one, because the groups differ by their QPNs`},
-		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, readGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, metrics, perftest, cm, neighbours, api, hosts, store, etcd`},
+		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, readGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, metrics, perftest, cm, neighbours, api, hosts, edges, store, etcd`},
+		{"ports: [eth1]\nedges: {addresses: 239.77.0.0/28}\n", "line 2: edges needs hosts: {listen: ADDRESS:PORT, ...}, where edges ask for their mappings"},
+		{"ports: [eth1]\nedges: {addresses: 10.77.0.0/28}\n", `line 2: edges: range 1 "10.77.0.0/28" is not a range of multicast addresses; write one such as 239.77.0.0/28 or ff15::4d00/124`},
 		{"ports: [eth1]\nstore: etcd\n", "line 2: store is etcd; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or neither"},
 		{"ports: [eth1]\netcd: {endpoints: [\"http://a:1\"]}\n", "line 2: store is files; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or neither"},
 		{"ports: [eth1]\nstore: etcd\netcd:\n  endpoints: []\n", "line 4: etcd: endpoints names no URL; name at least one"},

@@ -65,6 +65,8 @@ var Keys = []Key{
 	{"hosts", "off", "", "", func(c *Config) any { return c.Hosts }},
 	{"hosts.listen", "", "address:port", "", nil},
 	{"hosts.groupIPs", "", "IP, or list of one IPv4 and one IPv6 address", "", nil},
+	{"edges", "off", "", "", func(c *Config) any { return c.Edges }},
+	{"edges.addresses", "", "list of one IPv4 and one IPv6 range of multicast addresses", "", nil},
 	{"store", "files", "files or etcd", "", func(c *Config) any { return c.Etcd.On() }},
 	{"etcd", "", "", "", func(c *Config) any { return c.Etcd }},
 	{"etcd.endpoints", "", "list of URLs", "", nil},

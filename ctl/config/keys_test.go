@@ -26,6 +26,7 @@ var texts = map[string]string{
 	"neighbours": "neighbours: [{name: leaf2, address: 10.9.0.2, url: \"https://h:1\", %s}]\napi: {listen: \"10.0.0.1:1\", cert: /c, key: /k, ca: /a}",
 	"api":        "api: {listen: \"10.0.0.1:1\", cert: /c, key: /k, ca: /a, %s}",
 	"hosts":      "hosts: {listen: \"10.0.0.1:1\", groupIPs: 10.0.0.9, %s}",
+	"edges":      "hosts: {listen: \"10.0.0.1:1\", groupIPs: 10.0.0.9}\nedges: {addresses: 239.77.0.0/28, %s}",
 	"etcd":       "store: etcd\netcd: {endpoints: [\"http://h:1\"], %s}",
 }
 

@@ -40,6 +40,9 @@ func (s *Set) end(g *Group) error {
 		errs = append(errs, s.Switch.Remove(g.ID))
 		g.Published, g.Plan = nil, plan.Plan{}
 	}
+	if s.Edges != nil {
+		s.Edges.Forget(g.Name)
+	}
 	if g.Problem == "" { // readers may see it while its addresses are removed
 		g.Problem = "it has just been taken out of the data path"
 	}
@@ -72,6 +75,9 @@ func (s *Set) build(g *Group, p *plan.Plan) (*mft.Group, error) {
 	}
 	if err == nil && next.Policy.Repair == feedback.RepairOff {
 		err = g.Wanted.CheckNoRepair()
+	}
+	if err == nil {
+		s.share(g, p, next)
 	}
 	return next, err
 }

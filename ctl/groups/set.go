@@ -12,6 +12,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/edges"
 	"github.com/rocast/rocast/ctl/events"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/ports"
@@ -54,6 +55,7 @@ type Parts struct {
 	Addresses Addresses
 	Store     *store.Store
 	Log       *zap.Logger
+	Edges     *edges.Book // nil: nothing is shared
 	// Members is called when the state of the members of a group is stored, unless an upper box
 	// asks for the group; nil: nobody hears of it.
 	Members func(group string)

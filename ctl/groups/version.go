@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rocast/rocast/ctl/chronicle"
+	"github.com/rocast/rocast/ctl/edges"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/regions"
@@ -39,6 +40,8 @@ type Version struct {
 	Past   chronicle.Chronicle // what happened to the receivers
 	Source groupfile.ID        // the current source, if that member is also a receiver
 	Found  Findings            // what is seen of its progress
+	// Sharing says which receivers share a leg, and why others do not.
+	Sharing edges.Sharing
 }
 
 // OfService reports whether the group is one of rocast cm or perftest, at whichever box. It has no

@@ -34,15 +34,20 @@ type Hosts interface {
 	End(ctx context.Context, host netip.Addr, name string, notify bool) error
 }
 
+// Edges is what the server for hosts needs of a ctl.Controller for their edges.
+type Edges interface {
+	AskEdge(ctx context.Context, host netip.Addr, q api.EdgeQuestion) (api.EdgeAnswer, error)
+}
+
 // NewForHosts returns a Server for programs on hosts. A program speaks for the IP from which its
 // connection comes, and for no other.
-func NewForHosts(h Hosts, log *zap.Logger, met *bounds.Book) *Server {
+func NewForHosts(h Hosts, e Edges, log *zap.Logger, met *bounds.Book) *Server {
 	s := unrouted(Config{Log: log, Bounds: met})
 	s.bound = func(l net.Listener) net.Listener {
 		return crowdOf(l, mostOfAHost, mostOfHosts, s.met(bounds.HostConnections))
 	}
 	mux := http.NewServeMux()
-	for path, methods := range s.hostResources(h) {
+	for path, methods := range s.hostResources(h, e) {
 		mux.Handle(path, resource(methods))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -67,11 +72,38 @@ func ListenForHosts(at netip.AddrPort) (net.Listener, error) {
 	return l, nil
 }
 
-func (s *Server) hostResources(h Hosts) map[string]map[string]handler {
+func (s *Server) hostResources(h Hosts, e Edges) map[string]map[string]handler {
 	return map[string]map[string]handler{api.HostsPath + "/{name}": {
 		http.MethodPost:   func(r *http.Request) (any, error) { return s.joinHost(r, h) },
 		http.MethodDelete: func(r *http.Request) (any, error) { return s.leaveHost(r, h) },
+	}, api.EdgePath: {
+		http.MethodPost: func(r *http.Request) (any, error) { return s.askEdge(r, e) },
 	}}
+}
+
+// maxEdgeWait bounds how long a question of an edge may wait.
+const maxEdgeWait = 20 * time.Second
+
+func (s *Server) askEdge(r *http.Request, e Edges) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
+		return nil, api.Errorf(api.BadRequest, "the request's Content-Type is %q; write application/json", r.Header.Get("Content-Type"))
+	}
+	body, err := readBody(r, maxHostRequest, "the request", "no edge needs")
+	if err != nil {
+		return nil, err
+	}
+	var q api.EdgeQuestion
+	if err := json.Unmarshal(body, &q); err != nil {
+		return nil, api.Errorf(api.BadRequest, "the question cannot be read: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), maxEdgeWait)
+	defer cancel()
+	defer context.AfterFunc(s.stopping, cancel)()
+	return e.AskEdge(ctx, host, q)
 }
 
 // hostOf returns the IP for which a program may speak.

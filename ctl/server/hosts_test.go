@@ -58,7 +58,7 @@ func forHosts(t *testing.T, h Hosts) (url string, logs *observer.ObservedLogs, s
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
-	go func() { stopped <- NewForHosts(h, zap.New(core), nil).Serve(ctx, l) }()
+	go func() { stopped <- NewForHosts(h, nil, zap.New(core), nil).Serve(ctx, l) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-stopped; err != nil {
@@ -166,7 +166,7 @@ func TestAPageInABrowser(t *testing.T) {
 // One host cannot take the connections of others, nor all hosts the daemon's file descriptors.
 func TestHostsHaveSoManyConnections(t *testing.T) {
 	met := bounds.New(zap.NewNop())
-	l := NewForHosts(&lobby{}, zap.NewNop(), met).bound(nil).(*crowd)
+	l := NewForHosts(&lobby{}, nil, zap.NewNop(), met).bound(nil).(*crowd)
 	for range mostOfAHost {
 		if !l.enter("10.77.0.1") {
 			t.Fatal("a connection is refused before there are too many")

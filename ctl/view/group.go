@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
@@ -66,9 +67,40 @@ func Group(g *groups.Version, d DataPath, set ports.Set) api.Group {
 		}
 		v.Members = append(v.Members, Member(l.Member, reach))
 	}
+	addShares(&v, g, state)
 	v.Notes = append(v.Notes, tagsTaken(g, set)...)
 	addTree(g, &v)
 	return v
+}
+
+// addShares adds the legs that receivers share. Which members get their copies is in the state of
+// the members.
+func addShares(v *api.Group, g *groups.Version, state dataplane.GroupState) {
+	v.CopiesOwn = g.Sharing.Own
+	if state.Group == nil {
+		return
+	}
+	for k := range state.Shares {
+		s, leg := &state.Shares[k], &state.Group.Shares[k]
+		v.Shares = append(v.Shares, api.Share{
+			IP: leg.Dst.String(), QPN: uint32(leg.DestQPN), Members: len(leg.Members), Working: s.Working,
+			Packets: s.Packets, Saved: s.Saved, Retired: s.Retired,
+		})
+	}
+}
+
+// copiesOf says how the copies for a receiver leave, or "" where none may be shared.
+func copiesOf(g *groups.Version, path int, id groupfile.ID, state dataplane.GroupState) string {
+	at, known := g.Sharing.Receivers[mft.QP(id)]
+	switch {
+	case !known:
+		return ""
+	case at.Own != "":
+		return "own: " + at.Own
+	case path < len(state.Edges) && state.Edges[path].Lost:
+		return "own: shared copies do not arrive; tried again " + fmt.Sprint(state.Edges[path].After.Round(time.Second)) + " later"
+	}
+	return "shared"
 }
 
 // addTree adds the boxes above and below this one.
@@ -197,7 +229,7 @@ func addProgress(g *groups.Version, r *api.Reach, m *groupfile.Member, state dat
 		if p.Part == feedback.PartUnknown && r.Reason == "" {
 			r.Reason = notHeard
 		}
-		r.NAKs = state.Receivers[path].NAKs
+		r.NAKs, r.Copies = state.Receivers[path].NAKs, copiesOf(g, path, m.ID(), state)
 		if p.Pending != 0 {
 			r.Pending = p.Pending.String()
 		}

@@ -58,6 +58,7 @@ func (w *Watch) Hear(news ...dataplane.Note) {
 	}
 	for g := range look {
 		w.Groups.Observe(g)
+		w.Groups.ShareWithout(g)
 	}
 	for g := range look {
 		w.keepUp(g)

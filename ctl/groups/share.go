@@ -1,0 +1,95 @@
+package groups
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/edges"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/plan"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/mft"
+)
+
+// share lets receivers of a group share a leg in its next version, as far as they can.
+func (s *Set) share(g *Group, p *plan.Plan, next *mft.Group) {
+	g.Sharing = edges.Sharing{}
+	if s.Edges == nil {
+		return
+	}
+	if own := s.Edges.Unfit(g.File, next.Policy, g.Branch == nil && len(g.Links) == 0); own != "" {
+		s.Edges.Forget(g.Name)
+		g.Sharing.Own = own
+		return
+	}
+	var receivers []edges.Receiver
+	for i := range next.Paths {
+		path := &next.Paths[i]
+		r := edges.Receiver{Path: path, AddPSN: uint32(path.FirstPSN-next.Source.FirstPSN) & 0xFFFFFF}
+		for _, l := range p.Receivers {
+			if groupfile.ID(path.QP()) == l.Member.ID() {
+				r.Port = l.Hop.PortName
+			}
+		}
+		switch {
+		case g.Past.Standing(groupfile.ID(path.QP())) != "":
+			r.Unfit = "it has not taken part all the time"
+		case path.Box != mft.NoBox:
+			r.Unfit = "it is a box"
+		case path.Multipath:
+			r.Unfit = "it is reached by several next hops"
+		}
+		receivers = append(receivers, r)
+	}
+	next.Shares, g.Sharing = s.Edges.Share(g.Name, next.Memory, receivers)
+}
+
+// AskEdge answers the edge of a host, and publishes the groups again whose receivers may share in
+// another way then. changed is closed when the answer is another one.
+func (s *Set) AskEdge(at netip.Addr, q api.EdgeQuestion) (answer api.EdgeAnswer, changed <-chan struct{}) {
+	s.Lock()
+	defer s.Unlock()
+	answer, again, changed := s.Edges.Ask(time.Now(), at, q)
+	for _, name := range again {
+		g := s.Named(name)
+		if g == nil || g.Published == nil {
+			continue
+		}
+		s.shareAnew(g)
+	}
+	if len(again) > 0 { // the answer may be another one by now
+		answer, _, changed = s.Edges.Ask(time.Now(), at, q)
+	}
+	return answer, changed
+}
+
+// ShareWithout gives the shares of a group another generation from which a member has been taken
+// out: its edge would map copies for it all the same. Until then nothing leaves by their legs.
+func (s *Set) ShareWithout(g *Group) {
+	if g.Published == nil || len(g.Published.Shares) == 0 {
+		return
+	}
+	state, _ := s.Switch.GroupState(g.ID)
+	if slices.ContainsFunc(state.Shares, func(is dataplane.ShareState) bool { return is.Retired }) {
+		s.shareAnew(g)
+	}
+}
+
+// shareAnew publishes a group as it is, with those who share now. After an error it goes on as
+// before.
+func (s *Set) shareAnew(g *Group) {
+	next, err := s.build(g, &g.Plan)
+	if err == nil {
+		err = s.Switch.Replace(g.ID, next)
+	}
+	if err != nil {
+		s.Log.Error("could not change which receivers of a group share their copies", zap.String("group", g.Name), zap.Error(err))
+		return
+	}
+	g.Published = next
+	s.Changed(g)
+}
