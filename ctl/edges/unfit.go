@@ -12,8 +12,6 @@ import (
 // group.
 func (c *Config) Unfit(f *groupfile.File, policy feedback.Policy, alone bool) string {
 	switch {
-	case policy.Copies == feedback.CopiesOwn:
-		return "the group has copies: own"
 	case !alone:
 		return "other boxes carry a part of the group"
 	case policy.Ack != feedback.AckAll:
@@ -30,4 +28,9 @@ func (c *Config) Unfit(f *groupfile.File, policy feedback.Policy, alone bool) st
 		return "edges: in rocastd.yaml has no addresses of its family"
 	}
 	return ""
+}
+
+// Unfit is that of the book's config.
+func (b *Book) Unfit(f *groupfile.File, policy feedback.Policy, alone bool) string {
+	return b.config.Unfit(f, policy, alone)
 }
