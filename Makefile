@@ -17,7 +17,7 @@ DUPL        := github.com/mibk/dupl@v1.1.0
 # The build tags of the tree: lint also reads the files that are compiled only under a tag.
 TAGS        := softroce
 
-.PHONY: all build package demo demo-tree consensus storage test race bench bench-apps generate lint softroce operate-story watch sim matrix sim-scale model fuzz mutants install clean help
+.PHONY: all build package demo demo-tree demo-edge consensus storage test race bench bench-apps generate lint softroce operate-story watch sim matrix sim-scale model fuzz mutants install clean help
 
 all: build
 
@@ -39,6 +39,11 @@ demo-tree: build ## a group over three boxes on this machine; one of them is kil
 	@scripts/need ip:iproute2 ethtool:ethtool
 	$(GO) build -o $(BUILD)/demo-tree ./demo/tree
 	$(BUILD)/demo-tree -bin $(BUILD)
+
+demo-edge: build ## shared copies on this machine: a box with one port, a switch, eight receivers with edges; one of these is killed
+	@scripts/need ip:iproute2 ethtool:ethtool
+	$(GO) build -o $(BUILD)/demo-edge ./demo/edge
+	$(BUILD)/demo-edge -bin $(BUILD)
 
 consensus: build ## leaders write a log to replicas, and everything crashes; entries per second beside a leader that sends to each; SHORT=1
 	@scripts/need ip:iproute2 tc:iproute2 ethtool:ethtool

@@ -198,16 +198,26 @@ func (t *transfer) report(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	group, err := t.daemon.Client().Group(ctx, groupName)
+	if err != nil {
+		return err
+	}
+	must(group.State == api.Ready, "the group is %s: %s", group.State, group.Reason)
+	var repaired uint64
+	for _, m := range group.Members {
+		if m.Repair != nil {
+			repaired += m.Repair.Repaired
+		}
+	}
 	packets, shared, acks := uint64(len(t.data)/pathMTU), after-t.before, s.Get(rnic.ACKsReceived)
+	single := all - min(all, shared+acks)
 	of := func(n uint64) float64 { return float64(n) / float64(packets) }
 	fmt.Fprintf(w, "WRITE goodput\t%.0f Mb/s to each receiver (%d MiB in %.2f s)\n", float64(len(t.data))*8/t.took.Seconds()/1e6, len(t.data)>>20, t.took.Seconds())
-	fmt.Fprintf(w, "the box's port\t%d packets of the source, %d receivers: %.3f shared copies of each, %.3f to single receivers, %d answers to the source\n",
-		packets, len(t.receivers), of(shared), of(all-shared-min(acks, all-shared)), acks)
+	fmt.Fprintf(w, "the box's port\t%d packets of the source, %d receivers: %.3f shared copies of each; %.3f to single receivers, "+
+		"of which %.3f are repair; %d answers to the source\n", packets, len(t.receivers), of(shared), of(single), of(repaired), acks)
 	fmt.Fprintf(w, "resent packets\t%d by the source, %d timeouts\n", s.Get(rnic.FramesRetransmitted), s.Get(rnic.Timeouts))
 	must(of(shared) <= mostShared, "the box sent each packet %.3f times to all, and at most %.2f is promised", of(shared), mostShared)
 	must(of(shared) > 0.9, "the box shared only %.3f copies of each packet", of(shared))
 	must(of(all) < receivers/2, "the box's port carried each packet %.2f times", of(all))
-	group, err := t.daemon.Client().Group(ctx, groupName)
-	must(err == nil && group.State == api.Ready, "the group is %s: %s %v", group.State, group.Reason, err)
 	return errors.Join(append(errs, w.Flush())...)
 }
