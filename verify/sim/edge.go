@@ -172,8 +172,8 @@ func (w *world) replicate(i int32) {
 	w.pool.giveBack(i)
 }
 
-// checkShared fails if a shared copy leaves that the edge of a host maps which is no member any more,
-// whatever the edge has been told.
+// checkShared fails if a shared copy leaves that the edge of a host maps which is no member any
+// more.
 func (w *world) checkShared(f *frame) {
 	d := &w.mapped
 	d.Buf, d.Start = f.buf[:], headroom
