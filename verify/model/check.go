@@ -53,6 +53,24 @@ func (e *engine) take(s *state, ev feedback.Event) {
 		helps = s.group.Oldest()
 	}
 	e.perform(s, ev, e.acts, retained, helps)
+	switch {
+	case e.Shares && outcome == feedback.Forwarded:
+		e.shareBeside(s, ev, e.acts)
+	case e.Shares && outcome == feedback.BeyondSent && e.Crashes == 0:
+		e.fail("what receiver %d has by a shared copy is refused", ev.Path)
+	}
+}
+
+// shareBeside delivers the shared copy of a new packet to the receivers to which the packet is not
+// due, because they are under repair.
+func (e *engine) shareBeside(s *state, ev feedback.Event, acts []feedback.Action) {
+	for i := range s.receivers[:e.Receivers] {
+		part := s.group.Part(i)
+		isDue := slices.ContainsFunc(acts, func(a feedback.Action) bool { return a.Kind == feedback.Copy && a.Path == i })
+		if !isDue && (part == feedback.PartActive || part == feedback.PartUnknown) {
+			e.forward(s, &feedback.Action{Path: i}, uint8(e.packet(ev.PSN)))
+		}
+	}
 }
 
 // asTrain returns ev as the data path gives it to the group: the next packet of a plain group is a

@@ -91,6 +91,7 @@ func TestEqualStatesActAlike(t *testing.T) {
 		{Crashes: 1, Armed: 1, Receivers: 3, Policy: feedback.Policy{Ack: 2}},
 		{Losses: 2, Receivers: 2, Policy: repairs(1, 0)},
 		{Losses: 1, Ticks: 1, Receivers: 2, Policy: repairs(2, 2)},
+		{Shares: true, Losses: 1, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
 		{Losses: 1, Forgets: 1, Receivers: 3, Policy: withRepair(repairs(1, 0), feedback.Policy{Ack: 2})},
 		{NotReady: 1, Losses: 1, Receivers: 2, Policy: repairs(2, 0)},
 		{Takes: 1, Losses: 1, Receivers: 3, Policy: force},

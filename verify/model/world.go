@@ -20,6 +20,7 @@ type World struct {
 	Late      int      // the first packet of the message from which on the last receiver may join; 0: it is there from the beginning
 	Switches  bool     // the receivers are switches: they acknowledge a packet that they have with its own PSN
 	Needed    bool     // receiver 0 is the switch above, and never leaves
+	Shares    bool     // a new packet goes to all receivers that take data by one shared copy, also to those under repair
 
 	// Another member may become the source before the source has sent everything (takeover.go).
 	Takes  int  // how often it tries
@@ -83,6 +84,9 @@ func (w World) String() string {
 	}
 	if w.Needed {
 		text += ", one of them above"
+	}
+	if w.Shares {
+		text += ", which share copies"
 	}
 	for _, t := range []struct {
 		is   bool
@@ -240,6 +244,9 @@ func (w *World) newGroup(c feedback.Config) *feedback.Group {
 	g := feedback.New(c)
 	if w.Needed {
 		g.Need(0)
+	}
+	for i := range w.Receivers {
+		g.Share(i, w.Shares)
 	}
 	return g
 }

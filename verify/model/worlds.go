@@ -82,6 +82,11 @@ var everyday = mishaps{
 	{Fatals: 1, Crashes: 1, Policy: feedback.Policy{OnFatal: feedback.FatalEvict}},
 	{Losses: 1, Fatals: 1, Crashes: 1, Policy: repairs(1, 0)},
 	{Losses: 1, Deaths: 1, Policy: withRepair(repairs(1, 0), feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true})},
+	{Shares: true, Losses: 2, Policy: repairs(1, 0)},
+	{Shares: true, Losses: 1, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Shares: true, Losses: 1, Ticks: 1, Delays: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Shares: true, NotReady: 1, Losses: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Shares: true, Losses: 1, Crashes: 1, Receivers: 2, Policy: repairs(1, 0)},
 	{Losses: 2, Armed: 1, Policy: repairs(1, 0)},
 	{Losses: 1, Armed: 1, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
 	{Losses: 1, Armed: 1, Message: 1, Packets: 5, Receivers: 2, Policy: repairs(1, 2)},
@@ -159,6 +164,8 @@ var thorough = mishaps{
 	{Losses: 2, Fatals: 1, Policy: withRepair(repairs(1, 0), feedback.Policy{OnFatal: feedback.FatalEvict})},
 	{Losses: 2, Deaths: 1, Ticks: 1, Policy: repairs(1, 0)},
 	{Losses: 2, Deaths: 1, Armed: 1, Policy: repairs(1, 0)},
+	{Shares: true, Losses: 2, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Shares: true, Losses: 1, Ticks: 2, Message: 4, Asks: []int{1}, Receivers: 2, Policy: repairs(2, 2)},
 	{Losses: 1, Fatals: 1, Crashes: 1},
 	{Losses: 1, Fatals: 1, Crashes: 1, Policy: feedback.Policy{OnFatal: feedback.FatalEvict}},
 	{Losses: 1, Fatals: 1, Crashes: 1, Policy: withRepair(repairs(1, 0), feedback.Policy{OnFatal: feedback.FatalEvict})},
@@ -199,6 +206,9 @@ func (ms mishaps) worlds() []World {
 				}
 				if w.Receivers <= int(ack) || w.Unlimited && w.Deaths > 0 && ack == feedback.AckAll {
 					continue // nobody evicts the dead receiver, and the source retries for ever
+				}
+				if w.Shares && ack != feedback.AckAll {
+					continue // a quorum shares nothing
 				}
 				if w.Needed && ack != feedback.AckAll {
 					continue // a switch below another one waits for all (docs/tree.md)

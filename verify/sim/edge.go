@@ -21,7 +21,8 @@ import (
 type Edges struct {
 	Shares bool
 	Loss   float64       // of shared copies before the network replicates them
-	Lag    time.Duration // by which shared copies are later than others, at most
+	Lag    time.Duration // by which shared copies are later than others
+	Jitter time.Duration // by which they are later still, at most
 	Learns time.Duration // after which an edge knows a generation, at most
 }
 
@@ -164,8 +165,8 @@ func (w *world) replicate(i int32) {
 		t.bytes = f.bytes
 		copy(t.data(), f.data())
 		t.inherit(f)
-		if e.Lag > 0 {
-			t.late += time.Duration(w.frameRNG.Int64N(int64(e.Lag)))
+		if t.late += e.Lag; e.Jitter > 0 {
+			t.late += time.Duration(w.frameRNG.Int64N(int64(e.Jitter)))
 		}
 		w.send(&w.hosts[k].toHost, twin)
 	}
@@ -246,7 +247,7 @@ func (d drawer) edges(s *Scenario, packets int) {
 		s.Edges.Loss = pick(d, 1e-3, 1e-2, 5e-2)
 	}
 	if d.oneIn(3) {
-		s.Edges.Lag = d.between(time.Microsecond, 200*time.Microsecond)
+		*pick(d, &s.Edges.Lag, &s.Edges.Jitter) = d.between(time.Microsecond, 200*time.Microsecond)
 	}
 	if d.oneIn(4) {
 		s.Edges.Learns = d.between(time.Microsecond, s.ackTimeout())
