@@ -74,9 +74,9 @@ func NewBook(config Config, draw func() (roce.QPN, error)) *Book {
 	return &Book{config: config, draw: draw, groups: map[string]*group{}, hosts: map[netip.Addr]*host{}}
 }
 
-// Ask enters a question of the edge at a host. It returns the mappings that the edge is to have, and
-// the groups whose receivers may share in another way from now on. changed is closed when the answer
-// is another one.
+// Ask enters a question of the edge at a host. It returns the mappings that the edge is to have,
+// and the groups whose receivers may share in another way from now on. changed is closed when the
+// answer is another one.
 func (b *Book) Ask(now time.Time, at netip.Addr, q api.EdgeQuestion) (answer api.EdgeAnswer, share []string, changed <-chan struct{}) {
 	h := b.hosts[at]
 	if h == nil {

@@ -67,8 +67,8 @@ func (c *Config) of(is4 bool) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// address returns the multicast address for a set of hosts: the same one for the same hosts, because
-// the tables of switches are small. Groups with one address differ by their QPNs.
+// address returns the multicast address for a set of hosts: the same one for the same hosts,
+// because the tables of switches are small. Groups with one address differ by their QPNs.
 func (c *Config) address(hosts []netip.Addr) netip.Addr {
 	hosts = slices.Clone(hosts)
 	slices.SortFunc(hosts, netip.Addr.Compare)

@@ -1,12 +1,12 @@
 // Package edges decides which receivers of a group share a leg, and what their edges are to map.
 //
-// An edge is a program at a receiver's host (cmd/rocast-edge). It maps the shared copies of a group,
-// which the network has replicated, to the receiver's queue pair. A receiver shares as soon as its
-// edge has confirmed the mapping, and two or more of them are behind one port. Whether an edge works
-// is not decided here: the data path sees who acknowledges what (dataplane/edges.go).
+// An edge is a program at a receiver's host (cmd/rocast-edge). It maps the shared copies of a
+// group, which the network has replicated, to the receiver's queue pair. A receiver shares as soon
+// as its edge has confirmed the mapping, and two or more of them are behind one port. Whether an
+// edge works is not decided here: the data path sees who acknowledges what (dataplane/edges.go).
 //
-// A mapping never changes. What would change one, or withdraw a receiver, ends its [generation]: the
-// copies have a QPN of their own in each, which is not used again. So nothing has to happen at one
+// A mapping never changes. What would change one, or withdraw a receiver, ends its [generation]:
+// the copies have a QPN of their own in each, which is not used again. So nothing has to happen at one
 // moment: an edge that is late drops the copies of a generation that it does not know.
 //
 //	Share ─▶ a generation for each port ─▶ Ask: the mappings of a host ─▶ its edge

@@ -77,7 +77,7 @@ func (s *Set) build(g *Group, p *plan.Plan) (*mft.Group, error) {
 		err = g.Wanted.CheckNoRepair()
 	}
 	if err == nil {
-		s.share(g, p, next)
+		share(s.Edges, g, p, next)
 	}
 	return next, err
 }

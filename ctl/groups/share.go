@@ -15,14 +15,15 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// share lets receivers of a group share a leg in its next version, as far as they can.
-func (s *Set) share(g *Group, p *plan.Plan, next *mft.Group) {
+// share lets receivers of a group share a leg in its next version, as far as they can. book is nil
+// where nothing is shared.
+func share(book *edges.Book, g *Group, p *plan.Plan, next *mft.Group) {
 	g.Sharing = edges.Sharing{}
-	if s.Edges == nil {
+	if book == nil {
 		return
 	}
-	if own := s.Edges.Unfit(g.File, next.Policy, g.Branch == nil && len(g.Links) == 0); own != "" {
-		s.Edges.Forget(g.Name)
+	if own := book.Unfit(g.File, next.Policy, g.Branch == nil && len(g.Links) == 0); own != "" {
+		book.Forget(g.Name)
 		g.Sharing.Own = own
 		return
 	}
@@ -45,7 +46,7 @@ func (s *Set) share(g *Group, p *plan.Plan, next *mft.Group) {
 		}
 		receivers = append(receivers, r)
 	}
-	next.Shares, g.Sharing = s.Edges.Share(g.Name, next.Memory, receivers)
+	next.Shares, g.Sharing = book.Share(g.Name, next.Memory, receivers)
 }
 
 // AskEdge answers the edge of a host, and publishes the groups again whose receivers may share in
@@ -59,7 +60,7 @@ func (s *Set) AskEdge(at netip.Addr, q api.EdgeQuestion) (answer api.EdgeAnswer,
 		if g == nil || g.Published == nil {
 			continue
 		}
-		s.shareAnew(g)
+		shareAnew(s, g)
 	}
 	if len(again) > 0 { // the answer may be another one by now
 		answer, _, changed = s.Edges.Ask(time.Now(), at, q)
@@ -75,13 +76,13 @@ func (s *Set) ShareWithout(g *Group) {
 	}
 	state, _ := s.Switch.GroupState(g.ID)
 	if slices.ContainsFunc(state.Shares, func(is dataplane.ShareState) bool { return is.Retired }) {
-		s.shareAnew(g)
+		shareAnew(s, g)
 	}
 }
 
 // shareAnew publishes a group as it is, with those who share now. After an error it goes on as
 // before.
-func (s *Set) shareAnew(g *Group) {
+func shareAnew(s *Set, g *Group) {
 	next, err := s.build(g, &g.Plan)
 	if err == nil {
 		err = s.Switch.Replace(g.ID, next)
