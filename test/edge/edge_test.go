@@ -23,6 +23,7 @@ import (
 	"github.com/rocast/rocast/internal/rnic/endpoint"
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/bed"
+	"github.com/rocast/rocast/internal/testlab/boxes"
 	"github.com/rocast/rocast/internal/testlab/edges"
 	"github.com/rocast/rocast/roce"
 )
@@ -31,6 +32,7 @@ var programDir string
 
 func TestMain(m *testing.M) {
 	code := m.Run()
+	boxes.RemoveProgram()
 	if programDir != "" {
 		_ = os.RemoveAll(programDir)
 	}
