@@ -6,8 +6,8 @@
 // edge works is not decided here: the data path sees who acknowledges what (dataplane/edges.go).
 //
 // A mapping never changes. What would change one, or withdraw a receiver, ends its [generation]:
-// the copies have a QPN of their own in each, which is not used again. So nothing has to happen at one
-// moment: an edge that is late drops the copies of a generation that it does not know.
+// the copies have a QPN of their own in each, which is not used again. So nothing has to happen at
+// one moment: an edge that is late drops the copies of a generation that it does not know.
 //
 //	Share ─▶ a generation for each port ─▶ Ask: the mappings of a host ─▶ its edge
 //	  ▲                                                                      │

@@ -53,7 +53,8 @@ type way struct {
 func (r *Receiver) way() way { return way{r.Port, r.Path.VLANs(), r.Path.Src} }
 
 // Share decides which receivers of a group share, and notes what their edges are to map. It is
-// called for each version of the group before that is published, with all receivers that have a path.
+// called for each version of the group before that is published, with all receivers that have a
+// path.
 func (b *Book) Share(name string, memory *mft.Memory, receivers []Receiver) ([]mft.Share, Sharing) {
 	g := b.groups[name]
 	if g == nil {
