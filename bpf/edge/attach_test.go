@@ -312,3 +312,12 @@ func TestPinnedInterfaces(t *testing.T) {
 		t.Errorf("%q, %v", names, err)
 	}
 }
+
+// Whoever looks while another process attaches the program sees what is there so far.
+func TestLookingWhileTheProgramIsAttached(t *testing.T) {
+	l := newLab(t, 1500)
+	testlab.Must(t, os.MkdirAll(filepath.Join(l.pins, l.near.Name), 0o700))
+	if s := l.look(t); s.Attached || s.Mode != "" || len(s.Mappings) != 0 {
+		t.Errorf("%+v", s)
+	}
+}

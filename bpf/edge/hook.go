@@ -231,8 +231,16 @@ type State struct {
 	Counters Counters
 }
 
-// Look reads the state of the program of an interface, and changes nothing.
+// Look reads the state of the program of an interface, and changes nothing. While another process
+// attaches the program or removes it, what is not there is missing in the state.
 func Look(name, pins string) (s State, err error) {
+	if s, err = look(name, pins); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return s, fmt.Errorf("look at the program of %s: %w", name, err)
+	}
+	return s, nil
+}
+
+func look(name, pins string) (s State, err error) {
 	folder := filepath.Join(pins, name)
 	found, err := pinnedHook(folder)
 	if err != nil {

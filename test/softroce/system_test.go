@@ -67,8 +67,11 @@ func playSystem(t *testing.T, release string, missing []string, old, next string
 	t.Run("removal", func(t *testing.T) { s.uninstall(t, testContext(t, systemLimit)) })
 }
 
-// makeDeb makes the package of this tree, and returns the path of the .deb.
-func makeDeb(t *testing.T, version string) string {
+// makeDeb makes the packages of this tree, and returns the path of rocast's .deb.
+func makeDeb(t *testing.T, version string) string { return makeDebOf(t, "rocast", version) }
+
+// makeDebOf is makeDeb for another of the packages.
+func makeDebOf(t *testing.T, name, version string) string {
 	t.Helper()
 	build := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "make", "-s", "package", "BUILD="+build, "VERSION="+version)
@@ -76,7 +79,7 @@ func makeDeb(t *testing.T, version string) string {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make package: %v\n%s", err, out)
 	}
-	found, err := filepath.Glob(filepath.Join(build, "packages", "rocast_*.deb"))
+	found, err := filepath.Glob(filepath.Join(build, "packages", name+"_*.deb"))
 	if err != nil || len(found) != 1 {
 		t.Fatalf("make package made %q, %v", found, err)
 	}
