@@ -63,7 +63,8 @@ func someoneUnknown(paths []path) bool {
 // doubted reports whether it is in doubt what the source has sent, since a restart. It is not while
 // a counted path lacks something: the source was sent no ACK of that, and sends it again. A switch
 // by force does not wait for that. Nor is it certain that the newest packet was sent if nobody has
-// it: a box that has crashed too asks for it by a NAK, to hear whether it was sent.
+// it: a box that has crashed too asks for it by a NAK, to hear whether it was sent. Nor does a path
+// certainly lack anything if it leads to a box that was sent an old packet (enoughMayHave).
 //
 // A refused request ends no doubt before the source was sent the NAK: it may have ended meanwhile.
 func (g *Group) doubted() bool {
@@ -74,7 +75,35 @@ func (g *Group) doubted() bool {
 	case s.told || !g.floor.known:
 		return true
 	}
-	return s.pos != s.sent && (g.Settled() || g.policy.Switch == SwitchForce || g.nobodyHasNewest())
+	return s.pos != s.sent && (g.Settled() || g.policy.Switch == SwitchForce || g.nobodyHasNewest() || g.enoughMayHave())
+}
+
+// enoughMayHave reports whether the source may have been sent an ACK of everything before the
+// restart, although counted paths have acknowledged less since. A box that is sent an old packet
+// acknowledges that packet, and not its newest one as a NIC does. But its MSN is that of its newest
+// one. So a path may have everything that has counted as many messages as one that has everything.
+func (st *stream) enoughMayHave() bool {
+	whole := none
+	for i := range st.paths {
+		if p := &st.paths[i]; p.counted() && p.acked == st.source.sent && (whole == none || p.msn.Sub(st.paths[whole].msn) < 0) {
+			whole = i
+		}
+	}
+	if whole == none {
+		return false
+	}
+	have, counted := 0, 0
+	for i := range st.paths {
+		p := &st.paths[i]
+		if !p.counted() {
+			continue
+		}
+		counted += st.weight(i)
+		if p.part == PartActive && p.msn.Sub(st.paths[whole].msn) >= 0 {
+			have += st.weight(i)
+		}
+	}
+	return st.quorum == nil && have == counted || st.quorum != nil && have >= st.need()
 }
 
 // nobodyHasNewest reports whether all paths that get data have everything but the newest packet.
