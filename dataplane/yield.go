@@ -22,6 +22,11 @@ import (
 // the box yields by the ACK of that PSN. Either may be lost: the request is repeated. A box that
 // ends without knowing whether the other one has yielded requests the turn again.
 //
+// Either may be late, too. The box that yielded may have requested the turn back before its ACK
+// arrives, and the next request has the same PSN if the other box has sent nothing. So the MSN of
+// the ACK is the packet that the yielding box would send next. An ACK that is older than packets
+// of that box is refused.
+//
 // Where some box above has a quorum, or evicts, it may go on without what is behind a link. The
 // boxes there wait for all of their receivers, and for packets that nobody sends again. So a box
 // whose source is the box above requests the turn also when it cannot settle what its receivers
@@ -29,8 +34,8 @@ import (
 // spare the link: that one takes the link for behind when its policy has it so (rule 12), and
 // stores that with the turn. Each box yields with another ACK then, which says that the turn before
 // went on without the box that hears it. Who lacks something there is behind, and nobody waits for
-// them. The MSN of that ACK is the packet that the box above would send next to the one behind it:
-// for the requests to come, both have to know the same one.
+// them. The box that hears it takes the packet that the MSN names for the next one: for the
+// requests to come, both have to know the same one.
 
 // requestAhead is how far the PSN of a request is ahead of the next packet: outside the window, and
 // not among the PSNs of earlier packets.
@@ -102,15 +107,20 @@ func (st *state) request(now feedback.Tick, c *Core, lacks bool, out *Outputs) {
 	c.questioned.addOnce(st)
 }
 
-// takesYield takes the answer of the source to a request for the turn, if v is one.
+// takesYield takes the answer of the source to a request for the turn, if it is one, and not older
+// than packets of the source.
 func (st *state) takesYield(path int, psn roce.PSN, aeth roce.AETH) bool {
 	if path != st.active || !st.claimant.stands || !st.yield.requested || !aeth.Syndrome.IsACK() {
 		return false
 	}
+	at := roce.PSN(aeth.MSN)
 	switch psn.Sub(st.turns[path].awayPSN) {
 	case lacksAhead:
-		st.yield.left, st.yield.at = true, roce.PSN(aeth.MSN)
+		st.yield.left, st.yield.at = true, at
 	case requestAhead:
+		if at != st.merge.NextPSN() {
+			return false
+		}
 	default:
 		return false
 	}
@@ -155,9 +165,9 @@ func (st *state) requestedBy(now feedback.Tick, c *Core, leg *mft.Leg, sender in
 // yieldTo tells a box that its turn has begun here, with packet first, and whether the turn before
 // went on without that box.
 func (st *state) yieldTo(leg *mft.Leg, first roce.PSN, out *Outputs) {
-	answer, ahead := roce.AETH{Syndrome: st.noGrant()}, int32(requestAhead)
+	answer, ahead := roce.AETH{Syndrome: st.noGrant(), MSN: roce.MSN(st.turns[st.active].awayPSN)}, int32(requestAhead)
 	if st.merge.LeftOut() {
-		ahead, answer.MSN = lacksAhead, roce.MSN(st.turns[st.active].awayPSN)
+		ahead = lacksAhead
 	}
 	out.Replies = append(out.Replies, st.reply(leg, first.Add(ahead), answer, false))
 }

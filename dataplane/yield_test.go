@@ -315,3 +315,47 @@ func TestABoxThatWaitsAndThenLacksSomething(t *testing.T) {
 		t.Errorf("the box below does not hear that it is behind, but %d other packets", len(out))
 	}
 }
+
+// The answer to a request for the turn is late: the other box has taken the turn back since, and
+// sent packets. Nobody takes that answer for one to the next request, which has the same PSN: both
+// boxes would be the source of the other one's receivers.
+func TestALateAnswerToARequestForTheTurn(t *testing.T) {
+	b := newBranch(t, mft.BoxBelow, feedback.Policy{})
+	b.sends()
+	wants := func() roce.PSN {
+		b.net.Ports[linkDown].Take()
+		b.cSends()
+		b.now += feedback.Tick(10 * time.Millisecond)
+		b.net.Poll()
+		for _, f := range b.net.Ports[linkDown].Take() {
+			if d := decode(t, f); d.Opcode == roce.OpWriteMiddle {
+				return d.PSN
+			}
+		}
+		t.Fatalf("the turn is not requested; counters %v", moved(b.net.Switch))
+		return 0
+	}
+	answer := func() packet {
+		yield := ack(ipUpper, wants(), roce.SyndromeUnlimited)
+		yield.dst, yield.bth.DestQPN, yield.aeth.MSN = ipLower, qpnLower, roce.MSN(b.sent.bth.PSN.Next())
+		return yield
+	}
+	late := answer()
+	b.later(101) // c's packet is too old now
+	back := b.says(b.sent.bth.PSN.Next().Add(2 * feedback.Window))
+	back.bth.Opcode, back.reth, back.payload = roce.OpWriteMiddle, nil, nil
+	sayAt(t, b.net, linkDown, back)
+	b.sends()
+	now := answer()
+	if now.bth.PSN != late.bth.PSN {
+		t.Fatalf("the requests have PSNs %d and %d", late.bth.PSN, now.bth.PSN)
+	}
+	sayAt(t, b.net, linkDown, late)
+	if b.waits() {
+		t.Error("the late answer counts")
+	}
+	sayAt(t, b.net, linkDown, now)
+	if !b.waits() {
+		t.Errorf("the answer does not count; counters %v", moved(b.net.Switch))
+	}
+}
