@@ -92,18 +92,18 @@ func (st *stream) enoughMayHave() bool {
 	if whole == none {
 		return false
 	}
-	have, counted := 0, 0
+	have, all := 0, 0
 	for i := range st.paths {
 		p := &st.paths[i]
 		if !p.counted() {
 			continue
 		}
-		counted += st.weight(i)
+		all += st.weight(i)
 		if p.part == PartActive && p.msn.Sub(st.paths[whole].msn) >= 0 {
 			have += st.weight(i)
 		}
 	}
-	return st.quorum == nil && have == counted || st.quorum != nil && have >= st.need()
+	return st.quorum == nil && have == all || st.quorum != nil && have >= st.need()
 }
 
 // nobodyHasNewest reports whether all paths that get data have everything but the newest packet.
