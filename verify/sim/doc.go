@@ -35,7 +35,9 @@
 //
 // [DrawTree] makes a scenario with several boxes: two or three levels, with every fault of a single
 // frame on every link and crashes of every box (tree.go). There each box is checked against the
-// hosts below it, and each link against the packets of the source.
+// hosts below it, and each link against the packets of the source. In half of the trees members at
+// all boxes take turns (treeturn.go): boxes crash at each step of a turn, and begin again with what
+// control has stored.
 //
 // [DrawCell] makes a scenario of a cell of the matrix (internal/matrix), so that every pair of what
 // a group can be is simulated; only the moments, the network and the programs are drawn (cell.go).

@@ -9,15 +9,18 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// treeStream is the random stream of a seed for DrawTree.
-const treeStream = 3
+// Random streams of a seed for DrawTree, and for whether members take turns.
+const (
+	treeStream     = 3
+	treeTurnStream = 7
+)
 
 // The boxes above box 1, 2 and so on, in the trees that are drawn: two and three levels.
 var treeShapes = [][]int{{0}, {0}, {0, 0}, {0, 1}, {0, 1}, {0, 0, 0}, {0, 0, 1}, {0, 1, 1}, {0, 0, 1, 2}}
 
 // DrawTree makes the scenario of a seed through a tree of boxes. Every fault of a single frame
 // befalls every link, and boxes crash. The members stay the same, and the source waits for all of
-// them, for as long as it takes.
+// them, for as long as it takes. In half of the trees members take turns.
 func DrawTree(seed uint64) TreeScenario {
 	d := drawer{rand.New(rand.NewPCG(seed, treeStream))}
 	s := d.tree()
@@ -43,6 +46,8 @@ func DrawTree(seed uint64) TreeScenario {
 		h := &s.Hosts[i]
 		h.SendPSN, h.RecvPSN, h.Receiver = d.psn(), d.psn(), i > 0
 	}
+	turner := drawer{rand.New(rand.NewPCG(seed, treeTurnStream))}
+	turner.treeTurns(&s, packets)
 	d.programs(&s.Scenario, packets)
 	for k := range s.Hosts[0].Messages {
 		if m := &s.Hosts[0].Messages[k]; m.Op == rnic.Read { // no group carries one
@@ -50,9 +55,85 @@ func DrawTree(seed uint64) TreeScenario {
 		}
 	}
 	d.boxes(&s)
-	d.moves(&s, packets)
+	if s.TakeTurns {
+		turner.betweenTurns(&s)
+	} else {
+		d.moves(&s, packets)
+	}
 	s.endless()
 	return s
+}
+
+// treeTurns draws whether members take turns, and who sends beside the first source. That one may
+// be a source alone.
+func (d drawer) treeTurns(s *TreeScenario, packets int) {
+	if d.oneIn(2) {
+		return
+	}
+	s.TakeTurns = true
+	s.Hosts[0].Receiver = len(s.Hosts) == 2 || !d.oneIn(4) // somebody has to receive
+	for _, h := range d.Perm(len(s.Hosts) - 1)[:1+d.IntN(min(4, len(s.Hosts)-1))] {
+		f := d.moment(SourceChange, packets)
+		f.Host = 1 + h
+		s.Timed = append(s.Timed, f)
+	}
+	s.Turns = Turns{Stored: true, Lag: pick[time.Duration](d, 0, d.between(time.Microsecond, s.ackTimeout()))}
+	if d.oneIn(2) {
+		s.Turns.LostNotes, s.Turns.Unstored = d.IntN(5), d.IntN(5)
+	}
+	if d.oneIn(2) {
+		s.Turns.CrashedSteps, s.Turns.Crashes = 1+d.IntN(4), 1+d.IntN(4)
+	}
+	if s.has(SwitchCrash) || s.Turns.Crashes > 0 {
+		// Nobody shows a root that has crashed how many messages came from behind its only path.
+		s.Hosts[0].Receiver = s.Hosts[0].Receiver || s.pathsOfRoot() == 1
+	}
+}
+
+// pathsOfRoot is how many paths the root has beside that of the first source.
+func (s *TreeScenario) pathsOfRoot() (n int) {
+	for _, at := range s.At[1:] {
+		if at == 0 {
+			n++
+		}
+	}
+	for i := range s.Boxes[1:] {
+		if s.Boxes[1+i].Parent == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// betweenTurns draws what programs do so that others have turns between. With crashes all messages
+// are one packet long: a crash inside a message of a source that then waits may end queue pairs.
+func (d drawer) betweenTurns(s *TreeScenario) {
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		if d.oneIn(2) {
+			h.Outstanding, h.Think = 1+d.IntN(4), d.between(time.Microsecond, 2*s.ackTimeout())
+		}
+		if s.has(SwitchCrash) || s.Turns.Crashes > 0 {
+			h.Messages = s.split(h.Messages)
+		}
+	}
+	for b := range s.Boxes {
+		s.Boxes[b].UpPSN = d.psn()
+	}
+}
+
+// split makes messages of one packet of longer ones.
+func (s *Scenario) split(messages []Message) (short []Message) {
+	for _, m := range messages {
+		for left := m.Bytes; ; left -= s.MTUBytes {
+			m.Bytes = min(left, s.MTUBytes)
+			if short = append(short, m); left <= s.MTUBytes {
+				break
+			}
+			m.Target, m.From = m.Target+s.MTUBytes, m.From+s.MTUBytes
+		}
+	}
+	return short
 }
 
 // tree draws boxes, and the hosts at each.
@@ -79,8 +160,15 @@ func (d drawer) tree() TreeScenario {
 // endless lets the source retry for ever, and sets how long the run may take.
 func (s *TreeScenario) endless() {
 	s.RetryCount, s.RNRRetry = retryForEver, retryForEver
+	messages := 0
+	for i := range s.Hosts {
+		messages += len(s.Hosts[i].Messages)
+	}
 	s.Limit = time.Duration(len(s.Boxes)) * (10*time.Second + 300*s.ackTimeout() +
-		s.longestRNR()*time.Duration(100+len(s.Hosts[0].Messages)))
+		s.longestRNR()*time.Duration(100+messages))
+	if s.TakeTurns { // each message may begin a turn
+		s.Limit += time.Duration(messages) * 10 * s.ackTimeout()
+	}
 }
 
 // treeFaults draws the faults of hosts, links and boxes.

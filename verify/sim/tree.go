@@ -24,6 +24,8 @@ type TreeScenario struct {
 	Scenario
 	Boxes []TreeBox
 	At    []int // the box of each host
+	// TakeTurns: every host with messages is a receiver too, and so is each box to the others.
+	TakeTurns bool
 }
 
 // TreeBox is one box, and its link to the box above.
@@ -31,6 +33,7 @@ type TreeBox struct {
 	Parent   int // a box with a lower number; the root has none
 	Up, Down Link
 	DownPSN  roce.PSN // the first PSN that the box above sends
+	UpPSN    roce.PSN // the first PSN that this box sends to the one above, if members take turns
 	FanOut   bool
 	Policy   feedback.Policy
 	Chunks   int // as Scenario.RepairChunks
@@ -45,7 +48,7 @@ func (s *TreeScenario) String() string {
 		x := &s.Boxes[i]
 		fmt.Fprintf(&b, "box %d below %d: engine %v, %d buffers, %+v\n", i, x.Parent, x.FanOut, x.Chunks, x.Policy)
 		if i > 0 {
-			fmt.Fprintf(&b, "  from PSN %#06x\n  up   %v\n  down %v\n", uint32(x.DownPSN), &x.Up, &x.Down)
+			fmt.Fprintf(&b, "  from PSN %#06x, back from PSN %#06x\n  up   %v\n  down %v\n", uint32(x.DownPSN), uint32(x.UpPSN), &x.Up, &x.Down)
 		}
 	}
 	return b.String()
@@ -64,6 +67,9 @@ type treeRun struct {
 	cable      []int  // the box to which the cable of each host leads
 	hasMoved   []bool // by host
 	move       *move  // that control follows now, or nil
+	turns      int    // that have begun, at all boxes
+	crashes    int    // that Turns may still bring
+	forgets    bool   // tests only: a restart begins with the turn before the one that was stored last
 	keepsLinks bool   // tests only: a box above a receiver that came keeps the queue pair of its link
 }
 
@@ -80,15 +86,21 @@ type treeBox struct {
 	pool     boxPool
 	crashed  int // faults that keep it from running
 
-	frame   dataplane.Frame
-	ecn     uint8
-	outputs dataplane.Outputs
-	ticksAt time.Duration // when its next tick event is; 0: none is scheduled
+	frame    dataplane.Frame
+	replayed [1]dataplane.Frame // a packet with which a turn begins
+	ecn      uint8
+	outputs  dataplane.Outputs
+	ticksAt  time.Duration // when its next tick event is; 0: none is scheduled
 
-	place  place // of the box above, as far as this box can know
-	copied []int // by packet: how often it was forwarded as a new one since the last crash
-	below  []int // the hosts at this box and at the boxes below
-	hosts  []int // the hosts at this box, as its group has them
+	cameAt   []time.Duration // by port: when a packet came by it last
+	asksFor  []int           // by port: as sender.asksFor
+	places   []place         // by port: of what sends to this box by it, as far as this box can know
+	fromUp   sequence        // what the box above has sent to this one
+	fromHere sequence        // and this one to the box above
+	turns    turns
+	copied   [][]int // by stream and packet: how often it was forwarded as a new one since the last crash
+	below    []int   // the hosts at this box and at the boxes below
+	hosts    []int   // the hosts at this box, as its group has them
 
 	upper, lower int // which queue pair the box above, and this one, has as its end of the link
 }
@@ -162,6 +174,7 @@ func (t *treeRun) open() error {
 	w.begin(&s.Scenario)
 	w.longestSend = longestSend(&s.Scenario)
 	w.hosts, t.boxes = make([]host, len(s.Hosts)), make([]treeBox, len(s.Boxes))
+	t.crashes = s.Turns.Crashes
 	t.at, t.cable, t.hasMoved = slices.Clone(s.At), slices.Clone(s.At), make([]bool, len(s.At))
 	for i := range w.hosts {
 		if err := w.openHost(&w.hosts[i], i, &s.Hosts[i]); err != nil {
@@ -173,7 +186,18 @@ func (t *treeRun) open() error {
 		b.TreeBox, b.number = &s.Boxes[i], i
 		b.toParent.reset(&b.Up, t.linkNumber(i), true)
 		b.toBox.reset(&b.Down, t.linkNumber(i), false)
-		b.copied = make([]int, len(w.hosts[0].plan.packets))
+		for h := range w.hosts {
+			b.copied = append(b.copied, make([]int, len(w.hosts[h].plan.packets)))
+			b.places = append(b.places, unplaced)
+		}
+		for range t.boxes {
+			b.places = append(b.places, unplaced)
+		}
+		b.cameAt, b.asksFor = make([]time.Duration, len(b.places)), make([]int, len(b.places))
+		b.fromUp, b.fromHere = sequence{first: b.DownPSN}, sequence{first: b.UpPSN}
+		if !s.TakeTurns { // a link that gets another queue pair begins with the same packet again
+			b.fromUp.pieces = []piece{{packets: len(w.hosts[0].plan.packets)}}
+		}
 		b.pool = boxPool{pool: &w.pool, kept: map[int32]bool{}, copied: copied{}}
 	}
 	for h := 1; h < len(s.At); h++ {
@@ -201,9 +225,12 @@ func (t *treeRun) openBox(b *treeBox, restored bool) error {
 	if err != nil {
 		return err
 	}
-	b.table, b.place, b.fan = table, unplaced, nil
+	b.table, b.fan = table, nil
+	t.forgetPlaces(b)
 	b.pool.crash()
-	clear(b.copied)
+	for _, copied := range b.copied {
+		clear(copied)
+	}
 	if b.FanOut {
 		b.fan = porttest.NewFanOut()
 		b.core = dataplane.NewCore(b.fan)
@@ -213,9 +240,20 @@ func (t *treeRun) openBox(b *treeBox, restored bool) error {
 	b.core.RetainUpTo(b.Chunks, &b.pool)
 	if b.number == 0 {
 		t.w.box.core, t.w.group = b.core, b.group
-		t.w.hosts[0].place = unplaced
 	}
 	return nil
+}
+
+// forgetPlaces makes a box know of nobody how far he has come.
+func (t *treeRun) forgetPlaces(b *treeBox) {
+	for i := range b.places {
+		b.places[i], b.asksFor[i] = unplaced, nowhere
+	}
+	for h, at := range t.at {
+		if at == b.number {
+			t.w.hosts[h].place, t.w.hosts[h].asksFor = unplaced, nowhere
+		}
+	}
 }
 
 // makeGroup returns the group that control would build from the group file of a box.
@@ -226,21 +264,38 @@ func (t *treeRun) makeGroup(b *treeBox) *mft.Group {
 		Source: mft.Source{Leg: w.legOf(0), FirstPSN: t.s.Hosts[0].SendPSN},
 	}
 	g.Memory = w.makeMemory(nil)
+	g.KeepsTurns, g.Turn = t.s.TakeTurns, b.turns.stored
+	if t.forgets {
+		g.Turn = b.turns.before
+	}
+	through := g.Memory.At(func(v mft.VirtualRegion) mft.Region { return mft.Region(v) })
 	if b.number > 0 {
 		g.Source = mft.Source{Leg: t.linkLeg(b.number, 1, b.lower), RemoteQPN: t.linkQPN(b.number, 1, b.lower), FirstPSN: b.DownPSN}
 	}
+	if b.number == 0 && t.s.Hosts[0].Receiver {
+		g.Paths = append(g.Paths, w.makePath(0, g.Memory, new(mft.Group)))
+	}
 	for _, h := range b.hosts {
 		g.Paths = append(g.Paths, w.makePath(h, g.Memory, new(mft.Group)))
+	}
+	if b.number > 0 && t.s.TakeTurns {
+		g.Paths = append(g.Paths, mft.Path{
+			Leg: g.Source.Leg, RemoteQPN: g.Source.RemoteQPN, FirstPSN: b.UpPSN, SendPSN: b.DownPSN, Sends: true, Box: mft.BoxAbove, Regions: through,
+		})
 	}
 	for c := 1; c < len(t.boxes); c++ {
 		if t.s.Boxes[c].Parent != b.number {
 			continue
 		}
 		pair := t.boxes[c].upper
-		g.Paths = append(g.Paths, mft.Path{
-			Leg: t.linkLeg(c, 0, pair), RemoteQPN: t.linkQPN(c, 0, pair), FirstPSN: t.s.Boxes[c].DownPSN,
-			Regions: g.Memory.At(func(v mft.VirtualRegion) mft.Region { return mft.Region(v) }),
-		})
+		p := mft.Path{
+			Leg: t.linkLeg(c, 0, pair), RemoteQPN: t.linkQPN(c, 0, pair), FirstPSN: t.s.Boxes[c].DownPSN, Regions: through,
+		}
+		if t.s.TakeTurns {
+			p.Box, p.Sends, p.SendPSN = mft.BoxBelow, true, t.s.Boxes[c].UpPSN
+			p.Receivers = uint16(len(t.boxes[c].below))
+		}
+		g.Paths = append(g.Paths, p)
 	}
 	return g
 }
@@ -267,8 +322,12 @@ func (t *treeRun) handle(e *event) {
 		t.ticked(&t.boxes[e.host], e)
 	case e.kind == faultBegins:
 		t.fault(int(e.index), 1)
+	case e.kind == faultEnds && e.index < 0:
+		t.crash(&t.boxes[-1-e.index], -1)
 	case e.kind == faultEnds:
 		t.fault(int(e.index), -1)
+	case e.kind == takesTurn || e.kind == turnStored || e.kind == turnBegins:
+		t.atControl(&t.boxes[e.host], e)
 	case e.kind == atSwitch && e.host < hosts:
 		w.hosts[e.host].toSwitch.arrive()
 		t.arrive(&t.boxes[t.cable[e.host]], mft.PortID(e.host), e.index)
@@ -304,6 +363,8 @@ func (t *treeRun) fault(k, n int) {
 		t.follow(k)
 	case f.Kind == SwitchCrash:
 		t.crash(&t.boxes[f.Host], n)
+	case f.Kind == SourceChange:
+		w.start(&w.hosts[f.Host])
 	case f.Host < len(t.s.Hosts):
 		h := &w.hosts[f.Host]
 		afflict(h, f.Kind, n)
@@ -325,12 +386,13 @@ func (t *treeRun) fault(k, n int) {
 
 // crash stops a box, or starts it again without its state.
 func (t *treeRun) crash(b *treeBox, n int) {
+	if r := t.w.recorder; r != nil {
+		r.note(t.w.now, "box %d crashes: %+d", b.number, n)
+	}
 	if b.crashed += n; n > 0 {
-		b.ticksAt = 0
-		b.place = unplaced
-		if b.number == 0 {
-			t.w.hosts[0].place = unplaced
-		}
+		b.ticksAt, b.turns.next = 0, nil
+		b.turns.lives++
+		t.forgetPlaces(b)
 	}
 	if b.crashed > 0 {
 		return
@@ -357,10 +419,7 @@ func (t *treeRun) arrive(b *treeBox, port mft.PortID, i int32) {
 		return
 	}
 	d := &b.frame
-	d.Group, d.Kind, d.Port = id, kind, port
-	d.Buf, d.Start, d.Chunks[0], d.Kept = f.buf[:], headroom, uint64(i), false
-	fragment(d, f.data())
-	b.ecn = ecnOf(f.data())
+	t.present(b, f, id, kind, port)
 	b.outputs.Reset()
 	switch {
 	case b.fan != nil && b.fan.Carry(d, &b.outputs):
@@ -375,12 +434,22 @@ func (t *treeRun) arrive(b *treeBox, port mft.PortID, i int32) {
 		w.pool.giveBack(i)
 	default:
 		t.decide(b, i)
+		t.replay(b)
 	}
 	b.outputs.Reset()
 	b.core.Arm(feedback.Tick(w.now), &b.outputs)
 	t.check(b, nil)
 	t.deliver(b, nil)
 	t.keepTime(b)
+}
+
+// present makes the frame of a box frame f, as a port delivers it.
+func (t *treeRun) present(b *treeBox, f *frame, id mft.GroupID, kind dataplane.Kind, port mft.PortID) {
+	d := &b.frame
+	d.Group, d.Kind, d.Port = id, kind, port
+	d.Buf, d.Start, d.Chunks[0], d.Kept = f.buf[:], headroom, uint64(f.index), false
+	fragment(d, f.data())
+	b.ecn = ecnOf(f.data())
 }
 
 // carried is what becomes of a frame that the kernel of a box has carried.
@@ -406,6 +475,10 @@ func (t *treeRun) decide(b *treeBox, i int32) {
 	}
 	dropped := reason.Verdict() == dataplane.Drop
 	switch {
+	case t.s.TakeTurns && f.stream != noStream && waitsForTurn(reason):
+		if h := &w.hosts[f.stream]; h.claimedAt == 0 {
+			h.claimedAt = w.now
+		}
 	case f.damaged && !dropped && reason != dataplane.Reason(feedback.Forwarded):
 		w.fail(Damaged, "box %d took a damaged frame: %v", b.number, reason)
 	case dropped && !f.touched && !t.mayDrop(b, f, reason):
@@ -415,6 +488,9 @@ func (t *treeRun) decide(b *treeBox, i int32) {
 	}
 	t.check(b, f)
 	t.deliver(b, f)
+	if reason == dataplane.SourceWaits {
+		b.pool.copied.note(f)
+	}
 	if b.frame.Kept {
 		b.pool.keep(i)
 	} else {
@@ -430,6 +506,12 @@ func (t *treeRun) mayDrop(b *treeBox, f *frame, reason dataplane.Reason) bool {
 	if lost && f.stream == noStream && t.w.tally[SwitchCrash].Times+t.w.tally[Move].Times > 0 {
 		return true
 	}
+	if lost && f.stream == noStream && int(b.frame.Port) >= len(t.s.Hosts) && t.s.TakeTurns {
+		return true // a box yields for the second time
+	}
+	if t.s.TakeTurns && reason == dataplane.Reason(feedback.NotTakingPart) {
+		return f.stream == noStream
+	}
 	return (reason == dataplane.NotReceiver || reason == dataplane.UnknownQPN) && t.isOld(b.frame.Port)
 }
 
@@ -442,19 +524,24 @@ func (t *treeRun) isOld(port mft.PortID) bool {
 	return t.w.tally[Move].Times > 0
 }
 
-// took notes the place of the source of a box, which data frame f shows, and that the box forwards
-// each packet as a new one only once.
+// took notes the place of who has sent data frame f to a box, and that the box forwards each packet
+// as a new one only once.
 func (t *treeRun) took(b *treeBox, f *frame, reason dataplane.Reason) {
 	n := int(f.packet)
-	b.place.arrive(n)
-	if b.number == 0 {
-		t.w.hosts[0].place.arrive(n)
+	t.w.hosts[f.stream].claimedAt = 0
+	if port := int(b.frame.Port); port < len(t.s.Hosts) {
+		t.w.hosts[port].place.arrive(n)
+		t.w.hosts[port].cameAt = t.w.now
+	} else if at := t.into(b, port).find(int(f.stream), n); at >= 0 {
+		b.places[port].arrive(at)
+		b.cameAt[port] = t.w.now
 	}
 	if reason != dataplane.Reason(feedback.Forwarded) || f.damaged {
 		return
 	}
-	if b.copied[n]++; b.copied[n] > 1 {
-		t.w.fail(Links, "box %d sends packet %d as a new one for the %d. time", b.number, n, b.copied[n])
+	copied := b.copied[f.stream]
+	if copied[n]++; copied[n] > 1 {
+		t.w.fail(Links, "box %d sends packet %d of %v as a new one for the %d. time", b.number, n, &t.w.hosts[f.stream], copied[n])
 	}
 }
 
@@ -463,44 +550,21 @@ func (t *treeRun) check(b *treeBox, f *frame) {
 	w, out := &t.w, &b.outputs
 	for k := range out.Notes {
 		switch n := &out.Notes[k]; n.What {
-		case feedback.NoteFatal, feedback.NoteEvicted, feedback.NoteBehind, feedback.NoteJoined, feedback.NoteSource:
+		case feedback.NoteWaits:
+			t.waits(b)
+		case feedback.NoteSource:
+			t.begins(b, n)
+		case feedback.NoteFatal, feedback.NoteEvicted, feedback.NoteBehind, feedback.NoteJoined:
 			w.fail(Membership, "box %d: %v is %v without a cause", b.number, n.Receiver, n.What)
 		}
 	}
 	for k := range out.Replies {
 		r := &out.Replies[k]
-		if b.number == 0 {
-			w.checkReply(r)
-		}
-		t.checkReply(b, r)
+		t.checkReply(b, r, f)
 	}
 	w.checkCopies(f, out.Copies)
 	if _, chunks := b.core.Retained(); chunks > b.Chunks {
 		w.fail(Repair, "box %d retains %d buffers, of %d", b.number, chunks, b.Chunks)
-	}
-}
-
-// checkReply compares what the source of a box is about to hear with what the hosts below have.
-func (t *treeRun) checkReply(b *treeBox, r *dataplane.Reply) {
-	w, source := &t.w, &t.w.hosts[0]
-	n := int(r.PSN.Sub(b.group.Source.FirstPSN))
-	acked := n
-	if !r.AETH.Syndrome.IsACK() {
-		acked--
-	}
-	if at, s := b.place.at(), r.AETH.Syndrome; n > at && !(b.place.sentBack(n) && (s == roce.NAKSequence || s.IsRNR())) {
-		w.fail(Place, "box %d: %v of packet %d, and what sends to it is at %d", b.number, s, n, at)
-	}
-	for _, h := range b.below {
-		if next := w.hosts[h].next[0]; next <= acked {
-			w.fail(Truth, "box %d: %v of packet %d, and %v executes packet %d next", b.number, r.AETH.Syndrome, n, &w.hosts[h], next)
-		}
-	}
-	if whole := source.plan.messagesBefore(max(acked+1, 0)); int(r.AETH.MSN) < whole {
-		w.fail(Credits, "box %d: %v of packet %d has MSN %d, and %d messages end before it", b.number, r.AETH.Syndrome, n, r.AETH.MSN, whole)
-	}
-	if s := r.AETH.Syndrome; s.IsRNR() || s == roce.NAKSequence {
-		b.place.sendBack(n)
 	}
 }
 
@@ -559,6 +623,7 @@ func (t *treeRun) copy(b *treeBox, received *dataplane.Frame, original *frame, e
 		panic("sim: a copy on an untagged leg starts elsewhere than its original")
 	}
 	w.checkMark(e, ecn)
+	t.checkLink(b, c.Path.Port, f)
 	t.send(b, c.Path.Port, i)
 }
 
@@ -584,6 +649,7 @@ func (t *treeRun) ticked(b *treeBox, e *event) {
 	t.check(b, nil)
 	t.deliver(b, nil)
 	b.core.PutBack()
+	t.replay(b)
 	t.keepTime(b)
 }
 
@@ -593,11 +659,11 @@ func (t *treeRun) finish() {
 	if !w.over() {
 		w.fail(Ends, "nothing happens any more: %s", w.progress())
 	}
-	if s := w.hosts[0].status; s != rnic.Success {
-		w.fail(Ends, "the source heard %v", s)
-	}
 	retained := 0
 	for i := range w.hosts {
+		if s := w.hosts[i].status; s != rnic.Success {
+			w.fail(Ends, "%v, a source, heard %v", &w.hosts[i], s)
+		}
 		w.checkMemory(&w.hosts[i])
 		w.checkLink(&w.hosts[i].toSwitch)
 		w.checkLink(&w.hosts[i].toHost)
@@ -608,7 +674,7 @@ func (t *treeRun) finish() {
 		retained += len(b.pool.kept)
 		w.checkLink(&b.toParent)
 		w.checkLink(&b.toBox)
-		if i > 0 && w.tally == (Tally{}) && t.quiet() && b.toBox.offered != uint64(packets) {
+		if i > 0 && !t.s.TakeTurns && w.tally == (Tally{}) && t.quiet() && b.toBox.offered != uint64(packets) {
 			w.fail(Links, "the link to box %d carried %d frames, and %d packets were sent", i, b.toBox.offered, packets)
 		}
 	}
@@ -636,7 +702,7 @@ func (t *treeRun) note(b *treeBox, f *frame, fate string) {
 		if v.Decode(f.data(), f.bytes) == nil {
 			text = fmt.Sprintf("%v %d", v.Opcode, v.PSN(f.data()))
 			if v.Opcode == roce.OpAck {
-				text = fmt.Sprintf("%v %d", v.AETH(f.data()).Syndrome, v.PSN(f.data()))
+				text = fmt.Sprintf("%v %d msn %d", v.AETH(f.data()).Syndrome, v.PSN(f.data()), v.AETH(f.data()).MSN)
 			}
 		}
 		r.note(t.w.now, "box %d, port %d: %s, packet %d: %s", b.number, b.frame.Port, text, f.packet, fate)

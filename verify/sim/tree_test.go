@@ -52,7 +52,7 @@ func TestTreesHold(t *testing.T) {
 			t.Errorf("%v never happened: %+v", kind, tally[kind])
 		}
 	}
-	for _, kind := range []Fault{Burst, Cut, SlowHost, SwitchCrash, RNRStorm, Move} {
+	for _, kind := range []Fault{Burst, Cut, SlowHost, SwitchCrash, RNRStorm, Move, SourceChange} {
 		if tally[kind].Times == 0 {
 			t.Errorf("%v never happened", kind)
 		}
@@ -159,7 +159,7 @@ func TestABrokenBoxInATreeIsFound(t *testing.T) {
 		"reports a receiver that does well": {Membership, once(1, 20, func(b *treeBox, _ *frame) {
 			b.outputs.Notes = append(b.outputs.Notes, dataplane.Note{What: feedback.NoteEvicted, Receiver: b.group.Paths[0].Dst})
 		})},
-		"takes a packet for a new one twice": {Links, once(1, 20, func(b *treeBox, _ *frame) { b.copied[20] = 1 })},
+		"takes a packet for a new one twice": {Links, once(1, 20, func(b *treeBox, _ *frame) { b.copied[0][20] = 1 })},
 		"sends a packet down once more": {Links, func(run *treeRun) func(*treeBox, *frame, dataplane.Reason) {
 			return once(0, 20, func(b *treeBox, f *frame) {
 				last := len(b.outputs.Copies) - 1 // to the box below

@@ -19,6 +19,8 @@ type Turns struct {
 	LostNotes int
 	// Of eight turns so many cannot be stored, and the source before goes on.
 	Unstored int
+	// In a tree: of eight steps of control so many meet a crash of their box, and Crashes at most.
+	CrashedSteps, Crashes int
 }
 
 // turns is what control knows of the turns of a group during a run.
@@ -29,6 +31,8 @@ type turns struct {
 
 	before *mft.Turn // the one that was stored before
 	old    bool      // tests only: a restart begins with that one
+
+	lives int32 // in a tree: how often the box has crashed
 }
 
 // turnLag draws how long control takes for one step.
