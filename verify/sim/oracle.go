@@ -118,11 +118,7 @@ func (w *world) checkOutputs(f *frame) {
 		}
 		w.checkReply(r)
 	}
-	for i := range w.hosts {
-		if h := &w.hosts[i]; h.asksFor != nowhere {
-			w.fail(Place, "an ACK in front of packet %d, for which %v is not asked", h.asksFor, h)
-		}
-	}
+	w.checkAsked()
 	for k := range out.Notes {
 		switch n := &out.Notes[k]; {
 		case n.What != feedback.NoteBehind:
@@ -140,6 +136,15 @@ func (w *world) checkOutputs(f *frame) {
 	}
 	if n, most := w.box.core.RetainedBytes(w.group.ID), w.s.Policy.RepairBytes; most > 0 && n > most {
 		w.fail(Repair, "%d bytes are retained for the group, of %d", n, most)
+	}
+}
+
+// checkAsked fails if a source is sent the ACK in front of a question, and not the question.
+func (w *world) checkAsked() {
+	for i := range w.hosts {
+		if h := &w.hosts[i]; h.asksFor != nowhere {
+			w.fail(Place, "an ACK in front of packet %d, for which %v is not asked", h.asksFor, h)
+		}
 	}
 }
 
@@ -243,8 +248,12 @@ func (w *world) mayCall(h *host, n int, s roce.Syndrome) bool {
 		n++
 		h.asksFor = n
 	}
-	mayAsk := s.IsACK() || s == roce.NAKSequence || s.IsRNR() && w.s.Policy.Repair != feedback.RepairOff
-	return mayAsk && w.tally[SwitchCrash].Times > 0 && n <= h.highest && w.now-h.cameAt >= calledAfter && w.claimedAt() > 0
+	return isCall(s, &w.group.Policy) && w.tally[SwitchCrash].Times > 0 && n <= h.highest && w.now-h.cameAt >= calledAfter && w.claimedAt() > 0
+}
+
+// isCall reports whether s may ask a source what it has sent, or be the ACK in front of that.
+func isCall(s roce.Syndrome, p *feedback.Policy) bool {
+	return s.IsACK() || s == roce.NAKSequence || s.IsRNR() && p.Repair != feedback.RepairOff
 }
 
 // checkSentBack fails if source h is sent back to packet n, which the box can repair. Repair gives

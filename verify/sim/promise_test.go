@@ -129,7 +129,7 @@ func TestAQuestionFollowsItsACK(t *testing.T) {
 		h := &w.hosts[0]
 		w.now, w.tally[SwitchCrash].Times, h.cameAt = time.Second, 1, 0
 		h.place.last, w.hosts[1].claimedAt = 3, 1
-		w.s.Policy.Repair = tt.repair
+		w.group.Policy.Repair = tt.repair
 		if !w.mayCall(h, 4, roce.SyndromeUnlimited) || h.asksFor != 5 {
 			t.Fatalf("%s: the ACK may not go first", name)
 		}

@@ -562,6 +562,7 @@ func (t *treeRun) check(b *treeBox, f *frame) {
 		r := &out.Replies[k]
 		t.checkReply(b, r, f)
 	}
+	t.checkAsked(b)
 	w.checkCopies(f, out.Copies)
 	if _, chunks := b.core.Retained(); chunks > b.Chunks {
 		w.fail(Repair, "box %d retains %d buffers, of %d", b.number, chunks, b.Chunks)

@@ -160,7 +160,17 @@ func (t *treeRun) mayCall(b *treeBox, port, n int, s roce.Syndrome) bool {
 		n++
 		b.asksFor[port] = n
 	}
-	return !s.IsFatal() && w.tally[SwitchCrash].Times > 0 && n <= t.into(b, port).length() && w.now-b.cameAt[port] >= calledAfter && w.claimedAt() > 0
+	return isCall(s, &b.Policy) && w.tally[SwitchCrash].Times > 0 && n <= t.into(b, port).length() && w.now-b.cameAt[port] >= calledAfter && w.claimedAt() > 0
+}
+
+// checkAsked fails if a host or a box is sent the ACK in front of a question, and not the question.
+func (t *treeRun) checkAsked(b *treeBox) {
+	t.w.checkAsked()
+	for port, first := range b.asksFor {
+		if first != nowhere {
+			t.w.fail(Place, "box %d, port %d: an ACK in front of packet %d of the link, which is not asked for", b.number, port, first)
+		}
+	}
 }
 
 // isBehind reports whether a host is behind a port of a box that leads to another box.
