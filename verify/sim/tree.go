@@ -256,6 +256,19 @@ func (t *treeRun) forgetPlaces(b *treeBox) {
 	}
 }
 
+// forgetCalls lets a box that has crashed be called back by no other box any more: it does not know
+// of that. Its source hears from it, as from any box that was restarted, what the others have.
+func (t *treeRun) forgetCalls(b *treeBox) {
+	for i := range t.boxes {
+		switch x := &t.boxes[i]; {
+		case x.number > 0 && x.Parent == b.number:
+			x.places[t.linkNumber(x.number)].goBack = nowhere
+		case b.number > 0 && b.Parent == x.number:
+			x.places[t.linkNumber(b.number)].goBack = nowhere
+		}
+	}
+}
+
 // makeGroup returns the group that control would build from the group file of a box.
 func (t *treeRun) makeGroup(b *treeBox) *mft.Group {
 	w := &t.w
@@ -393,6 +406,7 @@ func (t *treeRun) crash(b *treeBox, n int) {
 		b.ticksAt, b.turns.next = 0, nil
 		b.turns.lives++
 		t.forgetPlaces(b)
+		t.forgetCalls(b)
 	}
 	if b.crashed > 0 {
 		return
@@ -527,8 +541,11 @@ func (t *treeRun) isOld(port mft.PortID) bool {
 // took notes the place of who has sent data frame f to a box, and that the box forwards each packet
 // as a new one only once.
 func (t *treeRun) took(b *treeBox, f *frame, reason dataplane.Reason) {
-	n := int(f.packet)
-	t.w.hosts[f.stream].claimedAt = 0
+	n, source := int(f.packet), &t.w.hosts[f.stream]
+	source.claimedAt = 0
+	if reason != dataplane.Reason(feedback.Gap) { // which is not forwarded
+		source.misread += source.plan.hidesEnd(f)
+	}
 	if port := int(b.frame.Port); port < len(t.s.Hosts) {
 		t.w.hosts[port].place.arrive(n)
 		t.w.hosts[port].cameAt = t.w.now

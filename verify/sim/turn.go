@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rocast/rocast/dataplane"
@@ -35,6 +36,16 @@ type turns struct {
 	lives int32 // in a tree: how often the box has crashed
 }
 
+// asStored is a turn as a restart reads it: what Round.Sent says is not stored.
+func asStored(t mft.Turn) *mft.Turn {
+	t.Members = slices.Clone(t.Members)
+	for i := range t.Members {
+		t.Members[i].Sender.Round.Sent = false
+	}
+	t.First.Round.Sent = false
+	return &t
+}
+
 // turnLag draws how long control takes for one step.
 func (w *world) turnLag() time.Duration {
 	if w.s.Turns.Lag == 0 {
@@ -62,7 +73,7 @@ func (w *world) atControl(e *event) {
 	case e.kind == turnStored && w.chanceOf8(w.s.Turns.Unstored):
 		w.beginTurn(false)
 	case e.kind == turnStored:
-		t.before, t.stored = t.stored, t.next
+		t.before, t.stored = t.stored, asStored(*t.next)
 		w.storeOut(0)
 		w.endTurn(&w.hosts[w.active])
 		w.step(turnBegins)
