@@ -74,6 +74,11 @@ func TestWhatHappensToMembersIsTold(t *testing.T) {
 		"member-repairing g1 10.77.0.2: for a second it has got all its data by repair: its link loses packets, or it is slow",
 		"member-refused g1 10.77.0.2: it has answered the source's packet 1007 with NAK remote access, which ends its QP; "+
 			refused.Answered(roce.NAKRemoteAccess)+" (PSN 1007)")
+	tell("10.77.0.2", feedback.NoteEdgeLost, 0)
+	tell("10.77.0.2", feedback.NoteEdgeWorks, 0)
+	w.expectEvents(t, "edge-lost g1 10.77.0.2: shared copies do not reach it, so it gets copies of its own; "+
+		"rocast-edge status at 10.77.0.2 says what arrives there, docs/edge.md what a switch needs",
+		"edge-works g1 10.77.0.2: shared copies reach it again")
 	tell("10.77.0.2", feedback.NoteEvicted, 0)
 	tell("10.77.0.2", feedback.NoteEvicted, 0) // a look has found it before
 	tell("10.77.0.3", feedback.NoteSource, 0)

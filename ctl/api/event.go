@@ -23,6 +23,8 @@ const (
 	MemberRefused     EventKind = "member-refused"     // its QP ended with a fatal NAK
 	MemberBehind      EventKind = "member-behind"      // lacks what the source no longer has
 	MemberEvicted     EventKind = "member-evicted"     // the group no longer waits for it
+	EdgeLost          EventKind = "edge-lost"          // shared copies do not reach the receiver
+	EdgeWorks         EventKind = "edge-works"         // they reach it again
 	MemberUnreachable EventKind = "member-unreachable" // no way leads to it
 	MemberReachable   EventKind = "member-reachable"
 	RouteChanged      EventKind = "route-changed"   // the member, or some of the group's, is reached by another way
@@ -82,6 +84,8 @@ func EventMeanings() []EventMeaning {
 		{MemberStalled, "A receiver acknowledges nothing, and others are further."},
 		{MemberReturned, "A receiver that had stalled acknowledges again."},
 		{MemberRepairing, "A receiver gets its data by repair alone: it loses packets, or is slow."},
+		{EdgeLost, "Shared copies do not reach a receiver, which gets copies of its own."},
+		{EdgeWorks, "Shared copies reach a receiver again."},
 		{MemberRefused, "A receiver has answered packet psn with a fatal NAK, which ends its QP."},
 		{MemberBehind, "A receiver lacks packet psn, which the source no longer has, and gets no more."},
 		{MemberEvicted, "A receiver is no longer waited for; it lacks packet psn and what follows."},

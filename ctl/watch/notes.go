@@ -89,6 +89,11 @@ func (w *Watch) take(g *groups.Group, n dataplane.Note) {
 		}
 	case feedback.NoteRepairing:
 		w.Groups.MemberEvent(api.MemberRepairing, g, id, "for a second it has got all its data by repair: its link loses packets, or it is slow")
+	case feedback.NoteEdgeLost:
+		w.Groups.MemberEvent(api.EdgeLost, g, id, "shared copies do not reach it, so it gets copies of its own; "+
+			"rocast-edge status at %v says what arrives there, docs/edge.md what a switch needs", id.IP)
+	case feedback.NoteEdgeWorks:
+		w.Groups.MemberEvent(api.EdgeWorks, g, id, "shared copies reach it again")
 	}
 }
 
@@ -101,7 +106,7 @@ func (w *Watch) logNote(g *groups.Group, n dataplane.Note) {
 	}
 	switch n.What {
 	case feedback.NoteWaits: // NoteSource follows when its turn begins
-	case feedback.NoteJoined, feedback.NoteSource: // expected events
+	case feedback.NoteJoined, feedback.NoteSource, feedback.NoteEdgeWorks: // expected events
 		w.Log.Info("member event", fields...)
 	default:
 		w.Log.Warn("member event", fields...)

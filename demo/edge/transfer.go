@@ -53,7 +53,6 @@ type transfer struct {
 	data      []byte
 	took      time.Duration
 	before    uint64 // shared copies
-	again     error  // of the edge's second start
 }
 
 // connect creates the group and connects all queue pairs. The order does not matter to a box: until
