@@ -139,6 +139,9 @@ func (d drawer) cell(s *Scenario, c matrix.Cell) {
 	d.turns(s)
 	if c.Is("edge", "shared") {
 		d.edges(s, cellPackets)
+		if !c.Is("loss", "legs") { // a shared copy is lost on the way to the receivers
+			s.Edges.Loss = 0
+		}
 	}
 	if c.Is("event", "restart") {
 		s.StoreAfter = 1
