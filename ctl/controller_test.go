@@ -16,6 +16,7 @@ import (
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/edges"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/store"
@@ -62,6 +63,11 @@ func openWorldWith(t *testing.T, dir string, addresses *ctltest.Addresses) *worl
 
 func openWorldOn(t *testing.T, dir string, sw *ctltest.Switch, addresses *ctltest.Addresses) *world {
 	t.Helper()
+	return openWorldSharing(t, dir, sw, addresses, edges.Config{})
+}
+
+func openWorldSharing(t *testing.T, dir string, sw *ctltest.Switch, addresses *ctltest.Addresses, shared edges.Config) *world {
+	t.Helper()
 	w := &world{dir: dir, sw: sw, hops: ctltest.NewHops(), addresses: addresses}
 	w.hops.SetG1()
 	state, err := store.Open(dir)
@@ -70,7 +76,7 @@ func openWorldOn(t *testing.T, dir string, sw *ctltest.Switch, addresses *ctltes
 	}
 	core, logs := observer.New(zap.DebugLevel)
 	w.logs = logs
-	w.Controller = New(Parts{Switch: w.sw, NextHops: w.hops, Addresses: w.addresses, Store: state, Log: zap.New(core)})
+	w.Controller = New(Parts{Switch: w.sw, NextHops: w.hops, Addresses: w.addresses, Store: state, Edges: shared, Log: zap.New(core)})
 	showsAll(t, w.Controller)
 	if err := w.Restore(); err != nil {
 		t.Fatal(err)

@@ -474,6 +474,10 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 			}
 			if isNoted {
 				noted.end(&state.Paths[i])
+				if k := g.ShareOf(i); k >= 0 && noted.note.What != feedback.NoteJoined {
+					state.Shares = slices.Clone(state.Shares)
+					state.Shares[k].Retired = true
+				}
 			}
 		}
 	}

@@ -227,11 +227,30 @@ func (s *sharer) generation(w way, candidates []*Receiver) (gen *generation, own
 	for _, r := range candidates {
 		hosts = append(hosts, r.Path.Dst)
 	}
-	qpn, err := s.draw()
+	qpn, err := s.drawFree()
 	if err != nil {
 		return nil, fmt.Sprintf("the box could not store a QPN for shared copies (%v)", err)
 	}
 	gen = &generation{way: w, to: s.config.address(hosts), qpn: qpn, mappings: map[mft.QP]*api.EdgeMapping{}}
 	s.group.generations = append(s.group.generations, gen)
 	return gen, ""
+}
+
+// drawFree draws a QPN that no generation has now: edges and the Book know a generation by it.
+func (b *Book) drawFree() (roce.QPN, error) {
+	for {
+		if qpn, err := b.draw(); err != nil || !b.has(qpn) {
+			return qpn, err
+		}
+	}
+}
+
+// has reports whether a generation has a QPN.
+func (b *Book) has(qpn roce.QPN) bool {
+	for _, g := range b.groups {
+		if slices.ContainsFunc(g.generations, func(gen *generation) bool { return gen.qpn == qpn }) {
+			return true
+		}
+	}
+	return false
 }

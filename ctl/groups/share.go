@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/edges"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/mft"
@@ -31,9 +32,10 @@ func share(book *edges.Book, g *Group, p *plan.Plan, next *mft.Group) {
 	for i := range next.Paths {
 		path := &next.Paths[i]
 		r := edges.Receiver{Path: path, AddPSN: uint32(path.FirstPSN-next.Source.FirstPSN) & 0xFFFFFF}
+		routed := false
 		for _, l := range p.Receivers {
 			if groupfile.ID(path.QP()) == l.Member.ID() {
-				r.Port = l.Hop.PortName
+				r.Port, routed = l.Hop.PortName, l.Hop.Gateways != nexthop.Gateways{}
 			}
 		}
 		switch {
@@ -43,6 +45,8 @@ func share(book *edges.Book, g *Group, p *plan.Plan, next *mft.Group) {
 			r.Unfit = "it is a box"
 		case path.Multipath:
 			r.Unfit = "it is reached by several next hops"
+		case routed:
+			r.Unfit = "it is behind a router, which passes no shared copies on"
 		}
 		receivers = append(receivers, r)
 	}

@@ -51,7 +51,7 @@ func NewForHosts(h Hosts, e Edges, log *zap.Logger, met *bounds.Book) *Server {
 		mux.Handle(path, resource(methods))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, api.Errorf(api.NotFound, "there is no %s for hosts; the paths begin with %s", r.URL.EscapedPath(), api.HostsPath))
+		writeError(w, api.Errorf(api.NotFound, "there is no %s for hosts; the paths begin with %s or %s", r.URL.EscapedPath(), api.HostsPath, api.EdgePath))
 	})
 	s.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != "" && !api.IsAddress(r.Host) { // a web site whose name leads here

@@ -109,7 +109,7 @@ func TestAHostSpeaksForItsIP(t *testing.T) {
 		{"DELETE", "/v1/hosts/g3?tell=1", "", 400, `{"error":{"kind":"bad-request","message":"tell says that the group ends; write whole=1 too"}}`},
 		{"DELETE", "/v1/hosts/g3?whole=1&tell=x", "", 400, `{"error":{"kind":"bad-request","message":"tell is \"x\"; write a whole number up to 1"}}`},
 		{"DELETE", "/v1/hosts/g2?whole=2", "", 400, `{"error":{"kind":"bad-request","message":"whole is \"2\"; write a whole number up to 1"}}`},
-		{"GET", "/v1/groups", "", 404, `{"error":{"kind":"not-found","message":"there is no /v1/groups for hosts; the paths begin with /v1/hosts"}}`},
+		{"GET", "/v1/groups", "", 404, `{"error":{"kind":"not-found","message":"there is no /v1/groups for hosts; the paths begin with /v1/hosts or /v1/edge"}}`},
 	} {
 		if status, answer := request(t, c.method, url+c.path, c.body); status != c.status || answer != c.answer {
 			t.Errorf("%s %s: %d %s\nwant %d %s", c.method, c.path, status, answer, c.status, c.answer)

@@ -1,0 +1,355 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/edges"
+	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab"
+	"github.com/rocast/rocast/roce"
+)
+
+// shareWorld is a world whose config has edges, and whose receivers are all behind eth2.
+type shareWorld struct {
+	*world
+	t      *testing.T
+	loaded map[string]uint64 // the number of the answer that the edge of a host has
+}
+
+var sharedAddresses = edges.Config{Addresses: []netip.Prefix{netip.MustParsePrefix("239.77.0.0/28")}}
+
+func newShareWorld(t *testing.T) *shareWorld {
+	t.Helper()
+	return openShareWorld(t, t.TempDir())
+}
+
+func openShareWorld(t *testing.T, dir string) *shareWorld {
+	t.Helper()
+	sw := ctltest.NewSwitch("eth1", "eth2", "eth3")
+	w := &shareWorld{world: openWorldSharing(t, dir, sw, ctltest.NewAddresses(), sharedAddresses), t: t, loaded: map[string]uint64{}}
+	w.behindEth2()
+	return w
+}
+
+func (w *shareWorld) behindEth2() {
+	hops := map[string]nexthop.Hop{}
+	for _, host := range []byte{2, 3, 4} {
+		hops[fmt.Sprint("10.77.0.", host)] = ctltest.Hop(2, "eth2", 1500, host)
+	}
+	w.hops.Set(hops)
+}
+
+// three is the file of a group with three receivers.
+const three = g1 + receiver4
+
+// load lets the edges of hosts ask and load, until nothing new comes for any of them.
+func (w *shareWorld) load(hosts ...string) {
+	w.t.Helper()
+	for again := true; again; {
+		again = false
+		for _, host := range hosts {
+			a, err := w.AskEdge(w.t.Context(), addr(host), api.EdgeQuestion{Protocol: api.EdgeProtocol, Have: w.loaded[host]})
+			testlab.Must(w.t, err)
+			again = again || a.Number != w.loaded[host]
+			w.loaded[host] = a.Number
+		}
+	}
+}
+
+// mappings are what the edge of a host is to have. It confirms what it has loaded.
+func (w *shareWorld) mappings(host string) []api.EdgeMapping {
+	w.t.Helper()
+	a, err := w.AskEdge(w.t.Context(), addr(host), api.EdgeQuestion{Protocol: api.EdgeProtocol, Have: w.loaded[host]})
+	testlab.Must(w.t, err)
+	return a.Mappings
+}
+
+// members checks who shares in the data path, and returns the QPN of the leg.
+func (w *shareWorld) members(when string, want ...string) (generation roce.QPN) {
+	w.t.Helper()
+	var got []string
+	for _, s := range w.published(w.t).Shares {
+		generation = s.DestQPN
+		for _, m := range s.Members {
+			got = append(got, m.IP.String())
+		}
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		w.t.Errorf("%s: %v share, want %v", when, got, want)
+	}
+	return generation
+}
+
+// copies is what is shown of the copies for a receiver.
+func (w *shareWorld) copies(ip string) string { return w.part(w.t, ip).Copies }
+
+// write lets a packet of the source arrive, and returns the dest QPNs of its copies that leave by
+// eth2. Nobody acknowledges here, so those of earlier packets may leave again at any time.
+func (w *shareWorld) write(psn roce.PSN) (qpns []roce.QPN) {
+	w.t.Helper()
+	frame := ctltest.Packet{
+		From: "10.77.0.1", To: "10.77.0.100", QPN: 1, PSN: psn,
+		RETH: &roce.RETH{VA: 0x10000, RKey: 0xfeedbea7, DMABytes: 4}, Payload: []byte("data"),
+	}.Frame()
+	const headers = 14 + 20 + 8 // Ethernet, IPv4, UDP
+	for _, sent := range w.sw.Arrive(0, frame)[1] {
+		var bth roce.BTH
+		_, err := bth.Decode(sent[headers:])
+		testlab.Must(w.t, err)
+		first, own := map[roce.QPN]roce.PSN{18: 5, 19: 7, 20: 9}[bth.DestQPN]
+		if !own && bth.PSN == psn || own && bth.PSN == first.Add(psn.Sub(1000)) {
+			qpns = append(qpns, bth.DestQPN)
+		}
+	}
+	slices.Sort(qpns)
+	return qpns
+}
+
+func (w *shareWorld) leaves(when string, psn roce.PSN, want ...roce.QPN) {
+	w.t.Helper()
+	if got := w.write(psn); !slices.Equal(got, want) {
+		w.t.Errorf("%s: frames to the QPNs %v leave, want %v", when, got, want)
+	}
+}
+
+// One frame leaves the box for all receivers whose edges have confirmed.
+func TestReceiversShareALeg(t *testing.T) {
+	w := newShareWorld(t)
+	w.create(t, three)
+	w.members("without edges")
+	w.leaves("without edges", 1000, 18, 19, 20)
+	w.load("10.77.0.2")
+	w.members("with one edge")
+	w.load("10.77.0.2", "10.77.0.3")
+	generation := w.members("with two edges", "10.77.0.2", "10.77.0.3")
+	w.leaves("with two edges", 1001, slices.Sorted(slices.Values([]roce.QPN{20, generation}))...)
+	if got := w.copies("10.77.0.2") + ", " + w.copies("10.77.0.4"); got != "shared, own: no edge has asked for its host" {
+		t.Error(got)
+	}
+	w.load("10.77.0.4")
+	if w.members("with three edges", "10.77.0.2", "10.77.0.3", "10.77.0.4") != generation {
+		t.Error("a receiver that comes to it ended the generation")
+	}
+	w.leaves("with three edges", 1002, generation)
+
+	m := w.mappings("10.77.0.3")
+	if len(m) != 1 || m[0].LegQPN != uint32(generation) || m[0].QPN != 19 || m[0].AddPSN != (7-1000)&0xFFFFFF ||
+		m[0].Host != addr("10.77.0.3") || m[0].From != addr("10.77.0.100") || !m[0].To.IsMulticast() {
+		t.Errorf("%+v", m)
+	}
+	region := api.EdgeRegion{VA: 0x10000, Length: 4096, RKey: 0xfeedbea7, AddVA: 0x7f1000000000 - 0x10000, ToRKey: 0xfeedbea9}
+	if len(m) == 1 && (len(m[0].Regions) != 1 || m[0].Regions[0] != region) {
+		t.Errorf("%+v, want %+v", m[0].Regions, region)
+	}
+}
+
+// A receiver that is taken out ends the generation: its edge would map copies for it all the same.
+func TestNothingIsSharedWithAReceiverThatIsOut(t *testing.T) {
+	for what, takeOut := range map[string]func(*shareWorld){
+		"it leaves":     func(w *shareWorld) { w.update(w.t, g1) },
+		"it is evicted": func(w *shareWorld) { w.news(feedback.NoteEvicted, "10.77.0.4", 1, 1001) },
+		"it is behind":  func(w *shareWorld) { w.news(feedback.NoteBehind, "10.77.0.4", 1, 1001) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newShareWorld(t)
+			w.create(t, three)
+			w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+			w.leaves("at first", 1000, w.members("at first", "10.77.0.2", "10.77.0.3", "10.77.0.4"))
+			before := w.members("at first", "10.77.0.2", "10.77.0.3", "10.77.0.4")
+			takeOut(w)
+			if slices.Contains(w.write(1001), before) {
+				t.Error("a copy leaves by the generation of the receiver that is out")
+			}
+			w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+			if now := w.members("with the next generation", "10.77.0.2", "10.77.0.3"); now == before {
+				t.Errorf("the next generation has the QPN %d too", now)
+			}
+			if m := w.mappings("10.77.0.4"); len(m) != 0 {
+				t.Errorf("its edge has %+v", m)
+			}
+		})
+	}
+}
+
+// A receiver that joins a running group has copies of its own, and the others go on to share.
+func TestAReceiverThatJoinsDoesNotShare(t *testing.T) {
+	w := newShareWorld(t)
+	w.create(t, g1)
+	w.load("10.77.0.2", "10.77.0.3")
+	before := w.members("at first", "10.77.0.2", "10.77.0.3")
+	w.leaves("at first", 1000, before)
+	w.update(t, three)
+	w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+	if now := w.members("one joins", "10.77.0.2", "10.77.0.3"); now != before {
+		t.Error("a receiver that joins ended the generation of others")
+	}
+	w.news(feedback.NoteJoined, "10.77.0.4", 1, 1001)
+	w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+	w.members("it has joined", "10.77.0.2", "10.77.0.3")
+	if got := w.copies("10.77.0.4"); got != "own: it has not taken part all the time" {
+		t.Error(got)
+	}
+}
+
+// After a restart of the box copies are their own until edges have confirmed the next generation,
+// which has another QPN.
+func TestSharesAfterARestart(t *testing.T) {
+	for _, clean := range []bool{true, false} {
+		w := newShareWorld(t)
+		w.create(t, g1)
+		w.load("10.77.0.2", "10.77.0.3")
+		before := w.members("at first", "10.77.0.2", "10.77.0.3")
+		w.sw.Carry("g1", 1000)
+		if clean {
+			testlab.Must(t, w.Close())
+		}
+		w.Store.Close()
+		loaded := w.loaded
+		w = openShareWorld(t, w.dir)
+		w.run(t)
+		w.behindEth2() // the world began with other ports
+		w.loaded = loaded
+		w.members("after a restart")
+		w.load("10.77.0.2", "10.77.0.3")
+		if now := w.members("with the next generation", "10.77.0.2", "10.77.0.3"); now == before {
+			t.Errorf("the next generation has the QPN %d too", now)
+		}
+	}
+}
+
+// An edge that says that it has nothing gets nothing that is shared.
+func TestAnEdgeThatHasLostItsMappings(t *testing.T) {
+	w := newShareWorld(t)
+	w.create(t, three)
+	w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+	w.loaded["10.77.0.4"] = 0
+	w.mappings("10.77.0.4")
+	w.members("without its mappings", "10.77.0.2", "10.77.0.3")
+	w.load("10.77.0.4")
+	w.members("with them again", "10.77.0.2", "10.77.0.3", "10.77.0.4")
+}
+
+// Another next hop is another way: its generation is another one too.
+func TestAReceiverMovesToAnotherPort(t *testing.T) {
+	w := newShareWorld(t)
+	w.run(t)
+	w.create(t, three)
+	w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+	before := w.members("at first", "10.77.0.2", "10.77.0.3", "10.77.0.4")
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(3, "eth3", 1500, 4)})
+	if slices.Contains(w.write(1000), before) {
+		t.Error("a copy leaves by the former generation")
+	}
+	w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+	w.members("one is behind another port", "10.77.0.2", "10.77.0.3")
+	if got := w.copies("10.77.0.4"); got != "own: no other receiver behind eth3 has an edge" {
+		t.Error(got)
+	}
+}
+
+// No router passes copies to a multicast address on.
+func TestAReceiverBehindARouterDoesNotShare(t *testing.T) {
+	w := newShareWorld(t)
+	hop := ctltest.Hop(2, "eth2", 1500, 9)
+	hop.Gateways = nexthop.GatewaysOf(addr("10.77.0.9"))
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": hop})
+	w.create(t, three)
+	w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+	w.members("one is behind a router", "10.77.0.2", "10.77.0.3")
+	if got := w.copies("10.77.0.4"); got != "own: it is behind a router, which passes no shared copies on" {
+		t.Error(got)
+	}
+}
+
+// A version that the data path refuses leaves nobody without data, and the next question of an
+// edge lets the group share again.
+func TestTheDataPathRefusesAShare(t *testing.T) {
+	w := newShareWorld(t)
+	w.create(t, three)
+	w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+	before := w.members("at first", "10.77.0.2", "10.77.0.3", "10.77.0.4")
+	w.sw.Refuse(errors.New("no memory"))
+	if _, err := w.Update(t.Context(), "g1", []byte(g1)); err == nil {
+		t.Fatal("the update was not refused")
+	}
+	w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+	if now := w.members("after that", "10.77.0.2", "10.77.0.3", "10.77.0.4"); now == before {
+		t.Errorf("edges have lost the generation %d, and copies leave by it", now)
+	}
+}
+
+// Groups that cannot share say why.
+func TestGroupsWithCopiesOfTheirOwn(t *testing.T) {
+	with := func(key string) string { return strings.Replace(three, "mtu: 1024", "mtu: 1024\n"+key, 1) }
+	for text, want := range map[string]string{
+		with("ack: quorum 2"): "ack is a quorum",
+		with("repair: off"):   "the group is without repair",
+		bothG1:                "members with role both may become the source",
+		strings.ReplaceAll(tableFile(nearReceivers...), "10.1.0.", "10.77.0."): "its memory is a table",
+	} {
+		t.Run(want, func(t *testing.T) {
+			w := newShareWorld(t)
+			g := w.create(t, text)
+			w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+			if g.CopiesOwn != want || len(w.published(t).Shares) != 0 || len(w.mappings("10.77.0.2")) != 0 {
+				t.Errorf("%q, %+v", g.CopiesOwn, w.published(t).Shares)
+			}
+		})
+	}
+}
+
+// A question waits until its answer is another one than the edge has.
+func TestAQuestionOfAnEdgeWaits(t *testing.T) {
+	w := newShareWorld(t)
+	w.load("10.77.0.2", "10.77.0.3")
+	answers := make(chan api.EdgeAnswer)
+	ask := func(ctx context.Context, ms int) {
+		a, err := w.AskEdge(ctx, addr("10.77.0.2"), api.EdgeQuestion{Protocol: api.EdgeProtocol, Have: w.loaded["10.77.0.2"], Wait: ms})
+		if err != nil {
+			t.Error(err)
+		}
+		answers <- a
+	}
+	go ask(t.Context(), 3_600_000)
+	w.create(t, g1)
+	if a := <-answers; a.Number == w.loaded["10.77.0.2"] || len(a.Mappings) != 1 {
+		t.Errorf("a mapping has come, and the answer is %+v", a)
+	}
+	w.load("10.77.0.2", "10.77.0.3")
+	go ask(t.Context(), 1)
+	if a := <-answers; a.Number != w.loaded["10.77.0.2"] {
+		t.Errorf("its time is over, and the answer is %+v", a)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	go ask(ctx, 3_600_000)
+	if a := <-answers; a.Number != w.loaded["10.77.0.2"] {
+		t.Errorf("the edge has gone, and the answer is %+v", a)
+	}
+}
+
+// Questions that a box cannot answer are refused with what to do.
+func TestQuestionsOfEdgesThatAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		w        *world
+		protocol int
+		want     string
+	}{
+		{newShareWorld(t).world, 2, "the edge speaks version 2 and this box version 1; install the same release of both"},
+		{newWorld(t), 1, "this box shares no copies; edges: in its rocastd.yaml says by which addresses it may"},
+	} {
+		if _, err := c.w.AskEdge(t.Context(), addr("10.77.0.2"), api.EdgeQuestion{Protocol: c.protocol}); err == nil || err.Error() != c.want {
+			t.Errorf("%v", err)
+		}
+	}
+}
