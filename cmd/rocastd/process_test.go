@@ -322,7 +322,8 @@ func TestAnIdleDaemonUsesHardlyAnyCPU(t *testing.T) {
 	if _, err := client.New(b.socket).CreateGroup(t.Context(), []byte(owned)); err != nil {
 		t.Fatal(err)
 	}
-	const span, most = 3 * time.Second, 30 * time.Millisecond
+	// A worker that polls without pause takes the whole span; slow machines have needed 52 ms.
+	const span, most = 3 * time.Second, 75 * time.Millisecond
 	var used time.Duration
 	for range 3 { // other programs slow the daemon down, for instance when they take its place in the caches
 		from := cpuTime(t, p.Process.Pid)
