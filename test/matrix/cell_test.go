@@ -478,7 +478,7 @@ func (r *run) event() {
 	case "kill":
 		r.ends(b, b.kill)
 	case "upgrade":
-		r.ends(b, func() error { return errors.Join(b.stop(), writtenBefore(b.stateDir)) })
+		r.ends(b, func() error { return errors.Join(b.stop(), writtenBefore(b.stateDir, r.c.Is("shape", "standby"))) })
 	case "join":
 		r.members = append(r.members, r.spare)
 		r.gone[r.spare] = true // until the next round
@@ -539,10 +539,11 @@ func (r *run) event() {
 }
 
 // writtenBefore makes the stored files what a release wrote that knew no checksums: their first
-// lines are missing, and of a state with nothing to say there is no file.
-func writtenBefore(stateDir string) error {
+// lines are missing, and of a state with nothing to say there is no file. elsewhere: the group
+// files are in etcd.
+func writtenBefore(stateDir string, elsewhere bool) error {
 	files, err := filepath.Glob(filepath.Join(stateDir, "*", groupName+".*"))
-	if err == nil && len(files) == 0 {
+	if err == nil && len(files) == 0 && !elsewhere {
 		err = fmt.Errorf("nothing is stored in %s", stateDir)
 	}
 	for _, name := range files {
