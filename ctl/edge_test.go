@@ -35,7 +35,7 @@ func newShareWorld(t *testing.T) *shareWorld {
 
 func openShareWorld(t *testing.T, dir string) *shareWorld {
 	t.Helper()
-	sw := ctltest.NewSwitch("eth1", "eth2", "eth3")
+	sw := ctltest.NewStill("eth1", "eth2", "eth3") // nobody acknowledges, and nothing is repaired
 	w := &shareWorld{world: openWorldSharing(t, dir, sw, ctltest.NewAddresses(), sharedAddresses), t: t, loaded: map[string]uint64{}}
 	w.behindEth2()
 	return w

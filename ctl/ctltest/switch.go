@@ -66,9 +66,16 @@ type hostReport struct {
 func NewSwitch(ports ...string) *Switch { return NewRetaining(porttest.RepairChunks, ports...) }
 
 // NewRetaining is NewSwitch with that many buffers to retain for repair.
-func NewRetaining(chunks int, ports ...string) *Switch {
+func NewRetaining(chunks int, ports ...string) *Switch { return newSwitch(chunks, nil, ports) }
+
+// NewStill is NewSwitch whose clock stands still: nothing is sent again because time has passed.
+func NewStill(ports ...string) *Switch {
+	return newSwitch(porttest.RepairChunks, func() feedback.Tick { return 1 }, ports)
+}
+
+func newSwitch(chunks int, now func() feedback.Tick, ports []string) *Switch {
 	s := &Switch{
-		net: porttest.NewRetaining(0, chunks, nil, nil), notes: make(chan dataplane.Note, 64),
+		net: porttest.NewRetaining(0, chunks, nil, now), notes: make(chan dataplane.Note, 64),
 		groups: map[mft.GroupID]*report{}, hosts: map[netip.Addr]*hostReport{},
 	}
 	s.Switch = s.net.Switch

@@ -227,3 +227,22 @@ func TestTheNumberOfAnAnswerIsThatOfItsMappings(t *testing.T) {
 		t.Error("two hosts have one number for other mappings")
 	}
 }
+
+// Generations of several groups may have one multicast address and one source. If their QPN were
+// one too, an edge would give the copies of one group to the queue pair of the other.
+func TestNoTwoGenerationsHaveOneQPN(t *testing.T) {
+	w := newWorld(t, 2, 3, 4)
+	w.all()
+	w.drawn = 100 // so 101 is drawn again
+	if shares, _ := w.book.Share("g2", nil, w.at); len(shares) != 0 {
+		t.Errorf("a group shares before its edges have loaded its mappings: %+v", shares)
+	}
+	a, _ := w.ask(2, 0)
+	var got []string
+	for _, m := range a.Mappings {
+		got = append(got, fmt.Sprint(m.Group, ": ", m.LegQPN))
+	}
+	if text := strings.Join(got, ", "); text != "g1: 101, g2: 102" {
+		t.Errorf("the edge of a host is to have %q", text)
+	}
+}
