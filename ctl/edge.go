@@ -2,13 +2,10 @@ package ctl
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"net/netip"
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
-	"github.com/rocast/rocast/roce"
 )
 
 // AskEdge answers the edge of a host. The answer waits until it is another one than the edge has,
@@ -22,30 +19,16 @@ func (c *Controller) AskEdge(ctx context.Context, at netip.Addr, q api.EdgeQuest
 	}
 	end := time.NewTimer(time.Duration(q.Wait) * time.Millisecond)
 	defer end.Stop()
-	for {
-		answer, changed := c.groups.AskEdge(at, q)
-		if answer.Number != q.Have {
-			return answer, nil
-		}
+	answer, changed := c.groups.AskEdge(at, &q)
+	for answer.Number == q.Have {
 		select {
 		case <-changed:
+			answer, changed = c.groups.AskEdge(at, nil)
 		case <-end.C:
 			return answer, nil
 		case <-ctx.Done():
 			return answer, nil
 		}
 	}
-}
-
-// drawGeneration draws the QPN of a generation. A former one comes again once in 2^24 draws.
-func drawGeneration() (roce.QPN, error) {
-	var b [4]byte
-	for {
-		if _, err := rand.Read(b[:]); err != nil {
-			return 0, err
-		}
-		if qpn := roce.QPN(binary.LittleEndian.Uint32(b[:]) & 0xFFFFFF); qpn > 1 {
-			return qpn, nil
-		}
-	}
+	return answer, nil
 }

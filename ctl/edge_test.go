@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
@@ -94,7 +95,7 @@ func (w *shareWorld) members(when string, want ...string) (generation roce.QPN) 
 func (w *shareWorld) copies(ip string) string { return w.part(w.t, ip).Copies }
 
 // write lets a packet of the source arrive, and returns the dest QPNs of its copies that leave by
-// eth2. Nobody acknowledges here, so those of earlier packets may leave again at any time.
+// eth2.
 func (w *shareWorld) write(psn roce.PSN) (qpns []roce.QPN) {
 	w.t.Helper()
 	frame := ctltest.Packet{
@@ -237,6 +238,30 @@ func TestAnEdgeThatHasLostItsMappings(t *testing.T) {
 	w.members("without its mappings", "10.77.0.2", "10.77.0.3")
 	w.load("10.77.0.4")
 	w.members("with them again", "10.77.0.2", "10.77.0.3", "10.77.0.4")
+}
+
+// A question that waits does not confirm anew what the edge has lost meanwhile.
+func TestAQuestionFromBeforeARestartOfAnEdgeConfirmsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newShareWorld(t)
+		w.create(t, three)
+		w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+		old := make(chan error, 1)
+		go func() {
+			_, err := w.AskEdge(t.Context(), addr("10.77.0.3"), api.EdgeQuestion{Protocol: api.EdgeProtocol, Have: w.loaded["10.77.0.3"], Wait: 3_600_000})
+			old <- err
+		}()
+		synctest.Wait()
+		if _, err := w.AskEdge(t.Context(), addr("10.77.0.3"), api.EdgeQuestion{Protocol: api.EdgeProtocol}); err != nil {
+			t.Fatal(err)
+		}
+		w.members("after its restart", "10.77.0.2", "10.77.0.4")
+		w.create(t, anotherGroup("g2", 2))
+		if err := <-old; err != nil { // answered, because there are more mappings now
+			t.Fatal(err)
+		}
+		w.members("when the old question is answered", "10.77.0.2", "10.77.0.4")
+	})
 }
 
 // Another next hop is another way: its generation is another one too.

@@ -27,8 +27,7 @@ const (
 // several goroutines at once; those of an Edge are.
 type Book struct {
 	config Config
-	// draw returns a QPN that no generation has had before, as far as anybody may remember.
-	draw   func() (roce.QPN, error)
+	draw   func() roce.QPN // a random one
 	groups map[string]*group
 	hosts  map[netip.Addr]*host
 }
@@ -70,14 +69,13 @@ func (e *Edge) Last() (at time.Time, question api.EdgeQuestion) {
 }
 
 // NewBook returns a Book without groups and hosts.
-func NewBook(config Config, draw func() (roce.QPN, error)) *Book {
+func NewBook(config Config, draw func() roce.QPN) *Book {
 	return &Book{config: config, draw: draw, groups: map[string]*group{}, hosts: map[netip.Addr]*host{}}
 }
 
-// Ask enters a question of the edge at a host. It returns the mappings that the edge is to have,
-// and the groups whose receivers may share in another way from now on. changed is closed when the
-// answer is another one.
-func (b *Book) Ask(now time.Time, at netip.Addr, q api.EdgeQuestion) (answer api.EdgeAnswer, share []string, changed <-chan struct{}) {
+// Ask enters a new question of the edge at a host. It returns the groups whose receivers may share
+// in another way from now on.
+func (b *Book) Ask(now time.Time, at netip.Addr, q api.EdgeQuestion) (share []string) {
 	h := b.hosts[at]
 	if h == nil {
 		b.makeRoom()
@@ -92,7 +90,17 @@ func (b *Book) Ask(now time.Time, at netip.Addr, q api.EdgeQuestion) (answer api
 	h.edge.last.Store(&asked{now, q})
 	share = append(share, h.confirm(q.Have)...)
 	slices.Sort(share)
-	return h.answer(), slices.Compact(share), h.changed
+	return slices.Compact(share)
+}
+
+// Answer returns the mappings that the edge at a host is to have: none if it has not asked. changed
+// is closed when the answer is another one.
+func (b *Book) Answer(at netip.Addr) (answer api.EdgeAnswer, changed <-chan struct{}) {
+	h := b.hosts[at]
+	if h == nil {
+		return (&host{}).answer(), nil
+	}
+	return h.answer(), h.changed
 }
 
 // makeRoom forgets the hosts that have been silent for longest, if there are too many. What a host

@@ -1,7 +1,6 @@
 package edges
 
 import (
-	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -227,20 +226,16 @@ func (s *sharer) generation(w way, candidates []*Receiver) (gen *generation, own
 	for _, r := range candidates {
 		hosts = append(hosts, r.Path.Dst)
 	}
-	qpn, err := s.drawFree()
-	if err != nil {
-		return nil, fmt.Sprintf("the box could not store a QPN for shared copies (%v)", err)
-	}
-	gen = &generation{way: w, to: s.config.address(hosts), qpn: qpn, mappings: map[mft.QP]*api.EdgeMapping{}}
+	gen = &generation{way: w, to: s.config.address(hosts), qpn: s.drawFree(), mappings: map[mft.QP]*api.EdgeMapping{}}
 	s.group.generations = append(s.group.generations, gen)
 	return gen, ""
 }
 
 // drawFree draws a QPN that no generation has now: edges and the Book know a generation by it.
-func (b *Book) drawFree() (roce.QPN, error) {
+func (b *Book) drawFree() roce.QPN {
 	for {
-		if qpn, err := b.draw(); err != nil || !b.has(qpn) {
-			return qpn, err
+		if qpn := b.draw(); !b.has(qpn) {
+			return qpn
 		}
 	}
 }

@@ -23,9 +23,9 @@ type world struct {
 
 func newWorld(t *testing.T, hosts ...byte) *world {
 	w := &world{t: t, drawn: 100}
-	w.book = NewBook(Config{Addresses: []netip.Prefix{netip.MustParsePrefix("239.77.0.0/28")}}, func() (roce.QPN, error) {
+	w.book = NewBook(Config{Addresses: []netip.Prefix{netip.MustParsePrefix("239.77.0.0/28")}}, func() roce.QPN {
 		w.drawn++
-		return w.drawn, nil
+		return w.drawn
 	})
 	for _, h := range hosts {
 		w.at = append(w.at, receiver(h))
@@ -62,7 +62,8 @@ func (w *world) share() string {
 
 // ask lets the edge of a host ask, which has loaded the answer with a number.
 func (w *world) ask(h byte, have uint64) (answer api.EdgeAnswer, share []string) {
-	answer, share, _ = w.book.Ask(time.Unix(0, 0), ip(h), api.EdgeQuestion{Protocol: api.EdgeProtocol, Have: have})
+	share = w.book.Ask(time.Unix(0, 0), ip(h), api.EdgeQuestion{Protocol: api.EdgeProtocol, Have: have})
+	answer, _ = w.book.Answer(ip(h))
 	return answer, share
 }
 
@@ -182,7 +183,7 @@ func TestAnEdgeThatHasLostItsMappingsDoesNotShare(t *testing.T) {
 func TestAnEdgeIsToldWhenItsGroupEnds(t *testing.T) {
 	w := newWorld(t, 2, 3, 4)
 	w.all()
-	a, _, changed := w.book.Ask(time.Unix(0, 0), ip(2), api.EdgeQuestion{Protocol: api.EdgeProtocol})
+	a, changed := w.book.Answer(ip(2))
 	w.book.Forget("g1")
 	select {
 	case <-changed:

@@ -10,7 +10,7 @@ import (
 
 // Unfit returns why no receiver of a group shares, or "". alone: no other box carries a part of the
 // group.
-func (c *Config) Unfit(f *groupfile.File, policy feedback.Policy, alone bool) string {
+func (b *Book) Unfit(f *groupfile.File, policy feedback.Policy, alone bool) string {
 	switch {
 	case !alone:
 		return "other boxes carry a part of the group"
@@ -24,13 +24,8 @@ func (c *Config) Unfit(f *groupfile.File, policy feedback.Policy, alone bool) st
 		return "its memory has more regions than an edge maps"
 	case slices.ContainsFunc(f.Receivers, func(m groupfile.Member) bool { return m.Role != groupfile.Receiver }):
 		return "members with role both may become the source"
-	case !c.of(f.Source.IP.Is4()).IsValid():
+	case !b.config.of(f.Source.IP.Is4()).IsValid():
 		return "edges: in rocastd.yaml has no addresses of its family"
 	}
 	return ""
-}
-
-// Unfit is that of the book's config.
-func (b *Book) Unfit(f *groupfile.File, policy feedback.Policy, alone bool) string {
-	return b.config.Unfit(f, policy, alone)
 }

@@ -54,22 +54,19 @@ func share(book *edges.Book, g *Group, p *plan.Plan, next *mft.Group) {
 }
 
 // AskEdge answers the edge of a host, and publishes the groups again whose receivers may share in
-// another way then. changed is closed when the answer is another one.
-func (s *Set) AskEdge(at netip.Addr, q api.EdgeQuestion) (answer api.EdgeAnswer, changed <-chan struct{}) {
+// another way then. q is nil when the same question is answered again: what it confirmed may no
+// longer be so. changed is closed when the answer is another one.
+func (s *Set) AskEdge(at netip.Addr, q *api.EdgeQuestion) (answer api.EdgeAnswer, changed <-chan struct{}) {
 	s.Lock()
 	defer s.Unlock()
-	answer, again, changed := s.Edges.Ask(time.Now(), at, q)
-	for _, name := range again {
-		g := s.Named(name)
-		if g == nil || g.Published == nil {
-			continue
+	if q != nil {
+		for _, name := range s.Edges.Ask(time.Now(), at, *q) {
+			if g := s.Named(name); g != nil && g.Published != nil {
+				shareAnew(s, g)
+			}
 		}
-		shareAnew(s, g)
 	}
-	if len(again) > 0 { // the answer may be another one by now
-		answer, _, changed = s.Edges.Ask(time.Now(), at, q)
-	}
-	return answer, changed
+	return s.Edges.Answer(at)
 }
 
 // ShareWithout gives the shares of a group another generation from which a member has been taken
