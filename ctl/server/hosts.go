@@ -89,8 +89,8 @@ func (s *Server) askEdge(r *http.Request, e Edges) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
-		return nil, api.Errorf(api.BadRequest, "the request's Content-Type is %q; write application/json", r.Header.Get("Content-Type"))
+	if err := needJSON(r); err != nil {
+		return nil, err
 	}
 	body, err := readBody(r, maxHostRequest, "the request", "no edge needs")
 	if err != nil {
@@ -106,6 +106,16 @@ func (s *Server) askEdge(r *http.Request, e Edges) (any, error) {
 	return e.AskEdge(ctx, host, q)
 }
 
+// needJSON refuses a request of another type: a page in a browser of a host may send such requests
+// anywhere, without asking.
+func needJSON(r *http.Request) error {
+	kind := r.Header.Get("Content-Type")
+	if is, _, _ := mime.ParseMediaType(kind); is != "application/json" {
+		return api.Errorf(api.BadRequest, "the request's Content-Type is %q; write application/json", kind)
+	}
+	return nil
+}
+
 // hostOf returns the IP for which a program may speak.
 func hostOf(r *http.Request) (netip.Addr, error) {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -117,9 +127,8 @@ func (s *Server) joinHost(r *http.Request, h Hosts) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A page in a browser of a host may send other types anywhere, without asking.
-	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
-		return nil, api.Errorf(api.BadRequest, "the request's Content-Type is %q; write application/json", r.Header.Get("Content-Type"))
+	if err := needJSON(r); err != nil {
+		return nil, err
 	}
 	q := r.URL.Query()
 	wait, err := uintIn(q, "wait", uint64(api.MaxEventWait/time.Second))
