@@ -59,7 +59,7 @@ func (w *shareWorld) load(hosts ...string) {
 	for again := true; again; {
 		again = false
 		for _, host := range hosts {
-			a, err := w.AskEdge(w.t.Context(), addr(host), api.EdgeQuestion{Protocol: api.EdgeProtocol, Have: w.loaded[host]})
+			a, err := w.AskEdge(w.t.Context(), addr(host), api.EdgeQuestion{Protocol: api.EdgeProtocol, Have: w.loaded[host], Attach: "tcx", Mapped: 3})
 			testlab.Must(w.t, err)
 			again = again || a.Number != w.loaded[host]
 			w.loaded[host] = a.Number
@@ -136,6 +136,9 @@ func TestReceiversShareALeg(t *testing.T) {
 	w.leaves("with two edges", 1001, slices.Sorted(slices.Values([]roce.QPN{20, generation}))...)
 	if got := w.copies("10.77.0.2") + ", " + w.copies("10.77.0.4"); got != "shared, own: no edge has asked for its host" {
 		t.Error(got)
+	}
+	if got := w.part(t, "10.77.0.2").Edge + ", " + w.part(t, "10.77.0.4").Edge; got != "tcx: 3 mapped, 0 without mapping, 0 refused, " {
+		t.Errorf("the edges: %s", got)
 	}
 	w.load("10.77.0.4")
 	if w.members("with three edges", "10.77.0.2", "10.77.0.3", "10.77.0.4") != generation {

@@ -137,9 +137,14 @@ func printShares(w io.Writer, g api.Group) {
 	fmt.Fprintln(w)
 	row(w, "COPIES", "QPN", "HOW")
 	for _, m := range g.Members {
-		if m.Copies != "" {
-			row(w, m.IP, m.QPN, m.Copies)
+		if m.Copies == "" {
+			continue
 		}
+		how := m.Copies
+		if m.Edge != "" {
+			how += "; edge " + m.Edge
+		}
+		row(w, m.IP, m.QPN, how)
 	}
 }
 

@@ -276,6 +276,7 @@ type Reach struct {
 	NAKs    uint64  `json:"naks,omitempty"`    // how often a receiver asked for a packet again: about once for each loss on its way
 	Repair  *Repair `json:"repair,omitempty"`  // of a receiver; absent with repair: off
 	Copies  string  `json:"copies,omitempty"`  // of a receiver where copies may be shared: shared, or own and why
+	Edge    string  `json:"edge,omitempty"`    // what the edge at its host has said last: where its program is, and its counters
 }
 
 // Repair is what the box does for a receiver that lost packets. PSNs are the source's.

@@ -40,7 +40,8 @@ func newEnd(ip netip.Addr, psn roce.PSN) api.LinkEnd {
 }
 
 // DrawQPN returns a QPN for a link of this box. It is random, because it must differ from the QPNs
-// of earlier links, also of those before a restart: frames of such a link may still be on their way.
+// of earlier links, also of those before a restart: frames of such a link may still be on their
+// way.
 func DrawQPN() roce.QPN {
 	const first, count = 1 << 12, 1<<24 - 1<<12 - 1 // not the small numbers that users choose, nor the multicast QPN
 	return roce.QPN(first + rand.Uint32N(count))

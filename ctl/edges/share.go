@@ -29,9 +29,8 @@ type Sharing struct {
 
 // Standing says how the copies for one receiver leave.
 type Standing struct {
-	Shares bool
-	Own    string // why it does not share; "": it does
-	Edge   *Edge  // nil: no edge has asked for its host
+	Own  string // why it does not share; "": it does
+	Edge *Edge  // nil: no edge has asked for its host
 }
 
 // generation is a set of mappings that do not change.
@@ -193,11 +192,6 @@ func (s *sharer) share(w way) {
 			s.own(candidateOf(candidates, qp), "no other edge behind "+w.port+" has loaded its mapping yet")
 		}
 		return
-	}
-	for _, qp := range members {
-		standing := s.sharing.Receivers[qp]
-		standing.Shares = true
-		s.sharing.Receivers[qp] = standing
 	}
 	s.shares = append(s.shares, candidates[0].Path.Shared(gen.to, gen.qpn, members))
 }

@@ -51,7 +51,7 @@ func (w *world) share() string {
 		for _, m := range s.Members {
 			b := m.IP.As4()
 			line += " " + string('0'+b[3])
-			if at := sharing.Receivers[m]; !at.Shares || at.Own != "" {
+			if at, known := sharing.Receivers[m]; !known || at.Own != "" || at.Edge == nil {
 				w.t.Errorf("%v is on a share, and stands as %+v", m.IP, at)
 			}
 		}

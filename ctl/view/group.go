@@ -103,6 +103,16 @@ func copiesOf(g *groups.Version, path int, id groupfile.ID, state dataplane.Grou
 	return "shared"
 }
 
+// edgeOf is what the edge at a receiver's host has said last, or "" if none has asked.
+func edgeOf(g *groups.Version, id groupfile.ID) string {
+	e := g.Sharing.Receivers[mft.QP(id)].Edge
+	if e == nil {
+		return ""
+	}
+	_, q := e.Last()
+	return fmt.Sprintf("%s: %d mapped, %d without mapping, %d refused", q.Attach, q.Mapped, q.NoMapping, q.Refused)
+}
+
 // addTree adds the boxes above and below this one.
 func addTree(g *groups.Version, v *api.Group) {
 	if b := g.Branch; b != nil {
@@ -229,7 +239,8 @@ func addProgress(g *groups.Version, r *api.Reach, m *groupfile.Member, state dat
 		if p.Part == feedback.PartUnknown && r.Reason == "" {
 			r.Reason = notHeard
 		}
-		r.NAKs, r.Copies = state.Receivers[path].NAKs, copiesOf(g, path, m.ID(), state)
+		r.NAKs = state.Receivers[path].NAKs
+		r.Copies, r.Edge = copiesOf(g, path, m.ID(), state), edgeOf(g, m.ID())
 		if p.Pending != 0 {
 			r.Pending = p.Pending.String()
 		}
