@@ -28,16 +28,15 @@ func share(book *edges.Book, g *Group, p *plan.Plan, next *mft.Group) {
 		g.Sharing.Own = own
 		return
 	}
+	hops := make(map[groupfile.ID]nexthop.Hop, len(p.Receivers))
+	for i := range p.Receivers {
+		hops[p.Receivers[i].Member.ID()] = p.Receivers[i].Hop
+	}
 	var receivers []edges.Receiver
 	for i := range next.Paths {
 		path := &next.Paths[i]
-		r := edges.Receiver{Path: path, AddPSN: uint32(path.FirstPSN-next.Source.FirstPSN) & 0xFFFFFF}
-		routed := false
-		for _, l := range p.Receivers {
-			if groupfile.ID(path.QP()) == l.Member.ID() {
-				r.Port, routed = l.Hop.PortName, l.Hop.Gateways != nexthop.Gateways{}
-			}
-		}
+		hop := hops[groupfile.ID(path.QP())]
+		r := edges.Receiver{Path: path, Port: hop.PortName, AddPSN: uint32(path.FirstPSN-next.Source.FirstPSN) & 0xFFFFFF}
 		switch {
 		case g.Past.Standing(groupfile.ID(path.QP())) != "":
 			r.Unfit = "it has not taken part all the time"
@@ -45,7 +44,7 @@ func share(book *edges.Book, g *Group, p *plan.Plan, next *mft.Group) {
 			r.Unfit = "it is a box"
 		case path.Multipath:
 			r.Unfit = "it is reached by several next hops"
-		case routed:
+		case hop.Gateways != nexthop.Gateways{}:
 			r.Unfit = "it is behind a router, which passes no shared copies on"
 		}
 		receivers = append(receivers, r)
