@@ -196,7 +196,11 @@ func (p *partner) locate() error {
 			p.mappings[key] = m
 		}
 	}
-	return errors.Join(err, p.agent.sweep())
+	if err != nil {
+		p.port, p.have = nil, 0 // all are made again the next time
+		return err
+	}
+	return p.agent.sweep()
 }
 
 // load makes the mappings of an answer those of the host. The answer is confirmed only if all could

@@ -464,6 +464,35 @@ func TestTheIPMoves(t *testing.T) {
 	})
 }
 
+// What cannot be made at another interface is tried again, and is not confirmed until it is there.
+func TestTheIPMovesToWhereNothingCanBeJoined(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		w.start(t)
+		w.mu.Lock()
+		w.full = true
+		w.mu.Unlock()
+		w.move(ip1, device{name: "eth1", index: 3, mac: roce.MAC{2, 9}})
+		time.Sleep(askWait + longestPause)
+		synctest.Wait()
+		if w.state.Partners[0].Problem == "" {
+			t.Error("nobody says that an address cannot be joined")
+		}
+		w.boxes[box1].set(func() { w.boxes[box1].asked = api.EdgeQuestion{Have: 99} })
+		w.mu.Lock()
+		w.full = false
+		w.mu.Unlock()
+		time.Sleep(2 * longestPause)
+		synctest.Wait()
+		if got, want := w.has("eth1"), "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 3"; got != want {
+			t.Errorf("when it can: %q, want %q", got, want)
+		}
+		if got := w.boxes[box1].confirmed(); got != 5 {
+			t.Errorf("answer %d is confirmed", got)
+		}
+	})
+}
+
 // Without an IP that is named the agent speaks for the one from which it reaches the box, also when
 // that becomes another.
 func TestTheWayToTheBox(t *testing.T) {
