@@ -57,7 +57,7 @@ type edge struct {
 
 // sharedLeg is what the core knows of a share.
 type sharedLeg struct {
-	// retired: a member gets no data any more, and its edge would map copies for it all the same.
+	// retired: a receiver gets no data any more, and its edge would map copies for it all the same.
 	// So none leaves by this leg, until control gives it another generation.
 	retired          bool
 	sent, heard      roce.PSN // the highest packet that left, and the highest that an edge has brought
@@ -124,8 +124,10 @@ func newSharing(st *state, was *sharing, from []int, old *mft.Group) *sharing {
 		if e.lost {
 			s.lost++
 		}
+	}
+	for i := range g.Paths {
 		if part := st.merge.Part(i); part != feedback.PartActive && part != feedback.PartUnknown {
-			s.legs[k].retired = true
+			s.retire(g.MappedBy(i))
 		}
 	}
 	if old != nil && !sameSource(old, g) {
@@ -135,9 +137,16 @@ func newSharing(st *state, was *sharing, from []int, old *mft.Group) *sharing {
 		}
 	}
 	for i := range g.Paths {
-		st.merge.Share(i, s.inUse(g.ShareOf(i)))
+		st.merge.Share(i, s.inUse(g.MappedBy(i)))
 	}
 	return s
+}
+
+// retire ends the use of a share, if there is one.
+func (s *sharing) retire(share int) {
+	if share >= 0 {
+		s.legs[share].retired = true
+	}
 }
 
 // generation returns the index of the share of old that is the same generation as s, or -1.
@@ -325,15 +334,15 @@ func (s *sharing) note(st *state, i int, lost bool, out *Outputs) {
 	})
 }
 
-// left retires the leg that path i shares: its receiver gets no data any more.
+// left retires the leg whose copies the edge of path i may map: its receiver gets no data any more.
 func (s *sharing) left(st *state, i int) {
-	share := st.group.ShareOf(i)
+	share := st.group.MappedBy(i)
 	if !s.inUse(share) {
 		return
 	}
-	s.legs[share].retired = true
+	s.retire(share)
 	for k := range st.group.Paths {
-		if st.group.ShareOf(k) == share {
+		if st.group.MappedBy(k) == share {
 			st.merge.Share(k, false)
 		}
 	}

@@ -403,6 +403,17 @@ func TestALegThatNoEdgeShouldMap(t *testing.T) {
 	if st, _ := net.Switch.GroupState(g.ID); !st.Shares[0].Retired {
 		t.Errorf("a member is gone: %+v", st.Shares[0])
 	}
+	g = sharingGroup()
+	g.Policy.Repair, g.Policy.RepairWindow = feedback.RepairLocal, 64
+	g.Parts = []mft.Part{{QP: g.Paths[2].QP(), Part: feedback.PartGone}}
+	g.Shares[0].Members, g.Shares[0].Others = g.Shares[0].Members[:2], g.Shares[0].Members[2:]
+	net = porttest.NewRetaining(4, 64, nil, nil)
+	if _, err := net.Switch.Add(g); err != nil {
+		t.Fatal(err)
+	}
+	if st, _ := net.Switch.GroupState(g.ID); !st.Shares[0].Retired {
+		t.Errorf("one whose edge may map the copies is gone: %+v", st.Shares[0])
+	}
 	for generations, retired := range []bool{true, false} {
 		b := newEdgeBench(t)
 		b.message(1000)
@@ -517,6 +528,28 @@ func TestALegIsRetiredWhenAMemberLeaves(t *testing.T) {
 	if len(frames) != 1 || decode(t, frames[0]).QPN != generation+1 {
 		t.Errorf("%d frames", len(frames))
 	}
+}
+
+// An edge may map the copies of a leg before it has confirmed that. The leg is retired when its
+// receiver leaves, as when a member leaves.
+func TestALegIsRetiredWhenOneLeavesWhoseEdgeMayMapIt(t *testing.T) {
+	b := newEdgeBench(t, func(g *mft.Group) {
+		g.Policy.OnFatal = feedback.FatalEvict
+		s := &g.Shares[0]
+		s.Members, s.Others = s.Members[:2], s.Members[2:]
+	})
+	b.message(1000)
+	b.expectLeft(1, 0, 0, 1)
+	b.send(quiet(1001))
+	b.answer(2, 1001, roce.NAKRemoteOperational)
+	b.hosts[2].next = 2000 // nothing reaches it
+	b.deliver()
+	if !b.state().Shares[0].Retired {
+		t.Errorf("%+v", b.state().Shares[0])
+	}
+	b.shared, b.own = 0, make([]int, 3)
+	b.message(1002)
+	b.expectLeft(0, 1, 1, 0)
 }
 
 // What is known of an edge outlives a version of the group, whatever generation its leg has.

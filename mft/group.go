@@ -136,6 +136,7 @@ type Group struct {
 
 	// Set by Table.With, for groups with shares.
 	shareOf    []int8 // per path; -1: it shares nothing
+	mappedBy   []int8 // per path; -1: its edge maps nothing
 	sharePaths []Path // parallel to Shares
 }
 

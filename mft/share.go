@@ -34,6 +34,9 @@ type Share struct {
 	// Members are the receivers whose edges have confirmed this generation, two or more. They are
 	// hosts on the network behind the port, because no router passes the copies on.
 	Members []QP
+	// Others are receivers whose edges may map the copies already, and that get copies of their own
+	// until these edges have confirmed.
+	Others []QP
 }
 
 // Shared returns the share whose copies leave as those for p do, but to a multicast address.
@@ -65,13 +68,22 @@ func (g *Group) ShareOf(path int) int {
 	return int(g.shareOf[path])
 }
 
+// MappedBy returns the index of the share whose copies the edge of a path's receiver may map, or
+// -1. It is ShareOf the path, or that of a share of which the receiver is one of the Others.
+func (g *Group) MappedBy(path int) int {
+	if g.mappedBy == nil {
+		return -1
+	}
+	return int(g.mappedBy[path])
+}
+
 // SharePath returns a share as the path for which its copies are made. It is no member's.
 func (g *Group) SharePath(share int) *Path { return &g.sharePaths[share] }
 
 // sealShares checks the shares, and computes what the data path needs. ranks are how many paths
 // leave by each port.
 func (g *Group) sealShares(ranks map[PortID]uint16) error {
-	g.shareOf, g.sharePaths = nil, nil
+	g.shareOf, g.mappedBy, g.sharePaths = nil, nil, nil
 	switch {
 	case len(g.Shares) == 0:
 		return nil
@@ -83,18 +95,23 @@ func (g *Group) sealShares(ranks map[PortID]uint16) error {
 		return errors.New("a member that may become the source cannot share: its edge would map its own packets to it")
 	}
 	g.shareOf = slices.Repeat([]int8{-1}, len(g.Paths))
+	g.mappedBy = slices.Clone(g.shareOf)
 	for k := range g.Shares {
 		s := &g.Shares[k]
 		if err := g.checkShare(s); err != nil {
 			return err
 		}
-		for _, m := range s.Members {
+		for n, m := range slices.Concat(s.Members, s.Others) {
 			i := g.FindPath(m.IP, m.RemoteQPN)
 			if i < 0 {
 				return fmt.Errorf("a share has the member %v with QPN %d, which the group does not have", m.IP, m.RemoteQPN)
 			}
-			if g.shareOf[i] >= 0 {
+			if g.mappedBy[i] >= 0 {
 				return fmt.Errorf("%v is in two shares", m.IP)
+			}
+			g.mappedBy[i] = int8(k)
+			if n >= len(s.Members) {
+				continue // its next hop may be unknown
 			}
 			if err := s.fits(&g.Paths[i]); err != nil {
 				return err

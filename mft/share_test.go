@@ -32,6 +32,7 @@ func sharingGroup() *Group {
 // has it.
 func TestSharesAreReadyForTheDataPath(t *testing.T) {
 	g := sharingGroup()
+	g.Shares[0].Others = []QP{{addr(998), 7}}
 	g.Memory = MustMemory(VirtualRegion{VA: 0x1000, Length: 0x1000, RKey: 5})
 	for i := range g.Paths {
 		g.Paths[i].Regions = g.Memory.At(func(VirtualRegion) Region { return Region{VA: uint64(i) << 20, RKey: 77} })
@@ -40,8 +41,15 @@ func TestSharesAreReadyForTheDataPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	for host, want := range map[int]int{996: 1, 997: 0, 998: -1, 999: 1, 1000: 0} {
-		if got := g.ShareOf(g.FindMember(addr(host))); got != want {
+		path := g.FindMember(addr(host))
+		if got := g.ShareOf(path); got != want {
 			t.Errorf("host %d has share %d, want %d", host, got, want)
+		}
+		if host == 998 {
+			want = 0 // it has not confirmed
+		}
+		if got := g.MappedBy(path); got != want {
+			t.Errorf("the edge of host %d may map share %d, want %d", host, got, want)
 		}
 	}
 	edits := g.Edits(-1)
@@ -61,7 +69,7 @@ func TestSharesAreReadyForTheDataPath(t *testing.T) {
 			t.Errorf("share %d: copies go to %x", k, got)
 		}
 	}
-	if g = testGroup(addr(100), 7, 2); g.ShareOf(0) != -1 {
+	if g = testGroup(addr(100), 7, 2); g.ShareOf(0) != -1 || g.MappedBy(0) != -1 {
 		t.Error("a path of a group without shares has one")
 	}
 }
@@ -93,6 +101,8 @@ func TestSharesThatCannotWork(t *testing.T) {
 		{func(g *Group) { g.Shares[1].DestQPN = 901 }, "two shares"},
 		{func(g *Group) { g.Shares[0].Members[0].RemoteQPN++ }, "does not have"},
 		{func(g *Group) { g.Shares[1].Members[0] = g.Shares[0].Members[0] }, "in two shares"},
+		{func(g *Group) { g.Shares[1].Others = []QP{g.Shares[0].Members[0]} }, "in two shares"},
+		{func(g *Group) { g.Shares[1].Others = []QP{{addr(1), 1}} }, "does not have"},
 		{func(g *Group) { g.Paths[0].Box = BoxBelow }, "it is a box"},
 		{func(g *Group) { g.Paths[0].Multipath = true }, "several next hops"},
 		{func(g *Group) { g.Paths[0].Port = 3 }, "another port or VLAN"},
