@@ -185,23 +185,59 @@ func TestNothingIsSharedWithAReceiverThatIsOut(t *testing.T) {
 	}
 }
 
-// A receiver that joins a running group has copies of its own, and the others go on to share.
-func TestAReceiverThatJoinsDoesNotShare(t *testing.T) {
+// A receiver that joins a running group shares when it has joined. Its mapping counts from the
+// packet with which it did, and those of the others stay as they are.
+func TestAReceiverThatJoinsShares(t *testing.T) {
+	for _, noteLost := range []bool{false, true} {
+		w := newShareWorld(t)
+		w.create(t, g1)
+		w.load("10.77.0.2", "10.77.0.3")
+		before := w.members("at first", "10.77.0.2", "10.77.0.3")
+		w.leaves("at first", 1000, before)
+		w.update(t, three)
+		w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+		w.members("one joins", "10.77.0.2", "10.77.0.3")
+		if got := w.copies("10.77.0.4"); got != "own: it has not joined yet" || len(w.mappings("10.77.0.4")) != 0 {
+			t.Errorf("%q, %+v", got, w.mappings("10.77.0.4"))
+		}
+		if noteLost {
+			w.happens(feedback.NoteJoined, "10.77.0.4", 1, 1001)
+			w.watch.Look("g1", time.Now())
+		} else {
+			w.news(feedback.NoteJoined, "10.77.0.4", 1, 1001)
+		}
+		if got := w.copies("10.77.0.4"); got != "own: its edge has not loaded the mapping yet" {
+			t.Error(got)
+		}
+		w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+		if now := w.members("it has joined", "10.77.0.2", "10.77.0.3", "10.77.0.4"); now != before {
+			t.Error("a receiver that joins ended the generation of others")
+		}
+		m, other := w.mappings("10.77.0.4"), w.mappings("10.77.0.3")
+		if len(m) != 1 || m[0].AddPSN != (9-1001)&0xFFFFFF || len(other) != 1 || other[0].AddPSN != (7-1000)&0xFFFFFF {
+			t.Errorf("%+v, %+v", m, other)
+		}
+	}
+}
+
+// A receiver may leave whose edge has its mapping, and has not confirmed that. It would map copies
+// all the same.
+func TestAReceiverLeavesBeforeItsEdgeHasConfirmed(t *testing.T) {
 	w := newShareWorld(t)
-	w.create(t, g1)
+	w.create(t, three)
 	w.load("10.77.0.2", "10.77.0.3")
 	before := w.members("at first", "10.77.0.2", "10.77.0.3")
-	w.leaves("at first", 1000, before)
-	w.update(t, three)
-	w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
-	if now := w.members("one joins", "10.77.0.2", "10.77.0.3"); now != before {
-		t.Error("a receiver that joins ended the generation of others")
+	if m := w.mappings("10.77.0.4"); len(m) != 1 || m[0].LegQPN != uint32(before) {
+		t.Fatalf("%+v", m)
 	}
-	w.news(feedback.NoteJoined, "10.77.0.4", 1, 1001)
-	w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
-	w.members("it has joined", "10.77.0.2", "10.77.0.3")
-	if got := w.copies("10.77.0.4"); got != "own: it has not taken part all the time" {
-		t.Error(got)
+	w.members("it has not confirmed", "10.77.0.2", "10.77.0.3")
+	w.news(feedback.NoteEvicted, "10.77.0.4", 1, 1001)
+	if slices.Contains(w.write(1000), before) {
+		t.Error("a copy leaves that its edge maps")
+	}
+	w.load("10.77.0.2", "10.77.0.3")
+	if w.members("it is out", "10.77.0.2", "10.77.0.3") == before {
+		t.Error("the generation is the former one")
 	}
 }
 

@@ -1,6 +1,7 @@
 package edges
 
 import (
+	"cmp"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -16,8 +17,9 @@ type Receiver struct {
 	// AddPSN is what its QP's PSNs are above those of the source, modulo 2^24.
 	AddPSN uint32
 	Port   string // by which it is reached
-	// Unfit is why it has copies of its own, whatever the edges say; "": it may share.
-	Unfit string
+	// Idle is why it gets no data, and Unfit why it has copies of its own, whatever the edges say.
+	// "": it may share.
+	Idle, Unfit string
 }
 
 // Sharing says how the copies of a group leave. It does not change.
@@ -30,6 +32,7 @@ type Sharing struct {
 // Standing says how the copies for one receiver leave.
 type Standing struct {
 	Own  string // why it does not share; "": it does
+	Idle string // why it got no data when that was decided; "": it did
 	Edge *Edge  // nil: no edge has asked for its host
 }
 
@@ -105,7 +108,7 @@ func (s *sharer) choose(receivers []Receiver) {
 		r := &receivers[i]
 		at := r.Path.Dst
 		h := s.hosts[at]
-		own := r.Unfit
+		own := cmp.Or(r.Idle, r.Unfit)
 		switch {
 		case own != "":
 		case !r.Path.Resolved():
@@ -125,7 +128,7 @@ func (s *sharer) choose(receivers []Receiver) {
 			}
 			s.by[w] = append(s.by[w], r)
 		}
-		standing := Standing{Own: own}
+		standing := Standing{Own: own, Idle: r.Idle}
 		if h != nil {
 			standing.Edge = &h.edge
 		}
@@ -139,7 +142,7 @@ func (s *sharer) endGenerations(receivers []Receiver) {
 	s.group.generations = slices.DeleteFunc(s.group.generations, func(gen *generation) bool {
 		for qp, m := range gen.mappings {
 			at := slices.IndexFunc(receivers, func(r Receiver) bool { return r.Path.QP() == qp })
-			if at < 0 || receivers[at].Unfit != "" || !reflect.DeepEqual(s.mapping(gen, &receivers[at]), m) ||
+			if at < 0 || receivers[at].Idle != "" || receivers[at].Unfit != "" || !reflect.DeepEqual(s.mapping(gen, &receivers[at]), m) ||
 				receivers[at].Path.Resolved() && receivers[at].way() != gen.way {
 				s.end(gen)
 				return true
@@ -193,7 +196,13 @@ func (s *sharer) share(w way) {
 		}
 		return
 	}
-	s.shares = append(s.shares, candidates[0].Path.Shared(gen.to, gen.qpn, members))
+	share := candidates[0].Path.Shared(gen.to, gen.qpn, members)
+	for qp := range gen.mappings {
+		if !slices.Contains(members, qp) {
+			share.Others = append(share.Others, qp)
+		}
+	}
+	s.shares = append(s.shares, share)
 }
 
 func candidateOf(candidates []*Receiver, qp mft.QP) *Receiver {

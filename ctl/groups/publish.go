@@ -77,7 +77,7 @@ func (s *Set) build(g *Group, p *plan.Plan) (*mft.Group, error) {
 		err = g.Wanted.CheckNoRepair()
 	}
 	if err == nil {
-		share(s.Edges, g, p, next)
+		share(s, g, p, next)
 	}
 	return next, err
 }
@@ -92,6 +92,9 @@ func (s *Set) publish(g *Group, p plan.Plan) error {
 		return aboutFile(g.File, err)
 	}
 	g.ID, g.Published, g.Plan = id, next, p
+	if s.Edges != nil && g.Sharing.Own == "" {
+		shareAnew(s, g)
+	}
 	g.show()
 	return nil
 }

@@ -13,19 +13,27 @@ import (
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
 
-// share lets receivers of a group share a leg in its next version, as far as they can. book is nil
-// where nothing is shared.
-func share(book *edges.Book, g *Group, p *plan.Plan, next *mft.Group) {
+// share lets receivers of a group share a leg in its next version, as far as they can. Where their
+// QPs stand says the data path. So the first version of a group has no shares.
+func share(s *Set, g *Group, p *plan.Plan, next *mft.Group) {
 	g.Sharing = edges.Sharing{}
-	if book == nil {
+	if s.Edges == nil {
 		return
 	}
-	if own := book.Unfit(g.File, next.Policy, g.Branch == nil && len(g.Links) == 0); own != "" {
-		book.Forget(g.Name)
+	if own := s.Edges.Unfit(g.File, next.Policy, g.Branch == nil && len(g.Links) == 0); own != "" {
+		s.Edges.Forget(g.Name)
 		g.Sharing.Own = own
+		return
+	}
+	if g.Published == nil {
+		return
+	}
+	state, known := s.Switch.GroupState(g.ID)
+	if !known {
 		return
 	}
 	hops := make(map[groupfile.ID]nexthop.Hop, len(p.Receivers))
@@ -36,10 +44,9 @@ func share(book *edges.Book, g *Group, p *plan.Plan, next *mft.Group) {
 	for i := range next.Paths {
 		path := &next.Paths[i]
 		hop := hops[groupfile.ID(path.QP())]
-		r := edges.Receiver{Path: path, Port: hop.PortName, AddPSN: uint32(path.FirstPSN-next.Source.FirstPSN) & 0xFFFFFF}
+		r := edges.Receiver{Path: path, Port: hop.PortName}
+		r.Idle, r.AddPSN = standsAt(&state, path)
 		switch {
-		case g.Past.Standing(groupfile.ID(path.QP())) != "":
-			r.Unfit = "it has not taken part all the time"
 		case path.Box != mft.NoBox:
 			r.Unfit = "it is a box"
 		case path.Multipath:
@@ -49,7 +56,33 @@ func share(book *edges.Book, g *Group, p *plan.Plan, next *mft.Group) {
 		}
 		receivers = append(receivers, r)
 	}
-	next.Shares, g.Sharing = book.Share(g.Name, next.Memory, receivers)
+	next.Shares, g.Sharing = s.Edges.Share(g.Name, next.Memory, receivers)
+}
+
+// standsAt returns what the PSNs of a receiver's QP are above those of the source, modulo 2^24, or
+// why the receiver gets no data.
+func standsAt(state *dataplane.GroupState, path *mft.Path) (why string, addPSN uint32) {
+	was := state.Group.FindPath(path.Dst, path.RemoteQPN)
+	if was < 0 {
+		return notJoined, 0
+	}
+	if p := &state.Group.Paths[was]; p.DestQPN != path.DestQPN || p.FirstPSN != path.FirstPSN {
+		return notJoined, 0 // another QP
+	}
+	return idle(state.Paths[was].Part), uint32(path.FirstPSN-state.Since[was]) & 0xFFFFFF
+}
+
+const notJoined = "it has not joined yet"
+
+// idle says why a receiver gets no data, or "" if it gets some.
+func idle(part feedback.Part) string {
+	switch {
+	case part.IsToCome():
+		return notJoined
+	case part == feedback.PartActive, part == feedback.PartUnknown:
+		return ""
+	}
+	return "it takes no part any more"
 }
 
 // AskEdge answers the edge of a host, and publishes the groups again whose receivers may share in
@@ -68,14 +101,23 @@ func (s *Set) AskEdge(at netip.Addr, q *api.EdgeQuestion) (answer api.EdgeAnswer
 	return s.Edges.Answer(at)
 }
 
-// ShareWithout gives the shares of a group another generation from which a member has been taken
-// out: its edge would map copies for it all the same. Until then nothing leaves by their legs.
-func (s *Set) ShareWithout(g *Group) {
-	if g.Published == nil || len(g.Published.Shares) == 0 {
+// ShareAsNow lets the receivers of a group share as they take part now. One that has joined comes
+// to its share. If one has been taken out, its share gets another generation, because its edge
+// would map copies for it all the same; until then nothing leaves by that leg.
+func (s *Set) ShareAsNow(g *Group) {
+	if s.Edges == nil || g.Published == nil || g.Sharing.Own != "" {
 		return
 	}
-	state, _ := s.Switch.GroupState(g.ID)
-	if slices.ContainsFunc(state.Shares, func(is dataplane.ShareState) bool { return is.Retired }) {
+	state, known := s.Switch.GroupState(g.ID)
+	if !known {
+		return
+	}
+	changed := slices.ContainsFunc(state.Shares, func(is dataplane.ShareState) bool { return is.Retired })
+	for i := range state.Paths {
+		was := g.Sharing.Receivers[state.Group.Paths[i].QP()]
+		changed = changed || idle(state.Paths[i].Part) != was.Idle
+	}
+	if changed {
 		shareAnew(s, g)
 	}
 }

@@ -58,7 +58,7 @@ func (w *Watch) Hear(news ...dataplane.Note) {
 	}
 	for g := range look {
 		w.Groups.Observe(g)
-		w.Groups.ShareWithout(g)
+		w.Groups.ShareAsNow(g)
 	}
 	for g := range look {
 		w.keepUp(g)

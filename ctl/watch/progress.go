@@ -124,6 +124,7 @@ func (w *Watch) lookAt(name string, now time.Time) (silent []netip.Addr) {
 	w.retryTurn(g)
 	if state, ok := w.Switch.GroupState(g.ID); ok {
 		w.Groups.Enter(g, &state)
+		w.Groups.ShareAsNow(g)
 		w.keepUp(g)
 		w.renewTurn(g, state.Snapshot)
 		w.lookAtSenders(now, g, state)

@@ -62,7 +62,7 @@ func (w *world) share(g *mft.Group) {
 	}
 	var members []int // by path
 	for i := range g.Paths {
-		if h := w.hostAtIP(g.Paths[i].Dst); h.membership == member && !h.storedOut && !h.behind && !w.joinsLater(h) {
+		if h := w.hostAtIP(g.Paths[i].Dst); h.membership == member && !h.storedOut && !h.behind {
 			members = append(members, i)
 		}
 	}
@@ -92,9 +92,13 @@ func (w *world) share(g *mft.Group) {
 	}
 }
 
-// joinsLater reports whether the host has become a member and the switch has not told where it
-// begins.
-func (w *world) joinsLater(h *host) bool { return h.Outside && h.from[0] == 0 && w.box.known }
+// hearsOf lets control hear what has become of a receiver: those who share are others then. Nothing
+// leaves by a leg of which a receiver is out until then.
+func (w *world) hearsOf(what feedback.Note) {
+	if w.s.Edges.Shares && (what == feedback.NoteJoined || what.EndsData()) {
+		w.schedule.add(event{at: w.now + time.Duration(w.frameRNG.Int64N(int64(w.s.ackTimeout()))), kind: sharesAnew})
+	}
+}
 
 // deltaAt is by how much the PSNs of a host differ from those of the source.
 func (w *world) deltaAt(h *host) int32 {

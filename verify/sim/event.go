@@ -18,6 +18,7 @@ const (
 	look                         // the core looks at the frames that wait for it
 	arm                          // the core has done with what it looked at
 	adopt                        // control tells the core of a change of the group
+	sharesAnew                   // control has heard who takes part, and lets the receivers share as they do now
 	takesTurn                    // control asks for the turn that a member waits for
 	turnStored                   // control has stored it
 	turnBegins                   // control lets it begin

@@ -430,6 +430,7 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 	if !ok {
 		w.fail(Membership, "%v: %v without a cause", h, n.What)
 	}
+	w.hearsOf(n.What)
 }
 
 // insideMessage reports whether some receiver expects a packet of source h that does not begin a

@@ -152,6 +152,8 @@ func (w *world) handle(e *event) {
 		w.beginFault(int(e.index))
 	case faultEnds:
 		w.endFault(&w.s.Timed[e.index])
+	case sharesAnew:
+		w.publish()
 	case takesTurn, turnStored, turnBegins:
 		w.atControl(e)
 	default:
