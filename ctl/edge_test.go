@@ -356,6 +356,7 @@ func TestTheDataPathRefusesAShare(t *testing.T) {
 func TestGroupsWithCopiesOfTheirOwn(t *testing.T) {
 	with := func(key string) string { return strings.Replace(three, "mtu: 1024", "mtu: 1024\n"+key, 1) }
 	for text, want := range map[string]string{
+		with("copies: own"):   "its file says copies: own",
 		with("ack: quorum 2"): "ack is a quorum",
 		with("repair: off"):   "the group is without repair",
 		bothG1:                "members with role both may become the source",
@@ -370,6 +371,35 @@ func TestGroupsWithCopiesOfTheirOwn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A running group may be told to share and not to share, and no packet goes astray: each is on its
+// way to all receivers with the first copy after the change.
+func TestARunningGroupIsToldWhetherToShare(t *testing.T) {
+	own := strings.Replace(three, "mtu: 1024", "mtu: 1024\ncopies: own", 1)
+	w := newShareWorld(t)
+	w.create(t, three)
+	w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+	before := w.members("at first", "10.77.0.2", "10.77.0.3", "10.77.0.4")
+	w.leaves("at first", 1000, before)
+	if g := w.update(t, own); g.CopiesOwn != "its file says copies: own" {
+		t.Errorf("it has copies of its own because %q", g.CopiesOwn)
+	}
+	w.members("with copies: own")
+	w.leaves("with copies: own", 1001, 18, 19, 20)
+	w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+	if m := w.mappings("10.77.0.2"); len(m) != 0 {
+		t.Errorf("an edge is still to map %+v", m)
+	}
+	w.leaves("when the edges have forgotten it", 1002, 18, 19, 20)
+	w.update(t, three)
+	w.leaves("with copies: auto, before the edges have loaded it", 1003, 18, 19, 20)
+	w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+	now := w.members("with copies: auto", "10.77.0.2", "10.77.0.3", "10.77.0.4")
+	if now == before {
+		t.Errorf("the QPN is %d as before: an edge that was late would map copies of another generation", now)
+	}
+	w.leaves("with copies: auto", 1004, now)
 }
 
 // A question waits until its answer is another one than the edge has.

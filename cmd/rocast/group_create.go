@@ -26,6 +26,7 @@ names the line and the mend.
   mtu: 1024                              # the path MTU of the members' QPs
   addressing: group-ip                   # or virtual-qpn, switch-ip
   engine: auto                           # the kernel, if it can; or afxdp: only user space
+  copies: auto                           # receivers share them where they can (docs/edge.md); or own: each has its own
   degraded-below: 10%                    # of its best goodput: the group is degraded if packets wait and it is below that
   degraded-after: 3s                     # for that long; 0: never
   hosts: false                           # or true: programs on hosts may join and leave (docs/host.md)

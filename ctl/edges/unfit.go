@@ -12,6 +12,8 @@ import (
 // group.
 func (b *Book) Unfit(f *groupfile.File, policy feedback.Policy, alone bool) string {
 	switch {
+	case f.Copies == groupfile.CopiesOwn:
+		return "its file says copies: own"
 	case !alone:
 		return "other boxes carry a part of the group"
 	case policy.Ack != feedback.AckAll:

@@ -1,7 +1,9 @@
 package groupfile
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/rocast/rocast/feedback"
@@ -29,6 +31,7 @@ type File struct {
 	PathMTU    int // payload bytes of a full packet
 	Policy     feedback.Policy
 	Engine     mft.Engine
+	Copies     Copies
 	// DegradedBelow is the part of its best goodput, in percent, below which the group counts as
 	// degraded, and DegradedAfter the time for which it has to be. 0: it never does.
 	DegradedBelow int
@@ -73,6 +76,26 @@ func (f *File) Members() []Member {
 		return f.Receivers
 	}
 	return append([]Member{f.Source}, f.Receivers...)
+}
+
+// Copies is the receivers of a group that may share copies (mft.Share). It is no key of the policy:
+// merging and data path know a group that does not share as one without shares.
+type Copies uint8
+
+const (
+	CopiesAuto Copies = iota // those that can do
+	CopiesOwn                // none does
+)
+
+var copiesWords = [...]string{CopiesAuto: "auto", CopiesOwn: "own"}
+
+func (c Copies) String() string { return copiesWords[c] }
+
+func parseCopies(s string) (Copies, error) {
+	if i := slices.Index(copiesWords[:], s); i >= 0 {
+		return Copies(i), nil
+	}
+	return 0, fmt.Errorf("copies %q is not one of %q", s, copiesWords)
 }
 
 // Role is the role of a member in its group.

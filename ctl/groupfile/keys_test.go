@@ -28,6 +28,7 @@ var keys = []listed{
 	{"mtu", "", "256, 512, 1024, 2048 or 4096", "the path MTU of the members' QPs", "512"},
 	{"addressing", "group-ip", "group-ip, virtual-qpn or switch-ip", "how hosts address the group", "switch-ip"},
 	{"engine", "auto", "auto or afxdp", "what carries the group: with auto the kernel where it can", "afxdp"},
+	{"copies", "auto", "auto or own", "whether receivers whose hosts have edges may share a copy (docs/edge.md); own: each has its own", "own"},
 	{"degraded-below", "10%", "percent, 0% to 100%", "the group is degraded if packets wait and fewer get on than this part of the best rate", "20%"},
 	{"degraded-after", "3s", "duration, 1s to 1h, or 0", "for so long; also the time after which a receiver has stalled; 0: never", "9s"},
 	{"hosts", "false", "true, false or end", "whether programs on hosts may join the group and leave it (docs/host.md); end: they may end it too, as the groups that they make", "end"},
@@ -126,7 +127,7 @@ func TestTheDefaultsOfTheListAreTheParsers(t *testing.T) {
 		if cmp.Equal(without, next, content...) {
 			t.Errorf("%s: %s changes nothing", k.name, k.other)
 		}
-		if changes := slices.Contains([]string{"engine", "degraded-below", "degraded-after"}, k.name); changes != (next.CheckUpdate(without) == nil) {
+		if changes := slices.Contains([]string{"engine", "copies", "degraded-below", "degraded-after"}, k.name); changes != (next.CheckUpdate(without) == nil) {
 			t.Errorf("%s: an update: %v", k.name, next.CheckUpdate(without))
 		}
 		checked++

@@ -61,6 +61,7 @@ func (p *parser) read(document yamldoc.Value) error {
 			"given"},
 		{Key: "addressing", Set: yamldoc.Into(&p.Addressing, choice(mft.ParseAddressing))},
 		{Key: "engine", Set: yamldoc.Into(&p.Engine, choice(mft.ParseEngine))},
+		{Key: "copies", Set: yamldoc.Into(&p.Copies, choice(parseCopies))},
 		{Key: "degraded-below", Set: yamldoc.Into(&p.DegradedBelow, percent)},
 		{Key: "degraded-after", Set: yamldoc.Into(&p.DegradedAfter, degradedAfter)},
 		{Key: "hosts", Set: yamldoc.Into(&p.Hosts, readHosts)},

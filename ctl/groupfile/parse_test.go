@@ -60,6 +60,9 @@ func TestParseTakesEveryKey(t *testing.T) {
 	if got.Hosts != HostsJoin {
 		t.Error("hosts may not join")
 	}
+	if got.Copies != CopiesOwn {
+		t.Error("receivers may share copies")
+	}
 	if got.Addressing != mft.BySwitchIP || got.Engine != mft.EngineAFXDP || got.Policy != WithRepair(feedback.Policy{
 		Ack: 2, Nak: feedback.NakLower, OnFatal: feedback.FatalFail, CNP: feedback.CNPAll,
 		Credits: feedback.CreditsMerge, Switch: feedback.SwitchForce, SilentAfter: 250 * time.Millisecond, Evict: true,
@@ -79,7 +82,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 	good := read(t, "g1.yaml")
 	receiver := "  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}\n"
 	for _, c := range []struct{ name, old, new, want string }{
-		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is unknown here; the known keys are name, ip, qpn, mtu, addressing, engine, degraded-below, degraded-after, hosts, hosts-secret, memory, members, ack, nak, on-fatal, silent-after, evict, cnp, cnp-interval, credits, source-switch, repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap`},
+		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is unknown here; the known keys are name, ip, qpn, mtu, addressing, engine, copies, degraded-below, degraded-after, hosts, hosts-secret, memory, members, ack, nak, on-fatal, silent-after, evict, cnp, cnp-interval, credits, source-switch, repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap`},
 		{"unknown member key", "psn: 5", "spn: 5", `line 10: member 2: key "spn" is unknown here; the known keys are ip, qpn, psn, sendPSN, role, remoteQPN, remoteIP, receivers, via, confirm, regions`},
 		{"key twice", "ack: all", "mtu: 1024", `line 5: key "mtu" was already given on line 4; keep one of them`},
 		{"no name", "name: g1", "", "line 2: the group file has no name; add name: WORD, what the group is called"},
@@ -144,6 +147,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"cnp-interval too long", "nak: hold", "cnp-interval: 100001us", `line 6: cnp-interval "100001us" is not a time from 1us to 100ms; write one such as 20us, or 0 for no limit`},
 		{"cnp-interval without a filter", "nak: hold", "cnp: all\ncnp-interval: 50us", "line 7: cnp-interval has no effect with cnp: all, which passes every notification; remove one of them"},
 		{"engine", "nak: hold", "engine: kernel", `line 6: engine "kernel" is not one of ["auto" "afxdp"]`},
+		{"copies", "nak: hold", "copies: shared", `line 6: copies "shared" is not one of ["auto" "own"]`},
 		{"credits policy", "nak: hold", "credits: 4", `line 6: credits "4" is not one of unlimited, merge`},
 		{"source-switch policy", "nak: hold", "source-switch: off", `line 6: source-switch "off" is not one of guard, force`},
 		{"silent-after without a unit", "nak: hold", "silent-after: 200", `line 6: silent-after "200" is not a time from 10ms to 1h; write one such as 200ms, or 0 for never`},

@@ -33,6 +33,9 @@ func (f *File) text(members []Member) []byte {
 		}
 		fmt.Fprintf(&b, "%s: %s\n", k.Name, keyText(k, f.Policy))
 	}
+	if f.Copies != CopiesAuto { // a box of an older release knows no such key
+		fmt.Fprintf(&b, "copies: %v\n", f.Copies)
+	}
 	if f.DegradedAfter != 0 { // else degraded-below has no effect, which is refused
 		fmt.Fprintf(&b, "degraded-below: %d%%\n", f.DegradedBelow)
 	}

@@ -33,6 +33,7 @@ repair-attempts: 3
 repair-timer-floor: 100us
 repair-timer-cap: 5ms
 engine: afxdp
+copies: own
 members:
   - {ip: fd00::1, qpn: 17, psn: 9, sendPSN: 1000, role: both, via: leaf2, confirm: true}
   - {ip: fd00::2, qpn: 18, psn: 5, sendPSN: 3, role: both}

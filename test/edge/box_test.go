@@ -240,6 +240,30 @@ func TestABoxIsKilled(t *testing.T) {
 	}
 }
 
+// A group is told in the middle of a transfer to stop sharing, and then to share again. All
+// receivers have all of the data, and no NIC gets a frame that a correct peer does not send.
+func TestARunningGroupIsToldWhetherToShare(t *testing.T) {
+	s := newSite(t, false)
+	before := s.sharing(3)
+	tell := func(copies string) {
+		s.group.Keys = "engine: afxdp\ncopies: " + copies
+		_, err := s.daemon.Client().UpdateGroup(t.Context(), s.group.Name, []byte(s.group.File()))
+		testlab.Must(t, err)
+	}
+	s.group.Write(t, s.group.Members[0], 4<<10, func() { tell("own") })
+	s.sharing(0)
+	if g := s.shown(); g.CopiesOwn != "its file says copies: own" {
+		t.Errorf("%q", g.CopiesOwn)
+	}
+	s.group.Write(t, s.group.Members[0], 4<<10, func() { tell("auto") })
+	if after := s.sharing(3); after.QPN == before.QPN {
+		t.Errorf("the leg still has the QPN %d", after.QPN)
+	}
+	if shared := s.write(); shared < most || shared > packets {
+		t.Errorf("%d of %d packets were shared", shared, packets)
+	}
+}
+
 // Groups that cannot share say so in a sentence.
 func TestGroupsThatDoNotShare(t *testing.T) {
 	s := newSite(t, false)
