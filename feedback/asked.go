@@ -147,7 +147,7 @@ func (g *Group) Ask(now Tick, s SourceSwitch, acts []Action) []Action {
 	case now-a.from >= onItsWay+g.policy.settleWithin() && (g.sparesSilent(s) || g.forces()):
 		best := furthest(g.paths)
 		for i := range g.paths {
-			if p := &g.paths[i]; p.part == PartUnknown && (!p.told || p.acked != best.acked) {
+			if g.paths[i].toldLess(best) {
 				acts = g.fallBehind(i, acts)
 			}
 		}
@@ -287,6 +287,11 @@ func (p *path) tell(ev *Event, acked roce.PSN) {
 // or its QP has ended and has nothing more.
 func (p *path) knows() bool { return p.told || p.part == PartDead }
 
+// toldLess reports whether the path has not told that it has what best has.
+func (p *path) toldLess(best *path) bool {
+	return p.part == PartUnknown && (!p.told || p.acked != best.acked)
+}
+
 // furthest returns the path that has told the highest place, or nil.
 func furthest(paths []path) (best *path) {
 	for i := range paths {
@@ -299,7 +304,8 @@ func furthest(paths []path) (best *path) {
 
 // sparesSilent reports whether the next source can do without the paths that have told nothing:
 // with evict, if all others stand at one place, the next source's among them, and somebody receives
-// from it. A quorum needs no such rule, because it does not wait for them.
+// from it. A quorum needs no such rule: the group goes on when enough have told one place
+// (beginAtFurthest).
 func (g *Group) sparesSilent(s SourceSwitch) bool {
 	best := furthest(g.paths)
 	if g.policy.Ack != AckAll || !g.policy.Evict || best == nil {
@@ -320,23 +326,15 @@ func (g *Group) sparesSilent(s SourceSwitch) bool {
 // while that box is the source.
 func (g *Group) waitsAbove(i int) bool { return i == g.needed && g.paths[i].part == PartUnknown }
 
-// forces reports whether the next source waits for nobody who lacks something: with source-switch:
-// force, if enough receivers stand at the furthest place.
+// forces reports whether the next source waits for nobody who has told less than the furthest
+// receiver: with source-switch: force, if the box above has told as much. A quorum needs no such
+// rule either.
 func (g *Group) forces() bool {
 	best := furthest(g.paths)
-	if g.policy.Switch != SwitchForce || best == nil {
+	if g.policy.Switch != SwitchForce || g.policy.Ack != AckAll || best == nil {
 		return false
 	}
-	have := 0
-	for i := range g.paths {
-		switch p := &g.paths[i]; {
-		case p.knows() && p.acked == best.acked && !p.fresh:
-			have += g.weight(i)
-		case g.waitsAbove(i):
-			return false
-		}
-	}
-	return have >= g.least()
+	return g.needed == none || !g.paths[g.needed].toldLess(best)
 }
 
 // beginAtFurthest begins behind the furthest path if enough of them have told the same place.

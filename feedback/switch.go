@@ -126,7 +126,7 @@ func (g *Group) Concluded() (messages roce.MSN, concluded bool) {
 // messages behind that packet once more.
 func (st *stream) fewest(n roce.MSN) roce.MSN {
 	for i := range st.paths {
-		if p := &st.paths[i]; p.acked == st.source.sent && !p.fresh && p.part == PartActive {
+		if p := &st.paths[i]; p.acked == st.source.sent && p.part == PartActive {
 			n = n.Add(min(0, p.msn.Sub(n)))
 		}
 	}

@@ -87,6 +87,34 @@ func TestTheMessagesOfATurnAfterARestart(t *testing.T) {
 	}
 }
 
+// Who has had nothing of the turn says nothing of its messages: one that joins, or is out since
+// before a restart. Else the next turn of the source would begin with fewer than it has sent.
+func TestTheMessagesOfATurnAreThoseOfItsReceivers(t *testing.T) {
+	for _, part := range []Part{PartWaiting, PartBehind, PartGone} {
+		for _, restored := range []bool{false, true} {
+			g := New(Config{Paths: 2, FirstPSN: 0, Restored: restored, Parts: []Part{PartActive, part}})
+			g.Step(0, Event{Kind: Data, PSN: 0, First: true, Last: true}, nil)
+			g.Step(0, Event{Kind: Response, Path: 0, PSN: 0, MSN: 1, Syndrome: roce.SyndromeUnlimited}, nil)
+			g.Rearrange([]int{0, 1, -1}, nil, []Part{PartActive, part, PartWaiting})
+			if messages, concluded := g.Concluded(); !concluded || messages != 1 {
+				t.Errorf("beside one that is %v, restored %v: concluded %v, with %d messages", part, restored, concluded, messages)
+			}
+		}
+	}
+}
+
+// A box that is the source and does not yield may be inside a message. It is not spared before it
+// has been silent for as long as a receiver may be.
+func TestASourceThatDoesNotYieldHasItsTime(t *testing.T) {
+	for silent, spared := range map[Tick]bool{0: false, settleWithin - 1: false, settleWithin: true} {
+		g := New(Config{Policy: Policy{Evict: true}, Paths: 3})
+		g.Away(0, 0)
+		if got := (SourceSwitch{PSN: 50, OldPath: 0, NewPath: 1}).SparesOld(g, silent); got != spared {
+			t.Errorf("silent for %v, and spared: %v", silent, got)
+		}
+	}
+}
+
 // A box that does not yield is not spared while the box above lacks something.
 func TestTheBoxAboveKeepsASourceThatDoesNotYield(t *testing.T) {
 	for needed, spared := range map[int]bool{1: false, 2: true} {
@@ -266,6 +294,18 @@ func TestWhoToldNothingIsSparedIfSomebodyReceives(t *testing.T) {
 		}
 		if got := g.sparesSilent(SourceSwitch{OldPath: -1, NewPath: 0}); got != c.spares {
 			t.Errorf("told by %s: %v", name, got)
+		}
+	}
+}
+
+// The source that has sent so far receives from the next one, unless it took no part before.
+func TestWhoToldNothingIsNotSparedForASourceThatIsOut(t *testing.T) {
+	for part, spares := range map[Part]bool{PartActive: true, PartBehind: false, PartGone: false, PartWaiting: false} {
+		g := New(Config{Policy: Policy{Evict: true}, Paths: 3, Restored: true, Parts: []Part{PartActive, PartActive, part}})
+		g.Away(2, 0)
+		g.paths[0].told, g.paths[0].acked = true, 19
+		if got := g.sparesSilent(SourceSwitch{OldPath: 2, NewPath: 0}); got != spares {
+			t.Errorf("the source was %v before its turn: %v", part, got)
 		}
 	}
 }
