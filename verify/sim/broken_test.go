@@ -277,6 +277,15 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 				}
 				return r
 			}},
+		"sends data to a receiver that is not ready": {want: Membership, s: notReady(), says: "which is not ready", after: on(80,
+			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
+				last := len(m.w.group.Paths) - 1
+				out.Copies = append(out.Copies, dataplane.Copy{Path: &m.w.group.Paths[last], PSN: f.View.PSN(f.Head()), Edit: &m.w.group.Edits(-1).Paths[last]})
+			})},
+		"lets a receiver join that is not ready": {want: Membership, s: notReady(), says: "joined without a cause", after: on(80,
+			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
+				out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(3), What: feedback.NoteJoined, PSN: f.View.PSN(f.Head())})
+			})},
 		"sends a READ to the receivers": {want: Damaged, s: reading(), after: on(20,
 			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
 				f.Region = 0
@@ -307,6 +316,14 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 			}
 		})
 	}
+}
+
+// notReady is calm with a receiver that joins early, and is ready after everything was sent.
+func notReady() Scenario {
+	s := calm()
+	s.Hosts[3].Outside = true
+	s.Timed = []Timed{{Kind: Join, Host: 3, AfterPacket: 20, For: 10 * time.Millisecond}}
+	return s
 }
 
 // callBehind adds the report that a receiver is behind at packet 0.

@@ -218,7 +218,7 @@ func (d drawer) happens(s *Scenario, c matrix.Cell, receiver int) {
 	case Cut:
 		f.Host, f.For = receiver, d.between(s.ackTimeout()/50, 3*s.ackTimeout())
 	case Join:
-		f.Host, s.Hosts[receiver].Outside = receiver, true
+		f.Host, f.For, s.Hosts[receiver].Outside = receiver, s.confirmsAfter(), true
 	case Leave, KeyLost:
 		f.Host = receiver
 	}

@@ -23,6 +23,7 @@ const (
 	scenarioStream = 1
 	frameStream    = 2
 	crashStream    = 6 // whether members come and go around a crash, and another one sends
+	confirmStream  = 8 // when a receiver that joins is ready
 	edgeStream     = 7 // whether receivers share a leg
 	forceStream    = 5 // whether the source switches by force: the seeds without stay what they were
 )
@@ -337,9 +338,19 @@ func (d drawer) members(s *Scenario, packets int) {
 // joins lets a receiver join later.
 func (d drawer) joins(s *Scenario, packets int) {
 	f := d.moment(Join, packets)
-	f.Host = 1 + d.IntN(len(s.Hosts)-1)
+	f.Host, f.For = 1+d.IntN(len(s.Hosts)-1), s.confirmsAfter()
 	s.Hosts[f.Host].Outside = true
 	s.Timed = append(s.Timed, f)
+}
+
+// confirmsAfter draws how long a receiver that joins needs until its queue pair is ready. 0: it is
+// ready before.
+func (s *Scenario) confirmsAfter() time.Duration {
+	d := drawer{rand.New(rand.NewPCG(s.Seed, confirmStream))}
+	if d.oneIn(2) {
+		return 0
+	}
+	return d.between(s.ackTimeout()/50, 3*s.ackTimeout())
 }
 
 // otherSource makes a receiver become the source later, and perhaps the first source a receiver. It

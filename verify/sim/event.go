@@ -14,6 +14,7 @@ const (
 	tick                         // the core is ticked
 	faultBegins                  // timed fault number index begins
 	faultEnds                    // timed fault number index ends
+	confirms                     // the program of host says again that its queue pair is ready
 	poll                         // the kernel looks at the port of host
 	look                         // the core looks at the frames that wait for it
 	arm                          // the core has done with what it looked at

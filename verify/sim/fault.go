@@ -25,7 +25,7 @@ const (
 	SwitchCrash                             // the switch stops, and comes back without state
 	RNRStorm                                // the program of a receiver posts no receives
 	KeyLost                                 // a receiver deregisters its memory
-	Join                                    // a receiver becomes a member
+	Join                                    // a receiver becomes a member; its queue pair is ready when that ends
 	Leave                                   // a receiver is no longer a member
 	SourceChange                            // another member begins to send, perhaps too early
 	SourceLeave                             // that member is no longer one, and its program ends
@@ -58,7 +58,7 @@ type Timed struct {
 	Host        int           // the host with the fault, 0: the source; unused with SwitchCrash
 	AfterPacket int           // the fault begins when the source sends this packet first,
 	Delay       time.Duration // or so much later
-	For         time.Duration // 0: for ever; between the steps that control takes because of a Move
+	For         time.Duration // 0: for ever, and of a Join: not at all; between the steps that control takes because of a Move
 	To          int           // the box to which a Move leads
 }
 

@@ -105,6 +105,8 @@ func (w *world) makeGroup(was *mft.Group) *mft.Group {
 				g.Joins = append(g.Joins, mft.Join{QP: qp, PSN: h.joinedWith})
 			}
 			switch {
+			case h.membership == unconfirmed:
+				g.Parts = append(g.Parts, mft.Part{QP: qp, Part: feedback.PartWaiting})
 			case !h.storedOut:
 			case h.behind:
 				g.Parts = append(g.Parts, mft.Part{QP: qp, Part: feedback.PartBehind})

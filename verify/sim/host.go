@@ -61,10 +61,14 @@ func (w *world) openHost(h *host, number int, c *Host) error {
 // arriveAtHost hands frame i to the queue pair of a host, and sends what the queue pair answers.
 func (w *world) arriveAtHost(h *host, i int32) {
 	f := w.pool.frames[i]
-	if h.crashed {
+	if h.takesNothing() {
+		cause := ReceiverCrash
+		if !h.crashed {
+			cause = Join
+		}
 		h.unheard++
-		w.hit(f, ReceiverCrash)
-		w.record(&h.toHost, f, lostTo[ReceiverCrash])
+		w.hit(f, cause)
+		w.record(&h.toHost, f, lostTo[cause])
 		w.pool.giveBack(i)
 		return
 	}

@@ -31,6 +31,43 @@ func TestMembersComeAndGo(t *testing.T) {
 	}
 }
 
+// A receiver whose queue pair is not ready gets nothing before its program says that it is, also
+// where the switch crashes meanwhile. If all others leave, it joins all the same.
+func TestWhoIsNotReadyJoinsWhenItIs(t *testing.T) {
+	for name, c := range map[string]struct {
+		ready time.Duration
+		more  []Timed
+		loses bool // copies come before it is ready
+	}{
+		"soon": {time.Millisecond, nil, false},
+		"while the switch is down": {
+			9 * time.Millisecond, []Timed{{Kind: SwitchCrash, AfterPacket: 60, For: 10 * time.Millisecond}}, false,
+		},
+		"after the others have left": {
+			10 * time.Millisecond, []Timed{
+				{Kind: Leave, Host: 1, AfterPacket: 91, Delay: 60 * time.Microsecond}, {Kind: Leave, Host: 2, AfterPacket: 91, Delay: 60 * time.Microsecond},
+			}, true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := calm()
+			s.Hosts[0].Outstanding, s.Hosts[0].Think, s.Hosts[3].Outside = 1, 200*time.Microsecond, true // it pauses between messages
+			s.Timed = append(c.more, Timed{Kind: Join, Host: 3, AfterPacket: 20, For: c.ready})
+			var r Runner
+			if result := play(t, &r, s); result.Failure != nil || result.Status != rnic.Success {
+				t.Fatal(result.Failure, result.Status)
+			}
+			d := &r.w.hosts[3]
+			if n := d.qp.Counters().Get(rnic.RequestsExecuted); d.membership != member || d.next[0] != 256 || n == 0 || n > 230 || n%4 != 0 {
+				t.Errorf("d is %d, and executed %d packets up to packet %d", d.membership, n, d.next[0])
+			}
+			if loses := d.unheard > 0; loses != c.loses {
+				t.Errorf("%d copies came before d was ready", d.unheard)
+			}
+		})
+	}
+}
+
 // A receiver is cut off and evicted, and then the switch crashes. If control has stored that, the
 // receiver stays out. If not, it is a member again, until it is evicted once more.
 func TestAStoredEvictionOutlivesACrash(t *testing.T) {

@@ -363,12 +363,16 @@ func (w *world) checkCompleted(h *host, message int) {
 	}
 }
 
-// checkCopies fails if a path gets two copies of a frame, or a copy of anything but data.
+// checkCopies fails if a path gets two copies of a frame, or a copy of anything but data, or a copy
+// before its program has said that its queue pair is ready.
 func (w *world) checkCopies(f *frame, copies []dataplane.Copy) {
 	if len(copies) > 0 && (f == nil || f.stream == noStream) {
 		w.fail(Conserved, "a packet that is not data was copied")
 	}
 	for k := range copies {
+		if h := w.hostAtIP(copies[k].Path.Dst); h != nil && h.membership == unconfirmed { // nil: a shared copy
+			w.fail(Membership, "a copy for %v, which is not ready", h)
+		}
 		for _, other := range copies[:k] {
 			if copies[k].Path.Dst == other.Path.Dst {
 				w.fail(Conserved, "two copies of one frame for %v", other.Path.Dst)
@@ -425,7 +429,7 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 	case feedback.NoteEdgeLost, feedback.NoteEdgeWorks:
 		ok = w.s.Edges.Shares && h.edge.maps != nil
 	case feedback.NoteJoined:
-		ok = h.membership == joining && f != nil && w.joined(h, f)
+		ok = (h.membership == joining || h.membership == unconfirmed && w.needsWaiting(f)) && f != nil && w.joined(h, f)
 	}
 	if !ok {
 		w.fail(Membership, "%v: %v without a cause", h, n.What)
@@ -470,7 +474,7 @@ func (w *world) checkBehind(n *dataplane.Note) {
 		// It has told nothing since the crash, and the next source can do without it.
 	case p.Ack == feedback.AckAll:
 		w.fail(Membership, "%v is called behind without a quorum", h)
-	case h.crashed || h.qp.State() != rnic.StateReady || h.ToHost.Reorder > 0 || h.ToHost.Late > 0:
+	case h.takesNothing() || h.qp.State() != rnic.StateReady || h.ToHost.Reorder > 0 || h.ToHost.Late > 0:
 		// No switch can tell: a receiver whose packets overtake each other asks for packets that
 		// arrive a moment later.
 	default:
@@ -536,7 +540,7 @@ func (w *world) checkLeftBehind(n *dataplane.Note, source *host, claimedAt time.
 	for i := range w.hosts {
 		r := &w.hosts[i]
 		ended := r.fatalHeard || len(r.fatals) > 0 && !r.lives
-		if r != source && !ended && (r.counts() && !r.behind || r.membership == joining) {
+		if r != source && !ended && (r.counts() && !r.behind || r.membership == joining || r.membership == unconfirmed) {
 			left += r.weight()
 		}
 		if w.tally[SwitchCrash].Times > 0 && !r.fatalHeard && len(r.fatals) > 0 && r.qp.State() == rnic.StateReady {
@@ -587,6 +591,21 @@ func (w *world) onItsWay(h, source *host, n int) bool {
 		}
 	}
 	return false
+}
+
+// needsWaiting reports whether too few receivers are left without those that wait, for packet f: a
+// quorum does not count who has joined while packets before are open.
+func (w *world) needsWaiting(f *frame) bool {
+	left := 0
+	for i := range w.hosts {
+		r := &w.hosts[i]
+		ended := r.fatalHeard || len(r.fatals) > 0 && !r.lives
+		fresh := w.s.Policy.Ack != feedback.AckAll && f != nil && r.from[f.stream] > w.hosts[f.stream].merged.acked+1
+		if i != w.active && !ended && (r.membership == joining || r.counts() && !r.behind && !fresh) {
+			left += r.weight()
+		}
+	}
+	return left < max(1, int(w.s.Policy.Ack))
 }
 
 // joined lets a receiver join with data packet f, and reports whether f is the first packet of a

@@ -89,7 +89,7 @@ func (w *world) checkError(h *host, i int, status rnic.Status) {
 // ignores because no ACK has come since the last one.
 func (w *world) excused(h *host) bool {
 	t := &w.tally
-	if h.blocked > 0 || t[Burst].Times+t[Cut].Times+t[SlowHost].Times+t[SwitchCrash].Times > 0 {
+	if h.blocked > 0 || t[Burst].Times+t[Cut].Times+t[SlowHost].Times+t[SwitchCrash].Times+t[Join].Data > 0 {
 		return true
 	}
 	troubles := w.notReadySeen()
@@ -106,7 +106,7 @@ func (w *world) excused(h *host) bool {
 func (w *world) someoneGone(h *host) bool {
 	for i := range w.hosts {
 		r := &w.hosts[i]
-		silent := r.crashed || r.qp.State() == rnic.StateError && !r.fatalHeard
+		silent := r.takesNothing() || r.qp.State() == rnic.StateError && !r.fatalHeard
 		if r.membership == evicted && silent && !w.evictsInTime(h) {
 			return true
 		}
@@ -137,7 +137,7 @@ func (w *world) living(h *host) (n int) {
 		r := &w.hosts[i]
 		// With a quorum a receiver may have joined too late for what the source waits for.
 		late := w.s.Policy.Ack != feedback.AckAll && r.from[h.number] > h.merged.acked+1
-		if r != h && r.counts() && !late && !w.lacksForGood(r, h) && !r.crashed && !r.behind && r.qp.State() == rnic.StateReady {
+		if r != h && r.counts() && !late && !w.lacksForGood(r, h) && !r.takesNothing() && !r.behind && r.qp.State() == rnic.StateReady {
 			n += r.weight()
 		}
 	}
@@ -161,7 +161,7 @@ func (w *world) waitsInVain(h *host) bool {
 			continue
 		}
 		all += r.weight()
-		if !r.crashed && r.qp.State() == rnic.StateReady && (r == before || r.next[before.number] > before.merged.acked) {
+		if !r.takesNothing() && r.qp.State() == rnic.StateReady && (r == before || r.next[before.number] > before.merged.acked) {
 			able += r.weight()
 		}
 	}
@@ -207,7 +207,7 @@ func (w *world) allHang() bool {
 func (w *world) checkHanging(h *host) {
 	for i := range w.hosts {
 		r := &w.hosts[i]
-		if r != h && r.counts() && !r.crashed && r.qp.State() == rnic.StateReady && r.asked == r.next[h.number] && w.lacksForGood(r, h) && !r.behind {
+		if r != h && r.counts() && !r.takesNothing() && r.qp.State() == rnic.StateReady && r.asked == r.next[h.number] && w.lacksForGood(r, h) && !r.behind {
 			w.fail(Ends, "%v has asked for packet %d, never gets it, and is not reported", r, r.asked)
 		}
 	}

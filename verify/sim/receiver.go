@@ -21,7 +21,8 @@ type receiver struct {
 
 	storm   int // faults that keep the program from posting receives
 	crashed bool
-	unheard uint64 // frames that came after the crash, or that the host's edge did not map
+	unready bool   // its program has not said that its queue pair is ready
+	unheard uint64 // frames that came after the crash or before it was ready, or that the host's edge did not map
 	keyLost bool
 
 	membership membership
@@ -44,8 +45,9 @@ type receiver struct {
 type membership uint8
 
 const (
-	outsider membership = iota
-	joining             // control has made it a member; the switch waits for the next message
+	outsider    membership = iota
+	unconfirmed            // control has made it a member, and the switch waits for what its program says
+	joining                // control has made it a member; the switch waits for the next message
 	member
 	evicted
 	left
@@ -53,6 +55,9 @@ const (
 
 // counts reports whether the source has to wait for the receiver.
 func (r *receiver) counts() bool { return r.membership == member }
+
+// takesNothing reports whether the host takes nothing.
+func (r *receiver) takesNothing() bool { return r.crashed || r.unready }
 
 // endPart notes that the core has left the receiver out. It may have left the group already: the
 // core sees a new version of the group with its next frame.

@@ -35,7 +35,7 @@ func (r *recorder) story() []string { return r.lines[max(0, len(r.lines)-r.keep)
 // lostTo are the fates of frames that a fault ended.
 var lostTo = [numFaults]string{
 	Loss: "lost", QueueFull: "lost: queue full", Burst: "lost: burst", Cut: "lost: cut",
-	ReceiverCrash: "lost: host crashed", SwitchCrash: "lost: switch down",
+	ReceiverCrash: "lost: host crashed", SwitchCrash: "lost: switch down", Join: "lost: queue pair not ready",
 }
 
 // record records what became of a frame at the end of link l, if there is a recorder.

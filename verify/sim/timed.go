@@ -33,7 +33,12 @@ func (w *world) beginFault(k int) {
 			h.regions.Deregister(w.keyOf(h.number, region).RKey)
 		}
 	case Join:
-		w.change(h, joining)
+		if f.For == 0 {
+			w.change(h, joining)
+		} else {
+			w.change(h, unconfirmed)
+			h.unready = true
+		}
 	case Leave:
 		w.change(h, left)
 	case SourceChange:
@@ -60,6 +65,10 @@ func (w *world) endFault(f *Timed) {
 	h := &w.hosts[f.Host]
 	if w.recorder != nil {
 		w.recorder.note(w.now, "%v of %s ends", f.Kind, hostName(f.Host))
+	}
+	if f.Kind == Join {
+		w.confirm(h)
+		return
 	}
 	if f.Kind != SwitchCrash {
 		afflict(h, f.Kind, -1)
@@ -176,14 +185,35 @@ func afflict(h *host, kind Fault, n int) {
 // change makes a receiver a member, or no longer one. As long as the switch has seen nothing of the
 // group, a receiver that joins is a member from the beginning.
 func (w *world) change(h *host, m membership) {
-	if m == joining && !w.box.known {
-		if w.group.Restored {
+	if !w.box.known && (m == joining || m == unconfirmed) {
+		switch {
+		case w.group.Restored:
 			return // control is busy with the restart
+		case m == joining:
+			m = member
 		}
-		m = member
 	}
 	h.membership, w.membersChanged = m, true
 	w.publish()
+}
+
+// confirmAgain is how long a program waits before it says again that its queue pair is ready.
+const confirmAgain = time.Millisecond
+
+// confirm lets the program of a receiver say that its queue pair is ready. It says so again while
+// control does not hear it: with the switch control is down too, and busy with a restart for a
+// while.
+func (w *world) confirm(h *host) {
+	h.unready = false
+	switch {
+	case h.membership != unconfirmed: // it has joined before, because too few were left, or it has left
+	case w.box.down > 0 || !w.box.known && w.group.Restored:
+		if !w.over() {
+			w.schedule.add(event{at: w.now + confirmAgain, kind: confirms, host: int32(h.number)})
+		}
+	default:
+		w.change(h, joining)
+	}
 }
 
 // publish publishes the group as it is now. The core sees that with the next frame. A core with an

@@ -154,6 +154,8 @@ func (w *world) handle(e *event) {
 		w.endFault(&w.s.Timed[e.index])
 	case sharesAnew:
 		w.publish()
+	case confirms:
+		w.confirm(h)
 	case takesTurn, turnStored, turnBegins:
 		w.atControl(e)
 	default:
