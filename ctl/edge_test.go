@@ -352,14 +352,27 @@ func TestTheDataPathRefusesAShare(t *testing.T) {
 	}
 }
 
+// With a quorum receivers share too. One that is behind ends the generation.
+func TestReceiversOfAQuorumShare(t *testing.T) {
+	w := newShareWorld(t)
+	g := w.create(t, strings.Replace(three, "mtu: 1024", "mtu: 1024\nack: quorum 1", 1))
+	w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+	before := w.members("at first", "10.77.0.2", "10.77.0.3", "10.77.0.4")
+	w.leaves("at first", 1000, before)
+	w.news(feedback.NoteBehind, "10.77.0.4", 1, 1001)
+	w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+	if w.members("one is behind", "10.77.0.2", "10.77.0.3") == before || g.CopiesOwn != "" {
+		t.Errorf("the generation is the former one, or copies are own: %q", g.CopiesOwn)
+	}
+}
+
 // Groups that cannot share say why.
 func TestGroupsWithCopiesOfTheirOwn(t *testing.T) {
 	with := func(key string) string { return strings.Replace(three, "mtu: 1024", "mtu: 1024\n"+key, 1) }
 	for text, want := range map[string]string{
-		with("copies: own"):   "its file says copies: own",
-		with("ack: quorum 2"): "ack is a quorum",
-		with("repair: off"):   "the group is without repair",
-		bothG1:                "members with role both may become the source",
+		with("copies: own"): "its file says copies: own",
+		with("repair: off"): "the group is without repair",
+		bothG1:              "members with role both may become the source",
 		strings.ReplaceAll(tableFile(nearReceivers...), "10.1.0.", "10.77.0."): "its memory is a table",
 	} {
 		t.Run(want, func(t *testing.T) {

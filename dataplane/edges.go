@@ -95,7 +95,7 @@ func newSharing(st *state, was *sharing, from []int, old *mft.Group) *sharing {
 	for i := range g.Paths {
 		st.merge.Share(i, false)
 	}
-	if len(g.Shares) == 0 || st.held == nil || g.Policy.Ack != feedback.AckAll {
+	if len(g.Shares) == 0 || st.held == nil {
 		return nil
 	}
 	s := &sharing{edges: make([]edge, len(g.Paths)), legs: make([]sharedLeg, len(g.Shares))}

@@ -530,6 +530,27 @@ func TestALegIsRetiredWhenAMemberLeaves(t *testing.T) {
 	}
 }
 
+// With a quorum copies are shared too. A receiver that lacks something is repaired alone, also when
+// the source has let go of it, and goes on sharing.
+func TestReceiversOfAQuorumShare(t *testing.T) {
+	b := newEdgeBench(t, func(g *mft.Group) { g.Policy.Ack = 2 })
+	b.message(1000)
+	b.loses = func(path int, psn roce.PSN, shared bool) bool { return path == 1 && psn <= 1002 && shared }
+	last := quiet(1002)
+	last.bth.AckReq = true
+	b.send(quiet(1001), last)
+	b.deliver()
+	b.expectSource("ACK 1000", "ACK 1002")
+	b.message(1003)
+	b.expectLeft(4, 0, 3, 0) // 1001 to 1003
+	b.message(1004)
+	b.expectLeft(1, 0, 0, 0)
+	b.expectNotes()
+	if p := snapshot(t, b.Switch, b.group).Paths[1]; p.Acked != 1004 || p.Part != feedback.PartActive {
+		t.Errorf("%+v", p)
+	}
+}
+
 // An edge may map the copies of a leg before it has confirmed that. The leg is retired when its
 // receiver leaves, as when a member leaves.
 func TestALegIsRetiredWhenOneLeavesWhoseEdgeMayMapIt(t *testing.T) {

@@ -111,7 +111,7 @@ func (g *Group) negative(now Tick, ev *Event, p *path, acts []Action) (Outcome, 
 	if s.IsFatal() {
 		return g.fatal(ev, p, acts)
 	}
-	g.hearNAK(ev.Path, g.sentAgain(ev.Path))
+	g.hearNAK(ev.Path, g.sentAgain(ev.Path) || g.overtakes())
 	if outcome, repaired, done := g.repairAfterNAK(now, ev, acts); done {
 		return outcome, repaired
 	}

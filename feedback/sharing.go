@@ -43,6 +43,10 @@ func (rp *repair) passesBy(i int, psn roce.PSN) {
 	}
 }
 
+// overtakes reports whether copies to one path may overtake each other, because some are shared and
+// others are its own: they leave by different queues. Then a NAK proves no loss (rule 9).
+func (rp *repair) overtakes() bool { return len(rp.shared) > 0 }
+
 // backsAtMostOf is how often path i may go back in a round trip. Shared copies overtake the repair
 // of a path that shares: it has to NAK again for packets that are on their way to it.
 func (rp *repair) backsAtMostOf(i int) uint8 {

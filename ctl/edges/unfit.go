@@ -16,8 +16,6 @@ func (b *Book) Unfit(f *groupfile.File, policy feedback.Policy, alone bool) stri
 		return "its file says copies: own"
 	case !alone:
 		return "other boxes carry a part of the group"
-	case policy.Ack != feedback.AckAll:
-		return "ack is a quorum"
 	case policy.Repair == feedback.RepairOff:
 		return "the group is without repair"
 	case f.Table:

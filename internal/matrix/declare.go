@@ -147,7 +147,6 @@ var Void = []Rule{
 	{"addressing=hosts event=source-dies", Namespaces, "another source takes its turn, which is source-switch"},
 	{"regions=none event=region", Everywhere, "a group without memory has no region that could come"},
 	{"edge=shared repair=off", Everywhere, ownCopies},
-	{"edge=shared ack=quorum", Everywhere, ownCopies},
 	{"edge=shared source-switch=guard", Everywhere, ownCopies},
 	{"edge=shared source-switch=force", Everywhere, ownCopies},
 	{"edge=shared regions=table", Everywhere, ownCopies},

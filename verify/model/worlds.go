@@ -207,9 +207,6 @@ func (ms mishaps) worlds() []World {
 				if w.Receivers <= int(ack) || w.Unlimited && w.Deaths > 0 && ack == feedback.AckAll {
 					continue // nobody evicts the dead receiver, and the source retries for ever
 				}
-				if w.Shares && ack != feedback.AckAll {
-					continue // a quorum shares nothing
-				}
 				if w.Needed && ack != feedback.AckAll {
 					continue // a switch below another one waits for all (docs/tree.md)
 				}

@@ -240,7 +240,7 @@ func (s *Scenario) mayShare() bool {
 			receivers++
 		}
 	}
-	return receivers > 1 && s.Policy.Repair == feedback.RepairLocal && s.Policy.Ack == feedback.AckAll && !s.has(SourceChange, MemoryChange) &&
+	return receivers > 1 && s.Policy.Repair == feedback.RepairLocal && !s.has(SourceChange, MemoryChange) &&
 		s.Unused == 0 && s.Removed == nil
 }
 
