@@ -366,13 +366,41 @@ func TestReceiversOfAQuorumShare(t *testing.T) {
 	}
 }
 
+// Another source is another turn, with other constants and another QPN. The source has no mapping:
+// its edge would map its own packets to it.
+func TestASourceSwitchIsAnotherGeneration(t *testing.T) {
+	for _, noteLost := range []bool{false, true} {
+		w := newShareWorld(t)
+		w.create(t, strings.ReplaceAll(three, "psn: 5", "psn: 5, sendPSN: 2000, role: both"))
+		w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+		before := w.members("at first", "10.77.0.2", "10.77.0.3", "10.77.0.4")
+		w.leaves("at first", 1000, before)
+		if noteLost {
+			w.happens(feedback.NoteSource, "10.77.0.2", 1, 2000)
+			w.watch.Look("g1", time.Now())
+		} else {
+			w.news(feedback.NoteSource, "10.77.0.2", 1, 2000)
+		}
+		w.members("before an edge has confirmed")
+		if got := w.copies("10.77.0.3"); got != "own: its edge has not loaded the mapping yet" {
+			t.Error(got)
+		}
+		w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+		if w.members("one is the source", "10.77.0.3", "10.77.0.4") == before {
+			t.Error("the generation is the former one")
+		}
+		if m := w.mappings("10.77.0.2"); len(m) != 0 {
+			t.Errorf("the edge of the source has %+v", m)
+		}
+	}
+}
+
 // Groups that cannot share say why.
 func TestGroupsWithCopiesOfTheirOwn(t *testing.T) {
 	with := func(key string) string { return strings.Replace(three, "mtu: 1024", "mtu: 1024\n"+key, 1) }
 	for text, want := range map[string]string{
 		with("copies: own"): "its file says copies: own",
 		with("repair: off"): "the group is without repair",
-		bothG1:              "members with role both may become the source",
 		strings.ReplaceAll(tableFile(nearReceivers...), "10.1.0.", "10.77.0."): "its memory is a table",
 	} {
 		t.Run(want, func(t *testing.T) {

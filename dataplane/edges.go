@@ -57,8 +57,9 @@ type edge struct {
 
 // sharedLeg is what the core knows of a share.
 type sharedLeg struct {
-	// retired: a receiver gets no data any more, and its edge would map copies for it all the same.
-	// So none leaves by this leg, until control gives it another generation.
+	// retired: a receiver gets no data any more, and its edge would map copies for it all the same,
+	// or another turn has begun. So none leaves by this leg, until control gives it another
+	// generation.
 	retired          bool
 	sent, heard      roce.PSN // the highest packet that left, and the highest that an edge has brought
 	hasSent, isHeard bool
@@ -75,7 +76,7 @@ type ShareCounts struct {
 // ShareState is the state of a share now. It is published with GroupState.
 type ShareState struct {
 	ShareCounts
-	Retired bool // nothing leaves by it until it has another generation: a member has left
+	Retired bool // nothing leaves by it until it has another generation: a member has left, or another turn has begun
 	Working int  // number of members that get its copies
 }
 
@@ -130,10 +131,9 @@ func newSharing(st *state, was *sharing, from []int, old *mft.Group) *sharing {
 			s.retire(g.MappedBy(i))
 		}
 	}
-	if old != nil && !sameSource(old, g) {
-		for k := range s.legs {
-			// The constants of its mapping are for packets of the source before.
-			s.legs[k].retired = s.legs[k].retired || generation(old, &g.Shares[k]) >= 0
+	for k := range g.Shares {
+		if g.Shares[k].Turn != st.begun {
+			s.retire(k)
 		}
 	}
 	for i := range g.Paths {
@@ -332,6 +332,22 @@ func (s *sharing) note(st *state, i int, lost bool, out *Outputs) {
 	out.Notes = append(out.Notes, Note{
 		Group: st.group.ID, Receiver: p.Dst, RemoteQPN: p.RemoteQPN, What: what, PSN: st.merge.Acked(i).Next(),
 	})
+}
+
+// turns retires all legs, because another turn has begun: their mappings are for the packets of the
+// one before. Control gives the legs another generation. What is known of PSNs is forgotten,
+// because these are the next source's from now on.
+func (s *sharing) turns(st *state) {
+	for k := range s.legs {
+		s.legs[k] = sharedLeg{retired: true, counts: s.legs[k].counts}
+	}
+	for i := range s.edges {
+		e := &s.edges[i]
+		*e = edge{off: e.off, lost: e.lost, until: e.until, pause: e.pause}
+	}
+	for i := range st.group.Paths {
+		st.merge.Share(i, false)
+	}
 }
 
 // left retires the leg whose copies the edge of path i may map: its receiver gets no data any more.

@@ -390,8 +390,7 @@ func TestTwoProbesProveNoEdge(t *testing.T) {
 	b.expectNotes("edge-lost 3")
 }
 
-// A leg of which a member gets no data from the beginning is retired, and so is one whose edges map
-// the packets of another source.
+// A leg is retired from the beginning if one gets no data whose edge may map its copies.
 func TestALegThatNoEdgeShouldMap(t *testing.T) {
 	g := sharingGroup()
 	g.Policy.Repair, g.Policy.RepairWindow = feedback.RepairLocal, 64
@@ -414,19 +413,64 @@ func TestALegThatNoEdgeShouldMap(t *testing.T) {
 	if st, _ := net.Switch.GroupState(g.ID); !st.Shares[0].Retired {
 		t.Errorf("one whose edge may map the copies is gone: %+v", st.Shares[0])
 	}
-	for generations, retired := range []bool{true, false} {
-		b := newEdgeBench(t)
-		b.message(1000)
+}
+
+// The edges of a generation map the packets of one turn. In the next one all receivers get copies
+// of their own, until control gives the leg another generation for that turn. What it decided
+// before the turn began comes too late.
+func TestAnotherTurnRetiresTheLeg(t *testing.T) {
+	both := func(g *mft.Group) { g.Paths[0].Sends, g.Paths[0].SendPSN = true, 5000 }
+	b := newEdgeBench(t, both)
+	b.message(1000)
+	b.expectLeft(1, 0, 0, 0)
+	sends := func(psn roce.PSN) (to []string) {
+		p := write(psn, []byte("of another source"))
+		p.src = b.group.Paths[0].Dst
+		b.Ports[1].Put(p.frame(t))
+		b.Poll()
+		for _, f := range b.Ports[1].Take() {
+			d := decode(t, f)
+			if !d.ICRCValid || d.Dst == b.group.Paths[0].Dst {
+				t.Errorf("%+v", d)
+			}
+			to = append(to, fmt.Sprint(d.QPN, " ", d.PSN))
+		}
+		slices.Sort(to)
+		return to
+	}
+	own := func(psn roce.PSN) (to []string) {
+		for i := range b.group.Paths[1:] {
+			p := &b.group.Paths[1+i]
+			to = append(to, fmt.Sprint(p.DestQPN, " ", p.FirstPSN.Add(1+psn.Sub(5000))))
+		}
+		return to
+	}
+	version := func(further roce.QPN, turn uint32) {
 		next := sharingGroup()
+		both(next)
 		next.Policy = b.group.Policy
-		next.Source.FirstPSN = 5000
-		next.Shares[0].DestQPN += roce.QPN(generations)
+		next.Shares[0].Members = next.Shares[0].Members[1:]
+		next.Shares[0].DestQPN, next.Shares[0].Turn = generation+further, turn
 		if err := b.Switch.Replace(b.group.ID, next); err != nil {
 			t.Fatal(err)
 		}
-		if got := b.state().Shares[0].Retired; got != retired {
-			t.Errorf("another source and %d generations later: retired %v", generations, got)
-		}
+	}
+	if got := sends(5000); !slices.Equal(got, own(5000)) {
+		t.Errorf("copies %q, want %q", got, own(5000))
+	}
+	if st := b.state(); !st.Shares[0].Retired || st.Turns != 1 || st.Edges[1].Lost {
+		t.Errorf("%+v, %d turns have begun, %+v", st.Shares[0], st.Turns, st.Edges)
+	}
+	version(1, 0)
+	if got := sends(5001); !slices.Equal(got, own(5001)) || !b.state().Shares[0].Retired {
+		t.Errorf("a generation for the former turn: copies %q, want %q", got, own(5001))
+	}
+	version(2, 1)
+	if got, want := sends(5002), fmt.Sprint(generation+2, " ", 5002); len(got) != 1 || got[0] != want {
+		t.Errorf("a generation for this turn: copies %q, want %s", got, want)
+	}
+	if m := moved(b.Switch); m["beyond-sent"] != 0 {
+		t.Errorf("%v", m)
 	}
 }
 

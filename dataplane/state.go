@@ -17,6 +17,7 @@ type state struct {
 	active  int        // path of the active source, or onlySends or departed
 	offsets []offset   // per path
 	turns   []turn     // per path; nil: only the group's Source ever sends
+	begun   uint32     // number of turns that have begun here
 	first   mft.Sender // of a Source that only sends
 	marks   sourceMarks
 	// The priority of the VLAN tag of the receivers' newest answer that has a tag.

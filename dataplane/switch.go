@@ -453,6 +453,7 @@ func (s *Switch) PortCounters() []PortCounters {
 type GroupState struct {
 	feedback.Snapshot
 	Group     *mft.Group // the published version, in whose order the paths and receivers are
+	Turns     uint32     // number of turns that have begun since the group is here
 	Source    mft.QP     // the present source, if it has a path; zero: it only sends, or has left the group
 	Counters  []Counter
 	Engine    EngineState
@@ -484,21 +485,29 @@ func (s *Switch) GroupState(id mft.GroupID) (GroupState, bool) {
 	}
 	var state *GroupState
 	s.do(s.workers[max(0, s.owners.of(id))], func(w *Worker) {
-		st := w.core.stateOf(id)
-		if st == nil {
-			st = newState(g)
-		} else {
-			w.core.look(w.now(), st, &w.out)
-			w.flush()
-		}
-		state = w.core.groupState(w.now(), st)
+		state = w.core.GroupState(w.now(), g, &w.out)
+		w.flush()
 	})
 	state.Group = g
 	return *state, true
 }
 
+// GroupState returns the state of a group, and what has to be sent because of what the kernel has
+// carried. The state has the version of the group that the core has adopted. If the core does not
+// have the group yet, the state is that with which g begins.
+func (c *Core) GroupState(now feedback.Tick, g *mft.Group, out *Outputs) *GroupState {
+	st := c.stateOf(g.ID)
+	if st == nil {
+		st = newState(g)
+	} else {
+		c.look(now, st, out)
+	}
+	return c.groupState(now, st)
+}
+
 func (c *Core) groupState(now feedback.Tick, st *state) *GroupState {
 	s := &GroupState{
+		Group: st.group, Turns: st.begun,
 		Snapshot: st.merge.Snapshot(), Counters: st.naks.named(named(&st.counts)),
 		Engine: c.engine.report(st, c.taps.capture(st.group.ID)), Traffic: st.traffic, Refused: st.refused,
 	}

@@ -267,7 +267,11 @@ func (c *Core) beginTurn(st *state, next int, out *Outputs) {
 	}
 	st.takesTurn(next)
 	st.active, st.yield = next, yield{}
+	st.begun++
 	st.edits = st.group.Edits(next)
+	if st.sharing != nil {
+		st.sharing.turns(st)
+	}
 	leg := st.group.Leg(next)
 	out.Notes = append(out.Notes, Note{
 		Group: st.group.ID, Receiver: leg.Dst, RemoteQPN: st.group.RemoteQPN(next), What: feedback.NoteSource, PSN: to.NextPSN,

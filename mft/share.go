@@ -1,7 +1,6 @@
 package mft
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -24,9 +23,9 @@ const (
 // The copy has the PSN, the VA and the R_Key of the source's own packet. Whatever is for one
 // receiver alone, such as repair, goes by the leg of the receiver's path.
 //
-// The dest QPN of the leg names the generation: the set of members, and the constants by which
-// their edges map. When one of them would change, the share gets another dest QPN, so an edge that
-// knows only the former generation drops the copies.
+// The dest QPN of the leg names the generation: the set of members, the turn, and the constants by
+// which the members' edges map. When one of them would change, the share gets another dest QPN, so
+// an edge that knows only the former generation drops the copies.
 type Share struct {
 	// Leg has the multicast address as Dst and its MAC address in L2. Src is that of the members'
 	// paths.
@@ -34,6 +33,10 @@ type Share struct {
 	// Members are the receivers whose edges have confirmed this generation, two or more. They are
 	// hosts on the network behind the port, because no router passes the copies on.
 	Members []QP
+	// Turn is the number of the turn whose packets these edges map (dataplane.GroupState.Turns). In
+	// another turn the constants are others, and a member may be the source. Its edge must not map
+	// the source's own packets to the source: its queue pair would end.
+	Turn uint32
 	// Others are receivers whose edges may map the copies already, and that get copies of their own
 	// until these edges have confirmed.
 	Others []QP
@@ -91,8 +94,6 @@ func (g *Group) sealShares(ranks map[PortID]uint16) error {
 		return fmt.Errorf("%d shares are more than the %d that a group can have", len(g.Shares), MaxShares)
 	case g.Memory.Len() > ShareRegions:
 		return fmt.Errorf("edges map no more than %d memory regions, and the group has %d", ShareRegions, g.Memory.Len())
-	case othersSend(g):
-		return errors.New("a member that may become the source cannot share: its edge would map its own packets to it")
 	}
 	g.shareOf = slices.Repeat([]int8{-1}, len(g.Paths))
 	g.mappedBy = slices.Clone(g.shareOf)
@@ -155,8 +156,4 @@ func (s *Share) fits(p *Path) error {
 		return fmt.Errorf("%v cannot share: its peer is %v, and the share's copies come from %v", p.Dst, p.Src, s.Src)
 	}
 	return nil
-}
-
-func othersSend(g *Group) bool {
-	return slices.ContainsFunc(g.Paths, func(p Path) bool { return p.Sends })
 }

@@ -108,7 +108,6 @@ func TestSharesThatCannotWork(t *testing.T) {
 		{func(g *Group) { g.Paths[0].Port = 3 }, "another port or VLAN"},
 		{func(g *Group) { copy(g.Paths[0].L2[:], header(0x8100_0005)); g.Paths[0].L2Bytes = 18 }, "another port or VLAN"},
 		{func(g *Group) { g.Paths[0].Src = addr(99) }, "its peer is"},
-		{func(g *Group) { g.Paths[4].Sends = true }, "may become the source"},
 		{func(g *Group) {
 			var ranges []VirtualRegion
 			for i := range uint64(5) {

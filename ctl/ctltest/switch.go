@@ -50,6 +50,7 @@ type report struct {
 	ended           bool
 	waits, running  *mft.Turn
 	source          *mft.QP
+	turns           uint32
 	lastTurns       map[mft.QP]dataplane.LastTurn
 	noted           map[mft.QP]noted
 	parts           map[netip.Addr]feedback.Part
@@ -310,6 +311,7 @@ func (s *Switch) switchSource(id mft.GroupID, g *mft.Group, state *dataplane.Gro
 		}
 	}
 	state.Source = *source
+	state.Turns += s.of(id).turns
 }
 
 // begins makes a member the source.
@@ -330,6 +332,7 @@ func (s *Switch) begins(id mft.GroupID, source mft.QP) {
 	r.lastTurns[was] = dataplane.LastTurn{Refused: r.lastTurns[was].Refused, Sent: sent}
 	r.lastTurns[source] = dataplane.LastTurn{Refused: refused, Sent: r.lastTurns[source].Sent}
 	r.source = &source
+	r.turns++
 }
 
 // lastTurn returns how far a member has got in its newest turn.

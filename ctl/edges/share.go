@@ -26,6 +26,7 @@ type Receiver struct {
 type Sharing struct {
 	// Own is why all receivers have copies of their own; "": some may share.
 	Own       string
+	Turn      uint32 // for the packets of which turn that was decided
 	Receivers map[mft.QP]Standing
 }
 
@@ -41,6 +42,7 @@ type generation struct {
 	way
 	to       netip.Addr // the multicast address
 	qpn      roce.QPN
+	turn     uint32 // of which the packets are mapped
 	mappings map[mft.QP]*api.EdgeMapping
 }
 
@@ -55,14 +57,14 @@ func (r *Receiver) way() way { return way{r.Port, r.Path.VLANs(), r.Path.Src} }
 
 // Share decides which receivers of a group share, and notes what their edges are to map. It is
 // called for each version of the group before that is published, with all receivers that have a
-// path.
-func (b *Book) Share(name string, memory *mft.Memory, receivers []Receiver) ([]mft.Share, Sharing) {
+// path. turn is the one in which they are as they say.
+func (b *Book) Share(name string, memory *mft.Memory, turn uint32, receivers []Receiver) ([]mft.Share, Sharing) {
 	g := b.groups[name]
 	if g == nil {
 		g = &group{}
 		b.groups[name] = g
 	}
-	s := sharer{Book: b, group: g, name: name, memory: memory, sharing: Sharing{Receivers: map[mft.QP]Standing{}}}
+	s := sharer{Book: b, group: g, name: name, memory: memory, sharing: Sharing{Turn: turn, Receivers: map[mft.QP]Standing{}}}
 	s.choose(receivers)
 	s.endGenerations(receivers)
 	for _, w := range s.ways {
@@ -136,10 +138,14 @@ func (s *sharer) choose(receivers []Receiver) {
 	}
 }
 
-// endGenerations ends those of which a member has left, or has another mapping or way now. A member
-// that is not reached at present may come back.
+// endGenerations ends those of another turn, and those of which a member has left, or has another
+// mapping or way now. A member that is not reached at present may come back.
 func (s *sharer) endGenerations(receivers []Receiver) {
 	s.group.generations = slices.DeleteFunc(s.group.generations, func(gen *generation) bool {
+		if gen.turn != s.sharing.Turn {
+			s.end(gen)
+			return true
+		}
 		for qp, m := range gen.mappings {
 			at := slices.IndexFunc(receivers, func(r Receiver) bool { return r.Path.QP() == qp })
 			if at < 0 || receivers[at].Idle != "" || receivers[at].Unfit != "" || !reflect.DeepEqual(s.mapping(gen, &receivers[at]), m) ||
@@ -197,6 +203,7 @@ func (s *sharer) share(w way) {
 		return
 	}
 	share := candidates[0].Path.Shared(gen.to, gen.qpn, members)
+	share.Turn = gen.turn
 	for qp := range gen.mappings {
 		if !slices.Contains(members, qp) {
 			share.Others = append(share.Others, qp)
@@ -229,7 +236,7 @@ func (s *sharer) generation(w way, candidates []*Receiver) (gen *generation, own
 	for _, r := range candidates {
 		hosts = append(hosts, r.Path.Dst)
 	}
-	gen = &generation{way: w, to: s.config.address(hosts), qpn: s.drawFree(), mappings: map[mft.QP]*api.EdgeMapping{}}
+	gen = &generation{way: w, to: s.config.address(hosts), qpn: s.drawFree(), turn: s.sharing.Turn, mappings: map[mft.QP]*api.EdgeMapping{}}
 	s.group.generations = append(s.group.generations, gen)
 	return gen, ""
 }

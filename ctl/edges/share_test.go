@@ -18,6 +18,7 @@ type world struct {
 	t     *testing.T
 	book  *Book
 	drawn roce.QPN
+	turn  uint32
 	at    []Receiver
 }
 
@@ -44,7 +45,7 @@ func receiver(h byte) Receiver {
 // share returns the QPN of each share and who is on it, as "101: 2 3".
 func (w *world) share() string {
 	w.t.Helper()
-	shares, sharing := w.book.Share("g1", nil, w.at)
+	shares, sharing := w.book.Share("g1", nil, w.turn, w.at)
 	var text []string
 	for _, s := range shares {
 		line := fmt.Sprintf("%d:", s.DestQPN)
@@ -137,6 +138,8 @@ func TestAChangeOfAMappingBeginsAnotherGeneration(t *testing.T) {
 		"a receiver leaves":          func(w *world) { w.at = w.at[:2] },
 		"another PSN":                func(w *world) { w.at[0].AddPSN++ },
 		"another QP":                 func(w *world) { p := *w.at[0].Path; p.DestQPN++; w.at[0].Path = &p },
+		"another turn":               func(w *world) { w.turn++ },
+		"one gets no data any more":  func(w *world) { w.at[2].Idle = "it is behind" },
 		"one may not share any more": func(w *world) { w.at[2].Unfit = "it is behind" },
 		"all are behind another port": func(w *world) {
 			for i := range w.at {
@@ -205,7 +208,7 @@ func TestOneReceiverOfAHostShares(t *testing.T) {
 	w.share()
 	w.loads(2, 3)
 	w.expect("101: 2 3")
-	_, sharing := w.book.Share("g1", nil, w.at)
+	_, sharing := w.book.Share("g1", nil, w.turn, w.at)
 	if own := sharing.Receivers[second.Path.QP()].Own; !strings.Contains(own, "another receiver of its host") {
 		t.Errorf("the second one has copies of its own because %q", own)
 	}
@@ -235,7 +238,7 @@ func TestNoTwoGenerationsHaveOneQPN(t *testing.T) {
 	w := newWorld(t, 2, 3, 4)
 	w.all()
 	w.drawn = 100 // so 101 is drawn again
-	if shares, _ := w.book.Share("g2", nil, w.at); len(shares) != 0 {
+	if shares, _ := w.book.Share("g2", nil, w.turn, w.at); len(shares) != 0 {
 		t.Errorf("a group shares before its edges have loaded its mappings: %+v", shares)
 	}
 	a, _ := w.ask(2, 0)

@@ -1,8 +1,6 @@
 package edges
 
 import (
-	"slices"
-
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -22,8 +20,6 @@ func (b *Book) Unfit(f *groupfile.File, policy feedback.Policy, alone bool) stri
 		return "its memory is a table"
 	case len(f.Memory) > mft.ShareRegions:
 		return "its memory has more regions than an edge maps"
-	case slices.ContainsFunc(f.Receivers, func(m groupfile.Member) bool { return m.Role != groupfile.Receiver }):
-		return "members with role both may become the source"
 	case !b.config.of(f.Source.IP.Is4()).IsValid():
 		return "edges: in rocastd.yaml has no addresses of its family"
 	}

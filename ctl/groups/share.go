@@ -56,7 +56,7 @@ func share(s *Set, g *Group, p *plan.Plan, next *mft.Group) {
 		}
 		receivers = append(receivers, r)
 	}
-	next.Shares, g.Sharing = s.Edges.Share(g.Name, next.Memory, receivers)
+	next.Shares, g.Sharing = s.Edges.Share(g.Name, next.Memory, state.Turns, receivers)
 }
 
 // standsAt returns what the PSNs of a receiver's QP are above those of the source, modulo 2^24, or
@@ -69,14 +69,16 @@ func standsAt(state *dataplane.GroupState, path *mft.Path) (why string, addPSN u
 	if p := &state.Group.Paths[was]; p.DestQPN != path.DestQPN || p.FirstPSN != path.FirstPSN {
 		return notJoined, 0 // another QP
 	}
-	return idle(state.Paths[was].Part), uint32(path.FirstPSN-state.Since[was]) & 0xFFFFFF
+	return idle(state, was), uint32(path.FirstPSN-state.Since[was]) & 0xFFFFFF
 }
 
 const notJoined = "it has not joined yet"
 
-// idle says why a receiver gets no data, or "" if it gets some.
-func idle(part feedback.Part) string {
-	switch {
+// idle says why the receiver of a path gets no data, or "" if it gets some.
+func idle(state *dataplane.GroupState, path int) string {
+	switch part := state.Paths[path].Part; {
+	case state.Group.Paths[path].QP() == state.Source:
+		return "it is the source at present"
 	case part.IsToCome():
 		return notJoined
 	case part == feedback.PartActive, part == feedback.PartUnknown:
@@ -103,7 +105,8 @@ func (s *Set) AskEdge(at netip.Addr, q *api.EdgeQuestion) (answer api.EdgeAnswer
 
 // ShareAsNow lets the receivers of a group share as they take part now. One that has joined comes
 // to its share. If one has been taken out, its share gets another generation, because its edge
-// would map copies for it all the same; until then nothing leaves by that leg.
+// would map copies for it all the same; until then nothing leaves by that leg. So it is when
+// another turn has begun.
 func (s *Set) ShareAsNow(g *Group) {
 	if s.Edges == nil || g.Published == nil || g.Sharing.Own != "" {
 		return
@@ -112,10 +115,10 @@ func (s *Set) ShareAsNow(g *Group) {
 	if !known {
 		return
 	}
-	changed := slices.ContainsFunc(state.Shares, func(is dataplane.ShareState) bool { return is.Retired })
+	changed := state.Turns != g.Sharing.Turn || slices.ContainsFunc(state.Shares, func(is dataplane.ShareState) bool { return is.Retired })
 	for i := range state.Paths {
 		was := g.Sharing.Receivers[state.Group.Paths[i].QP()]
-		changed = changed || idle(state.Paths[i].Part) != was.Idle
+		changed = changed || idle(&state, i) != was.Idle
 	}
 	if changed {
 		shareAnew(s, g)

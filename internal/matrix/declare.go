@@ -147,15 +147,12 @@ var Void = []Rule{
 	{"addressing=hosts event=source-dies", Namespaces, "another source takes its turn, which is source-switch"},
 	{"regions=none event=region", Everywhere, "a group without memory has no region that could come"},
 	{"edge=shared repair=off", Everywhere, ownCopies},
-	{"edge=shared source-switch=guard", Everywhere, ownCopies},
-	{"edge=shared source-switch=force", Everywhere, ownCopies},
 	{"edge=shared regions=table", Everywhere, ownCopies},
 	{"edge=shared shape=tree", Everywhere, ownCopies},
-	{"edge=shared event=switch", Everywhere, ownCopies},
 }
 
 const (
-	ownCopies      = "each receiver gets copies of its own: edges map for one source, and for four regions at most, and repair has to be on"
+	ownCopies      = "each receiver gets copies of its own: edges map for four regions at most, and repair has to be on"
 	oneSource      = "a connection has one source, and other sources have connections of their own"
 	oneClient      = "a run has one client, and other clients wait for their turn"
 	oneKey         = "a server's key line names one region, and never another one"

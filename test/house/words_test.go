@@ -80,7 +80,7 @@ var meanings = []meaning{
 	},
 	{
 		forms: []string{"turn", "turns"}, means: "a member's time as the source",
-		rooms: []string{"ctl", "ctl/chronicle", "ctl/ctltest", "ctl/groups", "ctl/refused", "ctl/shared", "ctl/watch", "dataplane", "feedback", "mft", "verify/sim"},
+		rooms: []string{"ctl", "ctl/chronicle", "ctl/ctltest", "ctl/edges", "ctl/groups", "ctl/refused", "ctl/shared", "ctl/watch", "dataplane", "feedback", "mft", "verify/sim"},
 	},
 	{
 		forms: []string{"leave", "leaves"}, means: "a member's part in a group ends",

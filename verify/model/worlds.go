@@ -87,6 +87,8 @@ var everyday = mishaps{
 	{Shares: true, Losses: 1, Ticks: 1, Delays: 1, Receivers: 2, Policy: repairs(1, 0)},
 	{Shares: true, NotReady: 1, Losses: 1, Receivers: 2, Policy: repairs(1, 0)},
 	{Shares: true, Losses: 1, Crashes: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Shares: true, Losses: 1, Takes: 1, Member: true, Receivers: 2, Policy: repairs(1, 0)},
+	{Shares: true, Losses: 1, Takes: 1, Next: true, Policy: repairs(1, 0)},
 	{Losses: 2, Armed: 1, Policy: repairs(1, 0)},
 	{Losses: 1, Armed: 1, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
 	{Losses: 1, Armed: 1, Message: 1, Packets: 5, Receivers: 2, Policy: repairs(1, 2)},

@@ -300,6 +300,7 @@ var carrying = []rule{
 	{"sharing", "a member that is out does not retire the leg of a version", "dataplane/edges.go", "			s.retire(g.MappedBy(i))\n", ""},
 	{"sharing", "one whose edge has not confirmed does not retire the leg of a version", "dataplane/edges.go", "			s.retire(g.MappedBy(i))\n", "			s.retire(g.ShareOf(i))\n"},
 	{"sharing", "an edge is new in each version", "dataplane/edges.go", "				e.off, e.lost, e.until, e.pause = f.off, f.lost, f.until, f.pause\n", "				_ = f\n"},
-	{"sharing", "the mapping for one source serves the next one", "dataplane/edges.go", "s.legs[k].retired || generation(old, &g.Shares[k]) >= 0", "s.legs[k].retired"},
+	{"sharing", "the mapping for one source serves the next one", "dataplane/turn.go", "		st.sharing.turns(st)\n", "		_ = st.sharing\n"},
+	{"sharing", "a mapping for the former turn serves this one", "dataplane/edges.go", "		if g.Shares[k].Turn != st.begun {\n", "		if false {\n"},
 	{"sharing", "the kernel carries a group that shares", "dataplane/fanstate.go", "	if st.sharing.anyInUse() {\n", "	if false {\n"},
 }

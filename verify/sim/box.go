@@ -25,6 +25,7 @@ type forwarder interface {
 	GivenUp(id mft.GroupID) uint64
 	NextTurn(now feedback.Tick, id mft.GroupID, out *dataplane.Outputs) (t mft.Turn, ok bool)
 	BeginTurn(id mft.GroupID, granted bool, out *dataplane.Outputs) (begun bool)
+	GroupState(now feedback.Tick, g *mft.Group, out *dataplane.Outputs) *dataplane.GroupState
 	Kept(now feedback.Tick, pool dataplane.Pool, frames []dataplane.Frame) int
 }
 

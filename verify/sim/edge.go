@@ -54,60 +54,82 @@ func (w *world) sharedIP() netip.Addr {
 	return sharedIPs[0]
 }
 
-// share gives g the leg that its receivers share, and their edges the mappings for it. Members that
-// come keep the generation; if one leaves or its constants change, there is a new one.
+// share gives g the leg that its receivers share, and their edges the mappings for it. Where the
+// receivers stand says the core, which has the version before. Members that come keep the
+// generation; if one leaves, its constants change or another turn begins, there is a new one.
 func (w *world) share(g *mft.Group) {
 	if !w.s.Edges.Shares {
 		return
 	}
+	state := w.stateNow()
+	if state == nil {
+		w.generation++ // whoever comes later must not meet edges of those who have left
+		return
+	}
 	var members []int // by path
+	deltas := make([]int32, len(g.Paths))
+	same := w.generation != 0 && w.generationTurn == state.Turns
 	for i := range g.Paths {
-		if h := w.hostAtIP(g.Paths[i].Dst); h.membership == member && !h.storedOut && !h.behind {
+		qp := g.Paths[i].QP()
+		was := state.Group.FindPath(qp.IP, qp.RemoteQPN)
+		fits := was >= 0 && takesData(state.Paths[was].Part) && qp != state.Source
+		if fits {
+			deltas[i] = state.Group.Paths[was].FirstPSN.Sub(state.Since[was])
 			members = append(members, i)
 		}
-	}
-	same := w.generation != 0
-	for i := range w.hosts {
-		h := &w.hosts[i]
-		if m := h.edge.knows(w.generation); m != nil {
-			same = same && h.membership == member && !h.storedOut && !h.behind && m.delta == w.deltaAt(h)
+		if m := w.hostAtIP(qp.IP).edge.knows(w.generation); m != nil {
+			same = same && fits && m.delta == deltas[i]
 		}
 	}
-	if len(members) < 2 {
-		w.generation += 1 // whoever comes later must not meet edges of those who have left
-		return
+	for i := range w.hosts {
+		same = same && (w.hosts[i].edge.knows(w.generation) == nil || g.FindPath(w.address(i), groupQPN) >= 0)
 	}
 	if !same {
 		w.generation++
+	}
+	if w.generationTurn = state.Turns; len(members) < 2 {
+		return
 	}
 	var qps []mft.QP
 	for _, i := range members {
 		qps = append(qps, g.Paths[i].QP())
 	}
-	g.Shares = []mft.Share{g.Paths[members[0]].Shared(w.sharedIP(), firstGeneration+roce.QPN(w.generation), qps)}
+	s := g.Paths[members[0]].Shared(w.sharedIP(), firstGeneration+roce.QPN(w.generation), qps)
+	s.Turn = state.Turns
+	g.Shares = []mft.Share{s}
 	for _, i := range members {
 		if h := w.hostAtIP(g.Paths[i].Dst); h.edge.knows(w.generation) == nil {
-			h.edge.maps = append(h.edge.maps, w.mappingOf(h, &g.Paths[i], &g.Shares[0], g.Memory))
+			h.edge.maps = append(h.edge.maps, w.mappingOf(deltas[i], &g.Paths[i], &g.Shares[0], g.Memory))
 		}
 	}
 }
 
-// hearsOf lets control hear what has become of a receiver: those who share are others then. Nothing
-// leaves by a leg of which a receiver is out until then.
+func takesData(part feedback.Part) bool {
+	return part == feedback.PartActive || part == feedback.PartUnknown
+}
+
+// stateNow is the state of the group in the core; nil: the core does not have the group, because
+// the switch is down or comes up.
+func (w *world) stateNow() (state *dataplane.GroupState) {
+	if w.box.down > 0 || w.opening {
+		return nil
+	}
+	w.atCore(func(now feedback.Tick, out *dataplane.Outputs) { state = w.box.core.GroupState(now, w.group, out) })
+	return state
+}
+
+// hearsOf lets control hear what has become of a member: those who share are others then. Nothing
+// leaves until then by a leg of which a receiver is out, or that was for another turn.
 func (w *world) hearsOf(what feedback.Note) {
-	if w.s.Edges.Shares && (what == feedback.NoteJoined || what.EndsData()) {
+	if w.s.Edges.Shares && (what == feedback.NoteJoined || what == feedback.NoteSource || what.EndsData()) {
 		w.schedule.add(event{at: w.now + time.Duration(w.frameRNG.Int64N(int64(w.s.ackTimeout()))), kind: sharesAnew})
 	}
 }
 
-// deltaAt is by how much the PSNs of a host differ from those of the source.
-func (w *world) deltaAt(h *host) int32 {
-	return h.RecvPSN.Sub(w.s.Hosts[0].SendPSN.Add(int32(h.from[0])))
-}
-
-func (w *world) mappingOf(h *host, p *mft.Path, s *mft.Share, memory *mft.Memory) mapping {
+// mappingOf is the mapping of a path's host, whose PSNs are by delta above those of the source.
+func (w *world) mappingOf(delta int32, p *mft.Path, s *mft.Share, memory *mft.Memory) mapping {
 	m := mapping{
-		from: roce.Flow{Src: s.Src, Dst: s.Dst, DestQPN: s.DestQPN}, delta: w.deltaAt(h), memory: memory, path: *p,
+		from: roce.Flow{Src: s.Src, Dst: s.Dst, DestQPN: s.DestQPN}, delta: delta, memory: memory, path: *p,
 	}
 	m.edit = roce.NewEdit(m.from, roce.Flow{Src: p.Src, Dst: p.Dst, DestQPN: p.DestQPN}, p.L2[:p.L2Bytes])
 	if most := w.s.Edges.Learns; most > 0 {
@@ -146,7 +168,7 @@ func (w *world) hostOfLeg(l *mft.Leg) *host {
 
 // homePort is the port by which a host is reached.
 func (w *world) homePort(host int) mft.PortID {
-	if w.s.Edges.Shares && host > 0 {
+	if w.s.Edges.Shares && (host > 0 || w.s.Hosts[0].Receiver) {
 		return 1
 	}
 	return mft.PortID(host)
@@ -178,7 +200,7 @@ func (w *world) replicate(i int32) {
 }
 
 // checkShared fails if a shared copy leaves that the edge of a host maps which is no member any
-// more.
+// more, or which is the source.
 func (w *world) checkShared(f *frame) {
 	d := &w.mapped
 	d.Buf, d.Start = f.buf[:], headroom
@@ -189,6 +211,8 @@ func (w *world) checkShared(f *frame) {
 	for i := range w.hosts {
 		if h := &w.hosts[i]; h.edge.knows(generation) != nil && h.membership != member {
 			w.fail(Membership, "a shared copy leaves that the edge of %v maps, which is out", h)
+		} else if h.edge.knows(generation) != nil && i == w.active {
+			w.fail(Membership, "a shared copy leaves that the edge of %v maps, which is the source", h)
 		}
 	}
 }
@@ -233,14 +257,14 @@ func (s *Scenario) mayShare() bool {
 	receivers := 0
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
-		if h.Multipath || i > 0 && len(h.Messages) > 0 || i == 0 && h.Receiver {
+		if h.Multipath {
 			return false
 		}
 		if h.Receiver {
 			receivers++
 		}
 	}
-	return receivers > 1 && s.Policy.Repair == feedback.RepairLocal && !s.has(SourceChange, MemoryChange) &&
+	return receivers > 1 && s.Policy.Repair == feedback.RepairLocal && !s.has(MemoryChange) &&
 		s.Unused == 0 && s.Removed == nil
 }
 

@@ -46,7 +46,9 @@ func (w *world) address(host int) netip.Addr {
 // after a crash.
 func (w *world) openSwitch(restored bool) error {
 	b := &w.box
+	w.opening = true
 	w.group = w.makeGroup(new(mft.Group))
+	w.opening = false
 	w.group.Restored = restored
 	table, err := new(mft.Table).With(w.group)
 	if err != nil {
@@ -66,6 +68,9 @@ func (w *world) openSwitch(restored bool) error {
 	b.core = core
 	if w.wrap != nil {
 		b.core = w.wrap(w, b.core)
+	}
+	if w.s.Edges.Shares { // in its first version the group shares nothing
+		return w.publishMembers()
 	}
 	return nil
 }

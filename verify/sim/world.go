@@ -26,6 +26,8 @@ type world struct {
 	hops           byte            // how often the next hops have changed
 	memories       int             // how often the memory has changed
 	generation     int             // of the leg that receivers share; 0: there was none
+	generationTurn uint32          // the turn of which its edges map the packets
+	opening        bool            // the switch comes up, and has no core yet
 	mapped         dataplane.Frame // the frame that an edge maps
 	active         int             // the host that the switch takes for the source
 	notifying      *host           // the switch is handling a notification of this host
@@ -73,6 +75,7 @@ func (w *world) reset(s *Scenario) {
 	w.box.reset()
 	w.turns, w.cut = turns{old: w.turns.old}, false
 	w.longestSend, w.membersChanged, w.cutDeaf, w.active, w.notifying, w.hops, w.memories, w.generation = longestSend(s), false, false, 0, nil, 0, 0, 0
+	w.generationTurn, w.opening = 0, false
 }
 
 func longestSend(s *Scenario) (bytes int) {
