@@ -25,7 +25,7 @@ func New(parts Parts) *Controller {
 	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1)}
 	of := groups.Parts{Switch: parts.Switch, NextHops: parts.NextHops, Addresses: parts.Addresses, Store: parts.Store, Log: parts.Log}
 	if parts.Edges.On() {
-		of.Edges = edges.NewBook(parts.Edges, branches.DrawQPN)
+		of.Edges = edges.NewBook(parts.Edges, edges.NewQPNs(parts.Store).Draw)
 	}
 	c.groups = groups.NewSet(of, ports.New(parts.Switch.Ports()))
 	c.watch = watch.New(watch.Options{Groups: c.groups, Switch: parts.Switch, Log: parts.Log, Doubt: parts.NextHops.Doubt})

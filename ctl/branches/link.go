@@ -36,13 +36,13 @@ func below(f *groupfile.File) *groupfile.File {
 
 // newEnd returns an end of a link on this box.
 func newEnd(ip netip.Addr, psn roce.PSN) api.LinkEnd {
-	return api.LinkEnd{IP: ip.String(), QPN: uint32(DrawQPN()), PSN: uint32(psn)}
+	return api.LinkEnd{IP: ip.String(), QPN: uint32(drawQPN()), PSN: uint32(psn)}
 }
 
-// DrawQPN returns a QPN for a link of this box. It is random, because it must differ from the QPNs
+// drawQPN returns a QPN for a link of this box. It is random, because it must differ from the QPNs
 // of earlier links, also of those before a restart: frames of such a link may still be on their
 // way.
-func DrawQPN() roce.QPN {
+func drawQPN() roce.QPN {
 	const first, count = 1 << 12, 1<<24 - 1<<12 - 1 // not the small numbers that users choose, nor the multicast QPN
 	return roce.QPN(first + rand.Uint32N(count))
 }

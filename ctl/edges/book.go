@@ -27,7 +27,7 @@ const (
 // several goroutines at once; those of an Edge are.
 type Book struct {
 	config Config
-	draw   func() roce.QPN // a random one
+	draw   func() (roce.QPN, error)
 	groups map[string]*group
 	hosts  map[netip.Addr]*host
 }
@@ -68,8 +68,8 @@ func (e *Edge) Last() (at time.Time, question api.EdgeQuestion) {
 	return last.at, last.question
 }
 
-// NewBook returns a Book without groups and hosts.
-func NewBook(config Config, draw func() roce.QPN) *Book {
+// NewBook returns a Book without groups and hosts. draw returns a QPN for a generation (QPNs).
+func NewBook(config Config, draw func() (roce.QPN, error)) *Book {
 	return &Book{config: config, draw: draw, groups: map[string]*group{}, hosts: map[netip.Addr]*host{}}
 }
 

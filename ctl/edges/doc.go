@@ -7,9 +7,8 @@
 //
 // A mapping never changes. What would change one, or withdraw a receiver, ends its [generation]:
 // the copies have a QPN of their own in each. So nothing has to happen at one moment: an edge that
-// is late drops the copies of a generation that it does not know. The QPN is random and is not
-// stored. That an edge still knows the same number from an earlier generation is improbable, and
-// not impossible.
+// is late drops the copies of a generation that it does not know. No QPN is
+// used twice, also not after a restart (qpns.go).
 //
 //	Share ─▶ a generation for each port ─▶ Ask: the mappings of a host ─▶ its edge
 //	  ▲                                                                      │

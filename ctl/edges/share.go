@@ -236,16 +236,20 @@ func (s *sharer) generation(w way, candidates []*Receiver) (gen *generation, own
 	for _, r := range candidates {
 		hosts = append(hosts, r.Path.Dst)
 	}
-	gen = &generation{way: w, to: s.config.address(hosts), qpn: s.drawFree(), turn: s.sharing.Turn, mappings: map[mft.QP]*api.EdgeMapping{}}
+	qpn, err := s.drawFree()
+	if err != nil {
+		return nil, err.Error()
+	}
+	gen = &generation{way: w, to: s.config.address(hosts), qpn: qpn, turn: s.sharing.Turn, mappings: map[mft.QP]*api.EdgeMapping{}}
 	s.group.generations = append(s.group.generations, gen)
 	return gen, ""
 }
 
 // drawFree draws a QPN that no generation has now: edges and the Book know a generation by it.
-func (b *Book) drawFree() roce.QPN {
+func (b *Book) drawFree() (roce.QPN, error) {
 	for {
-		if qpn := b.draw(); !b.has(qpn) {
-			return qpn
+		if qpn, err := b.draw(); err != nil || !b.has(qpn) {
+			return qpn, err
 		}
 	}
 }

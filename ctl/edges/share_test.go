@@ -1,6 +1,7 @@
 package edges
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -19,14 +20,18 @@ type world struct {
 	book  *Book
 	drawn roce.QPN
 	turn  uint32
-	at    []Receiver
+
+	undrawn error // why no QPN can be drawn
+	at      []Receiver
 }
 
 func newWorld(t *testing.T, hosts ...byte) *world {
 	w := &world{t: t, drawn: 100}
-	w.book = NewBook(Config{Addresses: []netip.Prefix{netip.MustParsePrefix("239.77.0.0/28")}}, func() roce.QPN {
-		w.drawn++
-		return w.drawn
+	w.book = NewBook(Config{Addresses: []netip.Prefix{netip.MustParsePrefix("239.77.0.0/28")}}, func() (roce.QPN, error) {
+		if w.undrawn == nil {
+			w.drawn++
+		}
+		return w.drawn, w.undrawn
 	})
 	for _, h := range hosts {
 		w.at = append(w.at, receiver(h))
@@ -121,6 +126,22 @@ func TestReceiversShareWhenTwoEdgesHaveLoadedTheirMappings(t *testing.T) {
 	w.expect("101: 2 3") // its mapping is new
 	w.loads(4)
 	w.expect("101: 2 3 4")
+}
+
+// Without a QPN that nobody has used receivers have copies of their own.
+func TestNothingIsSharedWithoutAQPN(t *testing.T) {
+	w := newWorld(t, 2, 3)
+	w.loads(2, 3)
+	w.undrawn = errors.New("the disk is full")
+	w.expect("")
+	_, sharing := w.book.Share("g1", nil, w.turn, w.at)
+	if own := sharing.Receivers[w.at[0].Path.QP()].Own; own != "the disk is full" {
+		t.Errorf("it has copies of its own because %q", own)
+	}
+	w.undrawn = nil
+	w.share()
+	w.loads(2, 3)
+	w.expect("101: 2 3")
 }
 
 func TestAnAnswerThatWasNeverGivenConfirmsNothing(t *testing.T) {

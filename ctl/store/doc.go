@@ -7,6 +7,7 @@
 //	groups/NAME.regions  the changes of its memory, if that is a table (package ctl/regions)
 //	idle                 written last at a clean stop, a group per line: those that never carried data,
 //	                     and with ! in front those whose NAME.state could not be stored at the stop
+//	legs                 the first QPN of shared copies that was not used yet (package ctl/edges)
 //	addresses            the IPs the daemon added to interfaces: package ctl/address
 //
 // Every file but NAME.regions is written under a temporary name, synced and renamed, so a crash

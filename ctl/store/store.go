@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,6 +20,7 @@ const (
 	// The changes of a group's memory, see AppendRegions.
 	regionsSuffix = ".regions"
 	idleFile      = "idle"
+	legsFile      = "legs"
 )
 
 // Store is an open state directory. Only one process can have it open.
@@ -327,6 +329,21 @@ func (s *Store) Forget() error {
 	}
 	s.forgotten = true
 	return nil
+}
+
+// PutLegQPN stores the QPN with which LegQPN lets a restart go on.
+func (s *Store) PutLegQPN(next uint32) error {
+	return s.writeFile(filepath.Join(s.dir, legsFile), strconv.AppendUint(nil, uint64(next), 10))
+}
+
+// LegQPN returns what PutLegQPN has stored last.
+func (s *Store) LegQPN() (next uint32, err error) {
+	text, err := readFile(filepath.Join(s.dir, legsFile))
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(string(text), 10, 32)
+	return uint32(n), err
 }
 
 func (s *Store) idlePath() string { return filepath.Join(s.dir, idleFile) }

@@ -1,0 +1,80 @@
+package edges
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// kept is a Keeper in memory.
+type kept struct {
+	n    uint32
+	fail error
+}
+
+func (k *kept) LegQPN() (uint32, error) {
+	if k.n == 0 {
+		return 0, errors.New("nothing is stored")
+	}
+	return k.n, k.fail
+}
+
+func (k *kept) PutLegQPN(n uint32) error {
+	if k.fail == nil {
+		k.n = n
+	}
+	return k.fail
+}
+
+// An edge may map a generation of long ago, so no QPN is drawn twice, whenever the box has crashed.
+func TestNoQPNIsDrawnTwice(t *testing.T) {
+	for _, begin := range []uint32{firstQPN, lastQPN, lastQPN - 3*keptAhead} {
+		k, drawn := &kept{n: begin}, map[roce.QPN]bool{}
+		for life := range 20 {
+			q := NewQPNs(k)
+			for range 1 + life*keptAhead/7 {
+				qpn, err := q.Draw()
+				if err != nil || drawn[qpn] || qpn < firstQPN || qpn > lastQPN {
+					t.Fatalf("life %d from %d: QPN %d, %v; drawn before: %v", life, begin, qpn, err, drawn[qpn])
+				}
+				drawn[qpn] = true
+			}
+		}
+	}
+}
+
+// What cannot be stored is not drawn: a restart would draw it again.
+func TestAQPNThatCannotBeStoredIsNotDrawn(t *testing.T) {
+	k := &kept{n: firstQPN}
+	q := NewQPNs(k)
+	first, _ := q.Draw()
+	for range keptAhead - 1 {
+		if _, err := q.Draw(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.fail = errors.New("the disk is full")
+	if qpn, err := q.Draw(); err == nil {
+		t.Errorf("%d was drawn", qpn)
+	}
+	k.fail = nil
+	if qpn, err := q.Draw(); err != nil || qpn != first+keptAhead {
+		t.Errorf("QPN %d, %v", qpn, err)
+	}
+}
+
+// Boxes that have stored nothing begin at different numbers.
+func TestQPNsBeginAnywhere(t *testing.T) {
+	seen := map[roce.QPN]bool{}
+	for _, n := range []uint32{0, 0, 0, 1, lastQPN + 1} {
+		qpn, err := NewQPNs(&kept{n: n}).Draw()
+		if err != nil || qpn < firstQPN || qpn > lastQPN {
+			t.Errorf("QPN %d, %v", qpn, err)
+		}
+		seen[qpn] = true
+	}
+	if len(seen) < 4 {
+		t.Errorf("they begin at %v", seen)
+	}
+}
