@@ -193,7 +193,7 @@ static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, stru
 	struct ack *ack = (void *)(udp + 1);
 	__u64 epoch = word >> WORD_EPOCH_SHIFT, told = *(volatile __u64 *)&slot->told, was, is;
 	__u32 port = number & (SLOT_PORTS - 1), ip_bytes, psn, msn, at = SLOT_ANSWERS;
-	struct rocast_range range = slot->ports[port];
+	struct rocast_range range = slot->receivers[port];
 	const struct rocast_path *path = 0;
 	struct rocast_traffic *count;
 	const struct rocast_crc *c;
@@ -228,7 +228,7 @@ static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, stru
 		    p->addresses[0] == f->dst[3] && p->addresses[1] == f->src[3] :
 		    same(p->addresses, f->dst) && same(p->addresses + 4, f->src)) {
 			path = p;
-			at = k;
+			at = p->answer;
 			break;
 		}
 	}

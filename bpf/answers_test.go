@@ -47,7 +47,7 @@ func newAnswerBench(t *testing.T, ipv6 bool) *answerBench {
 func (b *answerBench) begin() {
 	b.fanBench.arm(b.flow, answerNext, 1)
 	slot, paths := b.fan.Slot(fanGroup), b.fan.Paths(fanGroup)
-	slot.Ports[fanPort].First, slot.Ports[fanPort].Count = 0, uint8(len(b.receivers))
+	slot.Receivers[fanPort].First, slot.Receivers[fanPort].Count = 0, uint8(len(b.receivers))
 	slot.Answers, slot.AckIfindex, slot.AckPort = uint32(len(b.receivers)), loopback, fanPort+1
 	slot.AckL2Bytes = uint8(copy(slot.AckL2[:], b.told(0, 0)[:14]))
 	copy(slot.Ack[:], b.told(0, 0)[14:])
@@ -57,7 +57,7 @@ func (b *answerBench) begin() {
 			b.receivers[i] = netip.MustParseAddr(fmt.Sprintf("fd77::9:%d", 10+i))
 		}
 		p := &paths[i]
-		*p = Path{L2Bytes: 14, DeltaPsn: uint32(i * answerDelta), AnswerQpn: groupQPN, DeltaMsn: answerMSNs}
+		*p = Path{L2Bytes: 14, DeltaPsn: uint32(i * answerDelta), AnswerQpn: groupQPN, DeltaMsn: answerMSNs, Answer: uint8(i)}
 		out := roce.NewEdit(b.flow.in, roce.Flow{Src: b.flow.in.Dst, Dst: b.receivers[i]}, b.flow.l2)
 		for k := range p.Addresses {
 			p.Addresses[k] = binary.NativeEndian.Uint32(out.Addresses[4*k:])
@@ -259,11 +259,11 @@ func TestOtherAnswersGoToUserSpace(t *testing.T) {
 			"half of all PSNs":    func(b *answerBench, a *answer) []byte { a.psn = 1 << 22; return nil },
 			"another MSN":         func(b *answerBench, a *answer) []byte { a.psn = -9; return nil },
 			"of another port": func(b *answerBench, a *answer) []byte {
-				b.fan.Slot(fanGroup).Ports[fanPort].Count = 1
+				b.fan.Slot(fanGroup).Receivers[fanPort].Count = 1
 				return nil
 			},
 			"of a path of the port before": func(b *answerBench, a *answer) []byte {
-				b.fan.Slot(fanGroup).Ports[fanPort].First = 2
+				b.fan.Slot(fanGroup).Receivers[fanPort].First = 2
 				return nil
 			},
 			"of a path that does not count": func(b *answerBench, a *answer) []byte {
@@ -519,11 +519,12 @@ func TestAnswersOfAsManyPathsAsASlotHas(t *testing.T) {
 	slot.Answers = uint32(SlotAnswers)
 	for k := range SlotAnswers {
 		paths[k] = paths[1]
+		paths[k].Answer = uint8(k)
 		b.fan.Acked(fanGroup, k).Store(at(-9, 3))
 	}
 	for n := range SlotAnswers {
 		k := (n + 5) % SlotAnswers
-		slot.Ports[fanPort].First, slot.Ports[fanPort].Count = uint8(k), 1
+		slot.Receivers[fanPort].First, slot.Receivers[fanPort].Count = uint8(k), 1
 		want := DropMerged
 		if n == SlotAnswers-1 {
 			want = RedirectMerged
@@ -540,6 +541,27 @@ func TestAnswersOfAsManyPathsAsASlotHas(t *testing.T) {
 				t.Errorf("the ACK of path %d: path %d has %x, want %x", k, i, got, want)
 			}
 		}
+	}
+}
+
+// Receivers whose copies leave by a shared leg answer each for itself. Their places among the paths
+// of the slot are not those of their words, because shared legs have places too.
+func TestAnswersOfReceiversThatShare(t *testing.T) {
+	b := newAnswerBench(t, false)
+	slot, paths := b.fan.Slot(fanGroup), b.fan.Paths(fanGroup)
+	for i, k := range []int{20, 21, 22} {
+		paths[k] = paths[i]
+		paths[i] = Path{}
+	}
+	slot.Receivers[fanPort].First = 20
+	slot.Copies[fanPort].First, slot.Copies[fanPort].Count = 23, 1
+	for i, want := range []Verdict{DropMerged, DropMerged, RedirectMerged} {
+		if verdict, _ := b.classify(t, b.ack(i, -5, 4).frame()); verdict != want {
+			t.Errorf("the ACK of receiver %d: %v, want %v", i, verdict, want)
+		}
+	}
+	if want := [4]uint64{at(-5, 4), at(-5, 4), at(-5, 4), at(-5, 4)}; b.words() != want {
+		t.Errorf("%x, want %x", b.words(), want)
 	}
 }
 

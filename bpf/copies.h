@@ -139,7 +139,7 @@ static __always_inline __u32 rank_of(const struct fan_tag *tag, __u32 port)
 /* The path of the slot that this copy is for; 0 where the slot has none for it. */
 static __always_inline const struct rocast_path *path_of(const struct rocast_slot *slot, const struct fan_tag *tag, __u32 port)
 {
-	struct rocast_range range = *(volatile struct rocast_range *)&slot->ports[port];
+	struct rocast_range range = *(volatile struct rocast_range *)&slot->copies[port];
 	__u32 index = tag->slot * SLOT_PATHS + range.first;
 
 	if (range.count != 1) {

@@ -13,8 +13,8 @@ import (
 // Bounds of fan-out in the kernel. They are those of fanout.h.
 const (
 	Slots       = 1024 // groups that can be armed at one time
-	SlotPaths   = 64   // paths of an armed group
-	SlotPorts   = len(Slot{}.Ports)
+	SlotPaths   = 64   // receivers and shared legs of an armed group
+	SlotPorts   = len(Slot{}.Copies)
 	SlotRegions = len(Slot{}.Regions)
 	SlotAnswers = len(Slot{}.Acked) // paths of a group whose answers are merged
 	Fans        = 256               // different sets of ports that groups send to

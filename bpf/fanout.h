@@ -14,7 +14,7 @@
 
 enum {
 	SLOTS = 1024, /* groups that can be armed at one time */
-	SLOT_PATHS = 64, /* paths of an armed group */
+	SLOT_PATHS = 64, /* receivers and shared legs of an armed group */
 	SLOT_PORTS = 64, /* a group with a member behind a port of a higher number is not armed */
 	SLOT_REGIONS = 4, /* memory regions of an armed group */
 	SLOT_ANSWERS = 16, /* paths of a group whose answers are merged here */
@@ -70,8 +70,10 @@ struct rocast_range {
 };
 
 /*
- * The headers of a plain packet of the group, and the places of the paths of each port. Within one
- * epoch only word, payload, limit, asked, span, told and acked change.
+ * The headers of a plain packet of the group, and the places of the paths of each port. Several
+ * receivers may share one copy, which leaves by a leg of theirs. So the paths of a port are the
+ * receivers that share, the other receivers, and the shared legs, in this order. Within one epoch
+ * only word, payload, limit, asked, span, told and acked change.
  */
 struct rocast_slot {
 	__u64 word;
@@ -93,11 +95,12 @@ struct rocast_slot {
 	__u32 retained_entries; /* a power of two; 0: the group's packets are not retained */
 	__u32 asked; /* the last packet that asks for an ACK, and ASKED; 0: none since the group was armed */
 	struct rocast_region regions[SLOT_REGIONS];
-	struct rocast_range ports[SLOT_PORTS];
+	struct rocast_range copies[SLOT_PORTS]; /* the paths for which copies leave by the port */
+	struct rocast_range receivers[SLOT_PORTS]; /* the paths whose answers come by the port */
 	/* Merging of answers: see answers.h. */
 	__u64 told; /* what the source was told last */
-	__u64 acked[SLOT_ANSWERS]; /* what each path has acknowledged, in the source's PSNs and MSNs */
-	__u32 answers; /* number of paths */
+	__u64 acked[SLOT_ANSWERS]; /* what each receiver has acknowledged, in the source's PSNs and MSNs */
+	__u32 answers; /* number of receivers */
 	__u32 ack_ifindex; /* of the port to the source; only user space reads it */
 	__u32 ack_port; /* its PortID */
 	__u32 span; /* how far beyond told packets may be carried */
@@ -122,7 +125,7 @@ struct rocast_target {
 
 enum rocast_keeps { KEEPS_OUTER = 1, KEEPS_INNER = 2 };
 
-/* How a copy for one path differs from the packet received. */
+/* How a copy for one path, a receiver or a shared leg, differs from the packet received. */
 struct rocast_path {
 	__u32 crc; /* the change of the CRC register at the end of the BTH that addresses and QPN cause */
 	__u32 qpn;
@@ -131,7 +134,8 @@ struct rocast_path {
 	__u8 l2_bytes;
 	__u8 l2[L2_BYTES];
 	__u8 keeps; /* which tags of l2 get the priority of the packet; in l2 it is 0: see enum rocast_keeps */
-	__u8 zero[2];
+	__u8 answer; /* of a receiver: its index in rocast_slot.acked */
+	__u8 zero;
 	__u32 answer_qpn; /* to which the receiver answers */
 	__u32 delta_msn; /* of the source's MSNs from the receiver's */
 	__u32 vlans[2]; /* of l2, as in struct frame */

@@ -186,7 +186,7 @@ func (b *fanBench) arm(f *flow, psn roce.PSN, n int) {
 	}
 	r := &slot.Regions[f.at]
 	r.Va, r.Length, r.Rkey = f.region.fromVA, f.region.length, f.region.fromKey
-	slot.Ports[fanPort].First, slot.Ports[fanPort].Count = 2, uint8(n)
+	slot.Copies[fanPort].First, slot.Copies[fanPort].Count = 2, uint8(n)
 	p := &paths[2+n-1]
 	*p = Path{Crc: f.edit.CRC, Qpn: uint32(f.edit.DestQPN), DeltaPsn: uint32(f.delta), Checksum: f.edit.Checksum, L2Bytes: f.edit.L2Bytes, L2: f.edit.L2, Keeps: f.keeps}
 	for i := range p.Addresses {
@@ -1094,14 +1094,14 @@ func TestCopiesThatAreDropped(t *testing.T) {
 		change func(frame []byte) []byte
 		event  string
 	}{
-		{"no path at the port", func(f []byte) []byte { slot.Ports[fanPort].Count = 0; return f }, "copy_stale"},
+		{"no path at the port", func(f []byte) []byte { slot.Copies[fanPort].Count = 0; return f }, "copy_stale"},
 		{"no L2", func(f []byte) []byte { paths[2].L2Bytes = 0; return f }, "copy_malformed"},
 		{"no BTH", func(f []byte) []byte { return f[:14+20+8+11] }, "copy_malformed"},
 		{"no RETH", func(f []byte) []byte { return f[:14+20+8+12+15] }, "copy_malformed"},
 		{"no ICRC", func(f []byte) []byte { return f[:len(f)-1] }, "copy_malformed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			slot.Ports[fanPort].Count, paths[2].L2Bytes = 1, 14
+			slot.Copies[fanPort].Count, paths[2].L2Bytes = 1, 14
 			before := events(t, b.fan)
 			action, _ := b.run(t, tt.change(slices.Clone(tagged)))
 			if happened := movedEvents(before, events(t, b.fan)); action != actionDrop || happened[tt.event] != 1 {

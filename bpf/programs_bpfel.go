@@ -89,7 +89,8 @@ type programsRocastPath struct {
 	L2Bytes   uint8
 	L2        [22]uint8
 	Keeps     uint8
-	Zero      [2]uint8
+	Answer    uint8
+	Zero      uint8
 	AnswerQpn uint32
 	DeltaMsn  uint32
 	Vlans     [2]uint32
@@ -153,7 +154,12 @@ type programsRocastSlot struct {
 		Rkey   uint32
 		Zero   uint32
 	}
-	Ports [64]struct {
+	Copies [64]struct {
+		_     structs.HostLayout
+		First uint8
+		Count uint8
+	}
+	Receivers [64]struct {
 		_     structs.HostLayout
 		First uint8
 		Count uint8

@@ -119,7 +119,8 @@
 //     s. An edge that is back shows before that: its receiver acknowledges packets twice.
 //   - When a member gets no data any more, its edge would go on mapping. So nothing leaves by the
 //     leg from then on, until control gives it another generation, which that edge does not know.
-//   - The kernel engine does not carry a group while a leg of it is shared.
+//   - Who shares is chosen anew whenever the engine is armed. What changes it, such as an edge that
+//     is lost, takes the group back (enginecopies.go).
 //
 // # Captures
 //

@@ -38,6 +38,8 @@ type sharing struct {
 	edges []edge      // per path; those of paths without a share mean nothing
 	legs  []sharedLeg // per share
 	lost  int         // number of edges that do not work
+	// changes counts how often another set of paths has come to share: see fanState.
+	changes uint32
 }
 
 // edge is what the core knows of the edge of a path's receiver.
@@ -64,6 +66,7 @@ type sharedLeg struct {
 	sent, heard      roce.PSN // the highest packet that left, and the highest that an edge has brought
 	hasSent, isHeard bool
 	due              int // of the packet that is being handled: number of the paths that share its copy
+	armed            int // the same of the packets that the engine carries
 	counts           ShareCounts
 }
 
@@ -171,7 +174,7 @@ func (s *sharing) clone() *sharing {
 	if s == nil {
 		return nil
 	}
-	return &sharing{edges: slices.Clone(s.edges), legs: slices.Clone(s.legs), lost: s.lost}
+	return &sharing{edges: slices.Clone(s.edges), legs: slices.Clone(s.legs), lost: s.lost, changes: s.changes}
 }
 
 // takes reports whether path i is to get what leaves by its share.
@@ -273,6 +276,7 @@ func (s *sharing) repaired(now feedback.Tick, st *state, i int, psn roce.PSN, ou
 		if e.missed >= mostMissed {
 			e.pause = min(max(2*e.pause, edgePause), edgePauseMax)
 			e.off, e.until = true, now+e.pause
+			s.changes++
 			s.note(st, i, true, out)
 		}
 	}
@@ -289,29 +293,50 @@ func (s *sharing) answered(st *state, i int, ev *feedback.Event, outcome feedbac
 	isNAK := ev.Syndrome == roce.NAKSequence || ev.Syndrome.IsRNR()
 	switch {
 	case !l.hasSent || acked.After(l.sent):
-	case !e.hasOwn, acked.After(e.own):
-		e.pause = 0
-		if !l.isHeard || acked.After(l.heard) {
-			l.heard, l.isHeard = acked, true
-		}
-		s.works(st, i, out)
+	case !e.hasOwn, acked.After(e.own): // see acknowledged
 	case isNAK && !e.own.After(acked):
 		// What made the receiver ask came behind all copies of its own.
 		s.works(st, i, out)
 	case outcome == feedback.Duplicate && !isNAK && !(e.again && !acked.After(e.twice)):
 		s.works(st, i, out)
 	}
-	e.hasOwn = e.hasOwn && !acked.After(e.own)
-	e.again = e.again && !acked.After(e.twice)
-	e.hasGap = e.hasGap && !acked.After(e.gap)
+	s.acknowledged(st, i, out)
 	if isNAK {
 		e.gap, e.hasGap = st.merge.NextPSN().Prev(), true
 	}
 }
 
+// acknowledged notes what path i has acknowledged: more than it was sent by copies of its own
+// proves that the edge works.
+func (s *sharing) acknowledged(st *state, i int, out *Outputs) {
+	share := st.group.ShareOf(i)
+	if share < 0 {
+		return
+	}
+	e, l, acked := &s.edges[i], &s.legs[share], st.merge.Acked(i)
+	if l.hasSent && !acked.After(l.sent) && (!e.hasOwn || acked.After(e.own)) {
+		e.pause = 0
+		if !l.isHeard || acked.After(l.heard) {
+			l.heard, l.isHeard = acked, true
+		}
+		s.works(st, i, out)
+	}
+	e.forget(acked)
+}
+
+// forget forgets what lies behind what the receiver has acknowledged.
+func (e *edge) forget(acked roce.PSN) {
+	e.hasOwn = e.hasOwn && !acked.After(e.own)
+	e.again = e.again && !acked.After(e.twice)
+	e.hasGap = e.hasGap && !acked.After(e.gap)
+}
+
 // works notes that the edge of path i works.
 func (s *sharing) works(st *state, i int, out *Outputs) {
 	e := &s.edges[i]
+	if e.off {
+		s.changes++
+	}
 	e.off, e.missed = false, 0
 	s.note(st, i, false, out)
 }
@@ -338,6 +363,7 @@ func (s *sharing) note(st *state, i int, lost bool, out *Outputs) {
 // one before. Control gives the legs another generation. What is known of PSNs is forgotten,
 // because these are the next source's from now on.
 func (s *sharing) turns(st *state) {
+	s.changes++
 	for k := range s.legs {
 		s.legs[k] = sharedLeg{retired: true, counts: s.legs[k].counts}
 	}
@@ -357,6 +383,7 @@ func (s *sharing) left(st *state, i int) {
 		return
 	}
 	s.retire(share)
+	s.changes++
 	for k := range st.group.Paths {
 		if st.group.MappedBy(k) == share {
 			st.merge.Share(k, false)

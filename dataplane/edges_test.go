@@ -639,31 +639,5 @@ func TestAnEdgeStaysLostInTheNextVersion(t *testing.T) {
 	}
 }
 
-// The kernel engine sends each path a copy of its own, so it does not carry a group that shares. It
-// carries the group when nothing is shared any more.
-func TestTheEngineDoesNotCarrySharedCopies(t *testing.T) {
-	b := newEdgeBench(t, func(g *mft.Group) { g.Policy.OnFatal = feedback.FatalEvict })
-	b.Net = porttest.NewRetaining(4, 64, porttest.NewFanOut(), func() feedback.Tick { return b.now })
-	b.group = sharingGroup()
-	b.group.Policy.Repair, b.group.Policy.RepairWindow, b.group.Policy.OnFatal = feedback.RepairLocal, 64, feedback.FatalEvict
-	b.add(b.group)
-	psn := roce.PSN(firstPSN)
-	for ; psn < firstPSN+40; psn++ {
-		b.message(psn)
-	}
-	const want = "receivers share a leg, and the kernel engine sends each a copy of its own"
-	if st := b.state(); st.Engine.Kernel || st.Engine.Reason != want {
-		t.Errorf("%+v", st.Engine)
-	}
-	b.send(quiet(psn))
-	b.answer(1, psn, roce.NAKRemoteOperational)
-	b.hosts[1].next = psn + 1000 // nothing reaches it
-	b.deliver()
-	for psn = psn.Next(); psn < firstPSN+2*calmPacketsMost; psn++ {
-		b.message(psn)
-	}
-	b.expectEngine(true)
-}
-
 // calmPacketsMost is more than the plain packets in a row that the engine waits for in these tests.
 const calmPacketsMost = 100

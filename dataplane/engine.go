@@ -65,7 +65,6 @@ func (e *engine) report(st *state, captured bool) EngineState {
 }
 
 var (
-	errShares   = errors.New("receivers share a leg, and the kernel engine sends each a copy of its own")
 	errMarks    = errors.New("a receiver's port marks congestion (egress in rocastd.yaml), and the kernel engine does not see the port's queue")
 	errNotPlain = errors.New("its packets need decisions at present")
 	errTooFar   = errors.New("the source is as far ahead of a receiver as it may be (with repair: local, repair-window and repair-bytes bound that)")
@@ -122,12 +121,12 @@ const (
 
 // weigh decides what becomes of a group after an event of so many packets. It notes a group for
 // Core.Arm that has been plain for long enough. captured: a capture wants the group's packets.
-func (e *engine) weigh(st *state, r Reason, packets int, captured bool) verdict {
+func (e *engine) weigh(now feedback.Tick, st *state, r Reason, packets int, captured bool) verdict {
 	switch f := &st.fan; {
 	case e.fanOut == nil:
 	case f.at.Armed && st.merge.Plain() != f.paths:
 		return notPlain
-	case f.at.Armed && st.outdated():
+	case f.at.Armed && (st.outdated() || st.sharing.outdates(now, st, f.sharing)):
 		return isOutdated
 	case f.at.Armed || st.group.Engine == mft.EngineAFXDP || captured:
 	case r == Reason(feedback.Resent) && f.unheard:
@@ -164,10 +163,11 @@ func (e *engine) extend(st *state) {
 
 // prepare makes the block of a group that is to be armed. While control stores a turn, nothing new
 // of the source before it may be carried.
-func (e *engine) prepare(st *state) error {
+func (e *engine) prepare(now feedback.Tick, st *state) error {
 	if st.merge.Plain() == 0 || st.active == departed || st.claimant.held {
 		return errNotPlain
 	}
+	st.sharing.choose(now, st)
 	return st.block(&e.block, e.marks)
 }
 
@@ -203,7 +203,8 @@ func (e *engine) arm(now feedback.Tick, st *state) error {
 		f.keeps /= 2 // there may be memory for that
 		return err
 	}
-	f.at, f.limit, f.before, f.paths = w, limit, f.carried, len(e.block.Paths)
+	f.at, f.limit, f.before, f.paths, f.copies = w, limit, f.carried, len(e.block.Paths), e.block.Copies()
+	f.sharing = st.sharing.version()
 	e.counts.Armed++
 	f.merges.of(&e.block)
 	f.merges.busy, f.merges.looked, f.merges.before = now, now, f.carried

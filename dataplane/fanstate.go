@@ -24,7 +24,9 @@ type fanState struct {
 	limit   roce.PSN // the last PSN that the engine may carry
 	from    roce.PSN // the first packet that the engine may carry since it was armed
 	keeps   int      // how many packets the engine retains; 0: leastKept
-	paths   int      // number of paths that get copies from the engine
+	paths   int      // number of paths that get data from the engine
+	copies  int      // number of copies that the engine makes of a packet
+	sharing uint32   // sharing.changes when the group was armed
 	merges  merging  // of the receivers' ACKs
 	listed  bool     // in Core.armable
 	unheard bool     // when disarmed last, the engine had carried something; the source has not come back since
@@ -44,9 +46,6 @@ type fanState struct {
 // block makes the group's current block. The engine does not see the queue of a port, so it cannot
 // send by one that marks.
 func (st *state) block(b *mft.Block, marks []bool) error {
-	if st.sharing.anyInUse() {
-		return errShares
-	}
 	if err := b.Begin(st.group, st.active, st.marks.port, st.marks.pkey, st.marks.trafficClass); err != nil {
 		return err
 	}
@@ -57,9 +56,12 @@ func (st *state) block(b *mft.Block, marks []bool) error {
 		if port := int(st.group.Paths[i].Port); port < len(marks) && marks[port] {
 			return errMarks
 		}
-		if err := b.Add(st.group, i, st.offsets[i].deltaPSN, st.offsets[i].deltaMSN, &st.edits); err != nil {
+		if err := b.Add(st.group, i, st.offsets[i].deltaPSN, st.offsets[i].deltaMSN, st.sharing.isShared(st, i), &st.edits); err != nil {
 			return err
 		}
+	}
+	if err := st.sharing.addTo(b, st); err != nil {
+		return err
 	}
 	if st.held != nil {
 		b.Retain = st.kept()

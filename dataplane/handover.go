@@ -43,7 +43,7 @@ func (c *Core) precede(now feedback.Tick, st *state, sender int, out *Outputs) {
 // longer what the receivers send. It notes a group for Arm that has been plain for long enough; the
 // event was so many packets.
 func (c *Core) reconsider(now feedback.Tick, st *state, r Reason, packets int, out *Outputs) {
-	switch c.engine.weigh(st, r, packets, len(c.taps) > 0 && c.taps.capture(st.group.ID)) {
+	switch c.engine.weigh(now, st, r, packets, len(c.taps) > 0 && c.taps.capture(st.group.ID)) {
 	case notPlain:
 		c.disarm(now, st, out)
 		st.fan.unheard = false // the source has not come back: somebody has answered
@@ -67,17 +67,19 @@ func (c *Core) disarm(now feedback.Tick, st *state, out *Outputs) {
 func (c *Core) takeIn(now feedback.Tick, st *state, p progress, out *Outputs) {
 	w := p.word
 	was, n := c.engine.note(now, st, w)
-	st.traffic.carried(max(0, n), w.Payload-was.Payload, st.fan.paths)
+	st.traffic.carried(max(0, n), w.Payload-was.Payload, st.fan.copies)
 	if n > 0 {
 		st.counts[feedback.Forwarded] += uint64(n)
 		c.acts, _ = st.merge.Step(now, feedback.Event{
 			Kind: feedback.Carried, PSN: w.PSN.Prev(), MSN: w.Messages.Add(-int32(was.Messages)), Last: !w.Inside,
 			AckReq: w.Asks && !w.Asked.Before(was.PSN) && w.Asked.Before(w.PSN), Asked: w.Asked,
 		}, c.acts[:0])
+		st.sharing.carried(st, n)
 		c.perform(st, nil, out)
 	}
 	if p.merged.paths != nil {
 		c.acts = st.merge.Answered(now, p.merged.paths, p.merged.told, c.acts[:0])
+		st.sharing.folded(st, p.merged.paths, out)
 		c.perform(st, nil, out)
 	}
 	if n > 0 && st.held != nil { // now that it is known which of them are needed
@@ -110,7 +112,7 @@ func (c *Core) Arm(now feedback.Tick, out *Outputs) {
 }
 
 func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
-	if err := c.engine.prepare(st); err != nil {
+	if err := c.engine.prepare(now, st); err != nil {
 		return err
 	}
 	if !c.takeSlot(now, st, out) {

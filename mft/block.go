@@ -38,13 +38,18 @@ type Block struct {
 	Source   *Leg
 	Priority roce.TagPriority // of the tags of merged ACKs
 	MigReq   bool
-	Paths    []BlockPath // sorted by port: the paths of one port are neighbours
+	// Paths are sorted by port: the paths of one port are neighbours, those that share a leg first.
+	Paths []BlockPath
+	// Shares are the shared legs by which one copy leaves for all paths that have Shared. They are
+	// sorted by port.
+	Shares []BlockPath
 }
 
-// BlockPath is one path of a block.
+// BlockPath is one path of a block, or a share as a path.
 type BlockPath struct {
 	Path     *Path
 	Index    int   // of the path in the group
+	Shared   bool  // the receiver gets the copies of a share, and none of its own
 	DeltaPSN int32 // the path's PSN minus the source's
 	DeltaMSN int32 // the source's MSN minus the path's
 	Edit     *roce.Edit
@@ -58,7 +63,7 @@ var (
 		BlockRegions)
 	ErrBlockNoRegion = errors.New("the group's memory has no ranges yet")
 	ErrBlockPort     = fmt.Errorf("a member has no next hop, or is not behind one of the first %d ports", BlockPorts)
-	ErrBlockPaths    = fmt.Errorf("more than %d receivers get data, the limit of the kernel engine", BlockPaths)
+	ErrBlockPaths    = fmt.Errorf("more than %d receivers and shared legs get data, the limit of the kernel engine", BlockPaths)
 	ErrBlockEmpty    = errors.New("no receiver gets data")
 )
 
@@ -82,25 +87,54 @@ func (b *Block) Begin(g *Group, source int, ingress PortID, pkey uint16, traffic
 	}
 	*b = Block{
 		Ingress: ingress, Multipath: leg.Multipath, From: g.Flow(source),
-		PKey: pkey, TrafficClass: trafficClass, VLANs: leg.VLANs(), PathMTU: g.PathMTU, Memory: g.Memory, Paths: b.Paths[:0],
+		PKey: pkey, TrafficClass: trafficClass, VLANs: leg.VLANs(), PathMTU: g.PathMTU, Memory: g.Memory,
+		Paths: b.Paths[:0], Shares: b.Shares[:0],
 	}
 	return nil
 }
 
 // Add adds path i of g. The path's PSNs are the source's PSNs plus deltaPSN, and the source's MSNs
-// are the path's plus deltaMSN. The block keeps references to the edits.
-func (b *Block) Add(g *Group, i int, deltaPSN, deltaMSN int32, e *Edits) error {
+// are the path's plus deltaMSN. shared: the path gets the copies of its share, which AddShare adds.
+// The block keeps references to the edits.
+func (b *Block) Add(g *Group, i int, deltaPSN, deltaMSN int32, shared bool, e *Edits) error {
 	p := &g.Paths[i]
+	if err := b.hasRoom(p); err != nil {
+		return err
+	}
+	b.Paths = append(b.Paths, BlockPath{
+		Path: p, Index: i, Shared: shared, DeltaPSN: deltaPSN, DeltaMSN: deltaMSN, Edit: &e.Paths[i], Targets: p.Regions.first(),
+	})
+	return nil
+}
+
+// AddShare adds share k of g: one copy leaves by it for all its paths that are added as shared.
+func (b *Block) AddShare(g *Group, k int, e *Edits) error {
+	p := g.SharePath(k)
+	if err := b.hasRoom(p); err != nil {
+		return err
+	}
+	b.Shares = append(b.Shares, BlockPath{Path: p, Index: k, Edit: &e.Shares[k], Targets: p.Regions.first()})
+	return nil
+}
+
+func (b *Block) hasRoom(p *Path) error {
 	switch {
 	case p.Port >= BlockPorts:
 		return ErrBlockPort
-	case len(b.Paths) == BlockPaths:
+	case len(b.Paths)+len(b.Shares) == BlockPaths:
 		return ErrBlockPaths
 	}
-	b.Paths = append(b.Paths, BlockPath{
-		Path: p, Index: i, DeltaPSN: deltaPSN, DeltaMSN: deltaMSN, Edit: &e.Paths[i], Targets: p.Regions.first(),
-	})
 	return nil
+}
+
+// Copies returns how many copies of a packet the block makes.
+func (b *Block) Copies() (n int) {
+	for i := range b.Paths {
+		if !b.Paths[i].Shared {
+			n++
+		}
+	}
+	return n + len(b.Shares)
 }
 
 // End completes the block.
@@ -108,6 +142,15 @@ func (b *Block) End() error {
 	if len(b.Paths) == 0 {
 		return ErrBlockEmpty
 	}
-	slices.SortStableFunc(b.Paths, func(x, y BlockPath) int { return cmp.Compare(x.Path.Port, y.Path.Port) })
+	slices.SortStableFunc(b.Paths, func(x, y BlockPath) int {
+		if byPort := cmp.Compare(x.Path.Port, y.Path.Port); byPort != 0 || x.Shared == y.Shared {
+			return byPort
+		}
+		if x.Shared {
+			return -1
+		}
+		return 1
+	})
+	slices.SortStableFunc(b.Shares, func(x, y BlockPath) int { return cmp.Compare(x.Path.Port, y.Path.Port) })
 	return nil
 }

@@ -37,7 +37,7 @@ func block(g *Group) (*Block, error) {
 		return nil, err
 	}
 	for i := range g.Paths {
-		if err := b.Add(g, i, int32(100+i), int32(200+i), &edits); err != nil {
+		if err := b.Add(g, i, int32(100+i), int32(200+i), false, &edits); err != nil {
 			return nil, err
 		}
 	}
@@ -83,6 +83,63 @@ func TestEditsWithoutANextHop(t *testing.T) {
 	edits := g.Edits(-1)
 	if edits.Paths[0] != (roce.Edit{}) || edits.Paths[1] == (roce.Edit{}) {
 		t.Errorf("%+v", edits.Paths)
+	}
+}
+
+// Of the paths of one port those that share a leg come first. A shared leg needs room as a receiver
+// does, and has the source's own numbers.
+func TestBlockShares(t *testing.T) {
+	g := blockGroup(1, 2, 5, 2, 2, 5)
+	to := netip.MustParseAddr("239.77.0.1")
+	for k, members := range [][]int{{1, 4}, {2, 3}} {
+		var qps []QP
+		for _, i := range members {
+			g.Paths[i].RemoteQPN = g.QPN
+			qps = append(qps, g.Paths[i].QP())
+		}
+		g.Shares = append(g.Shares, g.Paths[members[0]].Shared(to, roce.QPN(901+k), qps))
+	}
+	if err := g.sealShares(map[PortID]uint16{}); err != nil {
+		t.Fatal(err)
+	}
+	b, edits := new(Block), g.Edits(-1)
+	if err := b.Begin(g, -1, NoPort, 0xFFFF, 8); err != nil {
+		t.Fatal(err)
+	}
+	for i := range g.Paths {
+		if err := b.Add(g, i, 0, 0, i >= 2, &edits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for k := range g.Shares {
+		if err := b.AddShare(g, k, &edits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.End(); err != nil {
+		t.Fatal(err)
+	}
+	var order []int
+	for _, p := range b.Paths {
+		order = append(order, p.Index)
+	}
+	if want := []int{2, 3, 0, 4, 1}; !slices.Equal(order, want) {
+		t.Errorf("paths %v, want %v", order, want)
+	}
+	if s := b.Shares; len(s) != 2 || s[0].Path.DestQPN != 902 || s[1].Path.DestQPN != 901 || b.Copies() != 4 {
+		t.Errorf("%d copies, shares %+v", b.Copies(), s)
+	}
+	s := &b.Shares[1]
+	for k, v := range g.Memory.All {
+		if s.DeltaPSN != 0 || s.Edit != &edits.Shares[0] || s.Targets[k].RKey != v.RKey || s.Targets[k].DeltaVA != 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+	for len(b.Paths)+len(b.Shares) < BlockPaths {
+		b.Paths = append(b.Paths, b.Paths[0])
+	}
+	if err := b.AddShare(g, 0, &edits); err != ErrBlockPaths {
+		t.Errorf("a leg too many: %v", err)
 	}
 }
 

@@ -39,7 +39,7 @@ const KernelGroups = bpf.Slots
 // carry groups.
 const KernelPorts = bpf.SlotPorts
 
-// ports has the number of paths that leave by each port.
+// ports has the number of copies that leave by each port.
 type ports [bpf.SlotPorts]uint8
 
 // devices is control's view of the interfaces, which it publishes to the workers. It is immutable.
@@ -111,21 +111,33 @@ func (s *Switch) prepare(g *mft.Group) {
 	}
 }
 
-// portsOf returns the ports to which a group's packets go while all its receivers take part and its
-// first source sends. The result is false for a group that the kernel never carries.
+// portsOf returns the ports to which a group's packets go while all its receivers take part, all
+// that can share do, and its first source sends. The result is false for a group that the kernel
+// never carries.
 func portsOf(g *mft.Group) (set ports, ok bool) {
 	if g.Engine == mft.EngineAFXDP || g.PathMTU > mft.BlockPathMTU {
 		return set, false
 	}
+	add := func(l *mft.Leg) bool {
+		if l.Port >= mft.BlockPorts || set[l.Port] == mft.BlockPaths {
+			return false
+		}
+		set[l.Port]++
+		return true
+	}
 	for i := range g.Paths {
 		p := &g.Paths[i]
-		if p.Sends && p.Dst == g.Source.Dst {
+		if p.Sends && p.Dst == g.Source.Dst || g.ShareOf(i) >= 0 {
 			continue
 		}
-		if p.Port >= mft.BlockPorts || set[p.Port] == mft.BlockPaths {
+		if !add(&p.Leg) {
 			return set, false
 		}
-		set[p.Port]++
+	}
+	for k := range g.Shares {
+		if !add(&g.Shares[k].Leg) {
+			return set, false
+		}
 	}
 	return set, true
 }
@@ -344,7 +356,12 @@ func (f *fanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 	d := f.devices.Load()
 	var set ports
 	for i := range b.Paths {
-		set[b.Paths[i].Path.Port]++
+		if p := &b.Paths[i]; !p.Shared {
+			set[p.Path.Port]++
+		}
+	}
+	for i := range b.Shares {
+		set[b.Shares[i].Path.Port]++
 	}
 	fan, ok := d.fans[set]
 	if !ok {
@@ -367,13 +384,10 @@ func (f *fanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 	slot.Asked, slot.Payload = 0, 0
 	slot.Limit, slot.Group, slot.Fan, slot.Ingress = uint32(limit), uint32(id), fan, d.ifIndex[b.Ingress]
 	writeSlot(slot, b)
+	writePaths(slot, f.kernel.Paths(i), b)
 	slot.RetainedFirst, slot.RetainedEntries = uint32(m.first), uint32(m.packets)
 	if err := writeAck(slot, b, d); err != nil {
 		return err
-	}
-	paths := f.kernel.Paths(i)
-	for k := range b.Paths {
-		writePath(&paths[k], &b.Paths[k], b.TrafficClass)
 	}
 	f.word(i).Store(encodeWord(w, f.epochs[i]))
 	return nil
@@ -482,7 +496,7 @@ func decodeWord(word uint64) dataplane.FanWord {
 	}
 }
 
-// writeSlot writes the headers of a plain packet, and the range of the paths of each port.
+// writeSlot writes the headers of a plain packet.
 func writeSlot(s *bpf.Slot, b *mft.Block) {
 	s.Src, s.Dst = words(b.From.Src.As16()), words(b.From.Dst.As16())
 	s.Qpn, s.Pkey, s.TrafficClass = uint32(b.From.DestQPN), networkOrder(b.PKey), b.TrafficClass
@@ -493,14 +507,41 @@ func writeSlot(s *bpf.Slot, b *mft.Block) {
 		r := &s.Regions[i]
 		r.Va, r.Length, r.Rkey = m.VA, m.Length, m.RKey
 	}
-	clear(s.Ports[:])
+}
+
+// writePaths writes the paths of each port in the order of struct rocast_slot: the receivers that
+// share, the others, and the shared legs.
+func writePaths(s *bpf.Slot, paths *[bpf.SlotPaths]bpf.Path, b *mft.Block) {
+	clear(s.Copies[:])
+	clear(s.Receivers[:])
+	n, shares := 0, b.Shares
 	for i := range b.Paths {
-		r := &s.Ports[b.Paths[i].Path.Port]
-		if r.Count == 0 {
-			r.First = uint8(i)
+		p := &b.Paths[i]
+		port := p.Path.Port
+		writePath(&paths[n], p, b.TrafficClass)
+		paths[n].Answer = uint8(i)
+		add(&s.Receivers[port].First, &s.Receivers[port].Count, n)
+		if !p.Shared {
+			add(&s.Copies[port].First, &s.Copies[port].Count, n)
 		}
-		r.Count++
+		n++
+		if i+1 < len(b.Paths) && b.Paths[i+1].Path.Port == port {
+			continue
+		}
+		for ; len(shares) > 0 && shares[0].Path.Port == port; shares = shares[1:] {
+			writePath(&paths[n], &shares[0], b.TrafficClass)
+			add(&s.Copies[port].First, &s.Copies[port].Count, n)
+			n++
+		}
 	}
+}
+
+// add adds path n to a range, which is a struct rocast_range.
+func add(first, count *uint8, n int) {
+	if *count == 0 {
+		*first = uint8(n)
+	}
+	*count++
 }
 
 // writePath writes how the copies for a path differ from packets with this traffic class.

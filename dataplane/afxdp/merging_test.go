@@ -89,6 +89,43 @@ func TestTheKernelGetsTheSourcesACK(t *testing.T) {
 	}
 }
 
+// The kernel finds the paths of a port together, those whose copies leave apart from those whose
+// answers come, and the word of each receiver by its path.
+func TestTheKernelGetsTheSharedLegs(t *testing.T) {
+	f, b := mergingBench(t)
+	path := func(port mft.PortID, qpn roce.QPN) mft.BlockPath {
+		return mft.BlockPath{Path: &mft.Path{Leg: mft.Leg{Port: port}, RemoteQPN: qpn}, Edit: new(roce.Edit)}
+	}
+	b.Paths, b.Shares = nil, []mft.BlockPath{path(1, 91), path(2, 92), path(2, 93)}
+	for i, port := range []mft.PortID{1, 1, 1, 2, 2} {
+		p := path(port, roce.QPN(30+i))
+		p.Shared = i != 2
+		b.Paths = append(b.Paths, p)
+	}
+	f.devices.Load().fans = map[ports]uint32{{0, 2, 2}: 5}
+	if err := f.Arm(3, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); err != nil {
+		t.Fatal(err)
+	}
+	slot, paths := f.kernel.Slot(3), f.kernel.Paths(3)
+	for i, want := range []struct {
+		qpn    uint32
+		answer uint8
+	}{{30, 0}, {31, 1}, {32, 2}, {91, 0}, {33, 3}, {34, 4}, {92, 0}, {93, 0}} {
+		if p := &paths[i]; p.AnswerQpn != want.qpn || p.Answer != want.answer {
+			t.Errorf("path %d: %+v, want %+v", i, p, want)
+		}
+	}
+	for port, want := range [][4]uint8{1: {2, 2, 0, 3}, 2: {6, 2, 4, 2}} {
+		c, r := slot.Copies[port], slot.Receivers[port]
+		if got := [4]uint8{c.First, c.Count, r.First, r.Count}; got != want {
+			t.Errorf("port %d: copies and receivers %v, want %v", port, got, want)
+		}
+	}
+	if slot.Fan != 5 || slot.Answers != 5 {
+		t.Errorf("fan %d, %d answers", slot.Fan, slot.Answers)
+	}
+}
+
 // ackOf is the ACK to the source, which has so many bytes.
 func ackOf(s *bpf.Slot, bytes int) []byte {
 	return append(slices.Clone(s.AckL2[:s.AckL2Bytes]), s.Ack[:bytes-int(s.AckL2Bytes)]...)

@@ -92,7 +92,7 @@ func (f *FanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 	}
 	p.retained = make([]packet, b.Retain)
 	p.block = *b
-	p.block.Paths = slices.Clone(b.Paths)
+	p.block.Paths, p.block.Shares = slices.Clone(b.Paths), slices.Clone(b.Shares)
 	p.word, p.limit, p.span = w, limit, 0
 	return nil
 }
@@ -252,8 +252,8 @@ func (f *FanOut) Retains(id mft.GroupID) int {
 }
 
 // Carry does with a classified frame what the kernel does: a plain packet of an armed group is
-// answered with the copies for all its paths. Any other packet of the source's disarms the group.
-// False means that the frame is the core's.
+// answered with the copies for all its paths, one for those that share a leg. Any other packet of
+// the source's disarms the group. False means that the frame is the core's.
 func (f *FanOut) Carry(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 	p := f.slotOf(frame.Group)
 	if p == nil || p.id != frame.Group || !p.word.Armed || frame.Kind != dataplane.KindData {
@@ -280,8 +280,13 @@ func (f *FanOut) Carry(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 		p.word.Messages = p.word.Messages.Add(1)
 	}
 	for i := range p.block.Paths {
-		b := &p.block.Paths[i]
-		out.Copies = append(out.Copies, dataplane.Copy{Path: b.Path, PSN: frame.Original.PSN.Add(b.DeltaPSN), Edit: b.Edit})
+		if b := &p.block.Paths[i]; !b.Shared {
+			out.Copies = append(out.Copies, dataplane.Copy{Path: b.Path, PSN: frame.Original.PSN.Add(b.DeltaPSN), Edit: b.Edit})
+		}
+	}
+	for i := range p.block.Shares {
+		b := &p.block.Shares[i]
+		out.Copies = append(out.Copies, dataplane.Copy{Path: b.Path, PSN: frame.Original.PSN, Edit: b.Edit})
 	}
 	return true
 }

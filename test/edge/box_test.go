@@ -31,7 +31,7 @@ type site struct {
 
 const written = 256 << 10 // bytes
 
-func newSite(t *testing.T, ipv6 bool) *site {
+func newSite(t *testing.T, ipv6 bool, engine string) *site {
 	t.Helper()
 	testlab.NeedRoot(t)
 	path, err := build()
@@ -64,7 +64,7 @@ func newSite(t *testing.T, ipv6 bool) *site {
 		s.edges = append(s.edges, e)
 	}
 	s.group = &softgroup.Group{
-		Name: "story", IP: s.GroupIP(), QPN: 0x21, Bytes: written, Keys: "engine: afxdp",
+		Name: "story", IP: s.GroupIP(), QPN: 0x21, Bytes: written, Keys: "engine: " + engine,
 		State: func() string { return boxes.State(t, "story", s.daemon) },
 	}
 	s.group.Add(s.Hosts[0], softgroup.Sends, 17, 0xFFFFF0, 0)
@@ -135,12 +135,23 @@ const (
 	most    = packets * 9 / 10
 )
 
-// Receivers whose edges have confirmed get one copy together, to the last byte.
+// Receivers whose edges have confirmed get one copy together, to the last byte, whether the kernel
+// sends the copy or the daemon.
 func TestReceiversShare(t *testing.T) {
-	for _, ipv6 := range []bool{false, true} {
-		t.Run(fmt.Sprintf("IPv6 %t", ipv6), func(t *testing.T) {
-			s := newSite(t, ipv6)
+	for _, c := range []struct {
+		ipv6   bool
+		engine string
+	}{{false, "afxdp"}, {true, "afxdp"}, {false, "auto"}, {true, "auto"}} {
+		ipv6, engine := c.ipv6, c.engine
+		t.Run(fmt.Sprintf("IPv6 %t, engine %s", ipv6, engine), func(t *testing.T) {
+			s := newSite(t, ipv6, engine)
 			s.sharing(3)
+			if engine == "auto" {
+				testlab.Eventually(t, testlab.Patience, "the kernel has carried as many packets as a write has", func() bool {
+					s.write()
+					return s.shown().Engine.Carried >= packets
+				}, func() string { return fmt.Sprintf("%+v", s.shown().Engine) })
+			}
 			if shared := s.write(); shared < most || shared > packets {
 				t.Errorf("%d of %d packets were shared", shared, packets)
 			}
@@ -161,7 +172,7 @@ func TestReceiversShare(t *testing.T) {
 // A receiver that leaves is in no generation any more: what its edge mapped so far, it maps no
 // longer, and the others go on to share.
 func TestAReceiverLeaves(t *testing.T) {
-	s := newSite(t, false)
+	s := newSite(t, false, "afxdp")
 	before := s.sharing(3)
 	s.write()
 	left := s.group.Members[3]
@@ -189,7 +200,7 @@ func TestAReceiverLeaves(t *testing.T) {
 // A receiver whose edge is gone gets copies of its own, and everybody has the data all the same.
 // When the edge is back it shares again.
 func TestAnEdgeIsGone(t *testing.T) {
-	s := newSite(t, false)
+	s := newSite(t, false, "afxdp")
 	s.sharing(3)
 	s.write()
 	e := s.edges[1]
@@ -227,7 +238,7 @@ func (s *site) writeAround() {
 
 // A box that is killed and started again shares again, with edges that have gone on mapping.
 func TestABoxIsKilled(t *testing.T) {
-	s := newSite(t, false)
+	s := newSite(t, false, "afxdp")
 	s.sharing(3)
 	s.write()
 	testlab.Must(t, s.daemon.Kill())
@@ -243,7 +254,7 @@ func TestABoxIsKilled(t *testing.T) {
 // A group is told in the middle of a transfer to stop sharing, and then to share again. All
 // receivers have all of the data, and no NIC gets a frame that a correct peer does not send.
 func TestARunningGroupIsToldWhetherToShare(t *testing.T) {
-	s := newSite(t, false)
+	s := newSite(t, false, "afxdp")
 	before := s.sharing(3)
 	tell := func(copies string) {
 		s.group.Keys = "engine: afxdp\ncopies: " + copies
@@ -266,7 +277,7 @@ func TestARunningGroupIsToldWhetherToShare(t *testing.T) {
 
 // Groups that cannot share say so in a sentence.
 func TestGroupsThatDoNotShare(t *testing.T) {
-	s := newSite(t, false)
+	s := newSite(t, false, "afxdp")
 	s.sharing(3)
 	if _, err := s.daemon.Client().RemoveGroup(t.Context(), s.group.Name); err != nil {
 		t.Fatal(err)

@@ -200,8 +200,12 @@ func (w *world) replicate(i int32) {
 }
 
 // checkShared fails if a shared copy leaves that the edge of a host maps which is no member any
-// more, or which is the source.
+// more, or which is the source. The engine sends copies until the core hears from control that a
+// member has left.
 func (w *world) checkShared(f *frame) {
+	if w.membersChanged && w.box.engine != nil {
+		return
+	}
 	d := &w.mapped
 	d.Buf, d.Start = f.buf[:], headroom
 	if fragment(d, f.data()); d.View.Decode(d.Head(), d.Len()) != nil {
