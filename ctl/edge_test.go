@@ -145,6 +145,12 @@ func TestReceiversShareALeg(t *testing.T) {
 		t.Error("a receiver that comes to it ended the generation")
 	}
 	w.leaves("with three edges", 1002, generation)
+	traffic, err := w.GroupTraffic("g1")
+	testlab.Must(t, err)
+	want := api.Share{IP: w.published(t).Shares[0].Dst.String(), QPN: uint32(generation), Members: 3, Working: 3, Packets: 2, Saved: 1 + 2}
+	if got := traffic.Groups[0].Shares; !slices.Equal(got, []api.Share{want}) || !slices.Equal(got, w.group(t).Shares) {
+		t.Errorf("shown: %+v, want %+v", got, want)
+	}
 
 	m := w.mappings("10.77.0.3")
 	if len(m) != 1 || m[0].LegQPN != uint32(generation) || m[0].QPN != 19 || m[0].AddPSN != (7-1000)&0xFFFFFF ||

@@ -36,6 +36,17 @@ type groupRates struct {
 	Drops      map[string]float64 `json:"drops"`             // by reason
 	Slowest    string             `json:"slowest,omitempty"` // absent: none is behind, or all are equally far behind
 	Receivers  []receiverRates    `json:"receivers"`
+	Shares     []shareRates       `json:"shares,omitempty"`
+}
+
+// shareRates is what leaves by a leg that receivers share.
+type shareRates struct {
+	IP      string  `json:"ip"`
+	QPN     uint32  `json:"qpn"`
+	Members int     `json:"members"`
+	Working int     `json:"working"`
+	Packets float64 `json:"packets"`
+	Saved   float64 `json:"saved"`
 }
 
 type receiverRates struct {
@@ -120,6 +131,18 @@ func ratesOf(was, is *api.GroupTraffic, seconds float64) groupRates {
 		}
 		of.Goodput = of.Packets * size
 		g.Receivers = append(g.Receivers, of)
+	}
+	for i := range is.Shares {
+		s := &is.Shares[i]
+		k := slices.IndexFunc(was.Shares, func(b api.Share) bool { return b.IP == s.IP && b.QPN == s.QPN })
+		before := s
+		if k >= 0 {
+			before = &was.Shares[k]
+		}
+		g.Shares = append(g.Shares, shareRates{
+			IP: s.IP, QPN: s.QPN, Members: s.Members, Working: s.Working,
+			Packets: rate(before.Packets, s.Packets, seconds), Saved: rate(before.Saved, s.Saved, seconds),
+		})
 	}
 	if slowest, name := g.slowest(); slowest != nil && name != everyReceiver {
 		g.Slowest = name
@@ -215,6 +238,10 @@ func printTopGroup(w io.Writer, g *groupRates) {
 	if r, name := g.slowest(); r != nil {
 		fmt.Fprintf(w, "slowest: %s, %s packets and %s behind\n", name, amount(float64(r.Lag)), seconds(r.LagSeconds))
 	}
+	for _, s := range g.Shares {
+		fmt.Fprintf(w, "shared: %s packets/s to %s (QPN %d) for %d of %d receivers, %s copies/s saved\n",
+			amount(s.Packets), s.IP, s.QPN, s.Working, s.Members, amount(s.Saved))
+	}
 	for _, reason := range slices.Sorted(maps.Keys(g.Drops)) {
 		fmt.Fprintf(w, "dropped: %s/s %s\n", amount(g.Drops[reason]), reason)
 	}
@@ -287,7 +314,8 @@ first packet that it lacks was forwarded. NAK, RNR, CNP: what receivers answered
 again; DROP: frames of the group that were refused, whose reasons rocast top NAME shows. ENGINE carries the group: kernel or
 afxdp. A group that is not ready has a line with the reason; such groups come first.
 
-With the NAME of a group there is a line for each of its receivers. Its STATE is ready, or in one word why it does not get on.
+With the NAME of a group there is a line for each of its receivers. Its STATE is ready, or in one word why it does not get on. A line
+for each leg that receivers share (docs/edge.md) says for how many of them its copies are, and how many copies that saves.
 
 With --json each second is one JSON document on a line of its own.`,
 		Args:              mayTake("NAME"),

@@ -35,7 +35,8 @@ func readings() (before, now api.Traffic) {
 	}
 	out := api.ReceiverTraffic{IP: "10.77.0.9", RemoteQPN: 1, State: api.LeftOut, Trouble: api.TroubleEvicted, Reason: "evicted: it lacks the source's PSN 7"}
 	before = api.Traffic{At: at, Groups: []api.GroupTraffic{
-		{Name: "g1", Packets: 1000, Bytes: 4096000, Copies: 3000, CopyBytes: 12288000, Drops: api.Counters{"wrong-vlan": 2, "over-mtu": 5}, Receivers: receivers(1000, 1000, 500)},
+		{Name: "g1", Packets: 1000, Bytes: 4096000, Copies: 3000, CopyBytes: 12288000, Drops: api.Counters{"wrong-vlan": 2, "over-mtu": 5}, Receivers: receivers(1000, 1000, 500),
+			Shares: []api.Share{{IP: "239.77.0.3", QPN: 77, Members: 3, Working: 3, Packets: 1000, Saved: 2000}}},
 		{Name: "g2", Packets: 9000, Bytes: 9000},
 		{Name: "g4", Packets: 10, Bytes: 1000, Receivers: twins(5, 7)},
 	}}
@@ -44,6 +45,7 @@ func readings() (before, now api.Traffic) {
 			Name: "g1", State: api.Degraded, Reason: "box leaf2: it has stalled: it acknowledges nothing, and others are further; and 4 more receivers of it",
 			Carrier: api.CarrierKernel, Packets: 601000, Bytes: 4096000 + 600000*4096, Copies: 1803000, CopyBytes: 12288000 + 3*600000*4096, Resent: 4,
 			Drops: api.Counters{"wrong-vlan": 22, "over-mtu": 5}, Receivers: receivers(600000, 560000, 500),
+			Shares: []api.Share{{IP: "239.77.0.3", QPN: 77, Members: 3, Working: 2, Packets: 601000, Saved: 900000}, {IP: "239.77.0.3", QPN: 78, Members: 2, Working: 2, Packets: 7}},
 		},
 		{Name: "g2", State: api.Ready, Carrier: api.CarrierAFXDP, Packets: 8000, Bytes: 8000},
 		{Name: "g4", State: api.Ready, Packets: 10, Bytes: 1000, Receivers: twins(5, 9)}, // it sends no more, and is acknowledged

@@ -36,6 +36,7 @@ type GroupTraffic struct {
 	// Source is there while a source that is no receiver is in trouble.
 	Source    *SourceTraffic    `json:"source,omitempty"`
 	Receivers []ReceiverTraffic `json:"receivers"`
+	Shares    []Share           `json:"shares,omitempty"` // legs by which one copy leaves for several receivers
 }
 
 // SourceTraffic says why the source does not get on.

@@ -48,16 +48,29 @@ var (
 	memberCNPs     = member("cnps_total", "How often the receiver reported congestion.")
 	memberRepaired = member("repaired_packets_total", "Packets that the box sent the receiver again.")
 	memberTrouble  = member("trouble", "1 while the member does not get on, with the reason in a word.", "trouble")
-	membersOut     = describe("members_left_out", "Receivers of these groups that have no metrics of their own, because there are too many.")
+
+	sharePackets = share("packets_total", "Copies that left by the leg, each for several receivers.")
+	shareSaved   = share("saved_copies_total", "Copies that did not have to be made, because receivers share the leg.")
+	shareMembers = share("members", "Receivers that share the leg.")
+	shareWorking = share("working_members", "Receivers of the leg that its copies reach. The others have copies of their own.")
+
+	membersOut = describe("members_left_out", "Receivers of these groups that have no metrics of their own, because there are too many.")
 )
 
 func member(name, help string, labels ...string) *prometheus.Desc {
 	return describe("member_"+name, help, append([]string{"group", "member", "remote_qpn"}, labels...)...)
 }
 
+// share describes a metric of a leg that receivers share. A leg that begins anew has another QPN,
+// and counts from 0.
+func share(name, help string) *prometheus.Desc {
+	return describe("share_"+name, help, "group", "address", "qpn")
+}
+
 var ofGroups = []*prometheus.Desc{
 	groupState, groupKernel, groupPackets, groupBytes, groupCopies, groupSent, groupResent, groupDropped, groupEvents, groupsOut,
 	memberAcked, memberLag, memberAge, memberNAKs, memberRNRs, memberCNPs, memberRepaired, memberTrouble, membersOut,
+	sharePackets, shareSaved, shareMembers, shareWorking,
 }
 
 // sink takes the values of one scrape.
@@ -87,6 +100,9 @@ func (s sink) traffic(t api.Traffic) {
 		room -= len(g.Receivers)
 		for k := range g.Receivers {
 			s.receiver(g.Name, &g.Receivers[k])
+		}
+		for k := range g.Shares { // fewer than receivers
+			s.share(g.Name, &g.Shares[k])
 		}
 	}
 	s.gauge(groupsOut, float64(t.More))
@@ -126,6 +142,14 @@ func (s sink) receiver(group string, r *api.ReceiverTraffic) {
 	if r.Trouble != "" {
 		s.gauge(memberTrouble, 1, append(labels, r.Trouble)...)
 	}
+}
+
+func (s sink) share(group string, leg *api.Share) {
+	labels := []string{group, leg.IP, strconv.Itoa(int(leg.QPN))}
+	s.count(sharePackets, leg.Packets, labels...)
+	s.count(shareSaved, leg.Saved, labels...)
+	s.gauge(shareMembers, float64(leg.Members), labels...)
+	s.gauge(shareWorking, float64(leg.Working), labels...)
 }
 
 func truth(b bool) float64 {

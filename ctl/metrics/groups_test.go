@@ -35,7 +35,7 @@ func scrape(t *testing.T, s Source) (lines []string) {
 
 // ofOneGroup reports whether a line is about single groups and members.
 func ofOneGroup(line string) bool {
-	return slices.ContainsFunc([]string{"rocast_group_", "rocast_member_", "rocast_groups_left", "rocast_members_left"},
+	return slices.ContainsFunc([]string{"rocast_group_", "rocast_member_", "rocast_share_", "rocast_groups_left", "rocast_members_left"},
 		func(prefix string) bool { return strings.HasPrefix(line, prefix) })
 }
 
@@ -49,6 +49,7 @@ func TestAScrapeHasGroupsAndReceivers(t *testing.T) {
 				IP: "10.77.0.2", RemoteQPN: 1, Trouble: api.TroubleStalled, Acknowledged: 9, Lag: 10, LagSeconds: 0.5,
 				NAKs: 11, RNRs: 12, CNPs: 13, Repaired: 14,
 			}},
+			Shares: []api.Share{{IP: "239.77.0.3", QPN: 77, Packets: 15, Saved: 16, Members: 3, Working: 2}},
 		},
 		{Name: "stranger", State: api.Waiting, Unconfirmed: true, Receivers: []api.ReceiverTraffic{{IP: "10.77.0.2", Trouble: api.TroubleUnconfirmed}}},
 		{Name: "idle", State: api.Ready, Carrier: api.CarrierAFXDP, Receivers: []api.ReceiverTraffic{{IP: "10.77.0.2", RemoteQPN: 3}}},
@@ -77,7 +78,11 @@ rocast_member_rnr_naks_total{group="g1",member="10.77.0.2",remote_qpn="1"} 12
 rocast_member_cnps_total{group="g1",member="10.77.0.2",remote_qpn="1"} 13
 rocast_member_repaired_packets_total{group="g1",member="10.77.0.2",remote_qpn="1"} 14
 rocast_member_trouble{group="g1",member="10.77.0.2",remote_qpn="1",trouble="stalled"} 1
-rocast_member_lag_packets{group="idle",member="10.77.0.2",remote_qpn="3"} 0`, "\n") {
+rocast_member_lag_packets{group="idle",member="10.77.0.2",remote_qpn="3"} 0
+rocast_share_packets_total{address="239.77.0.3",group="g1",qpn="77"} 15
+rocast_share_saved_copies_total{address="239.77.0.3",group="g1",qpn="77"} 16
+rocast_share_members{address="239.77.0.3",group="g1",qpn="77"} 3
+rocast_share_working_members{address="239.77.0.3",group="g1",qpn="77"} 2`, "\n") {
 		if !slices.Contains(got, want) {
 			t.Errorf("there is no %s", want)
 		}
@@ -87,7 +92,7 @@ rocast_member_lag_packets{group="idle",member="10.77.0.2",remote_qpn="3"} 0`, "\
 			t.Errorf("there is a %s", no)
 		}
 	}
-	if n := len(got); n != 2*(4+6+len(told)+7)+2+1+2 {
+	if n := len(got); n != 2*(4+6+len(told)+7)+2+1+2+4 {
 		t.Errorf("%d lines:\n%s", n, strings.Join(got, "\n"))
 	}
 }
@@ -120,7 +125,7 @@ func TestTheReceiversOfAScrapeAreBounded(t *testing.T) {
 func TestWhatIsDescribedIsCollected(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	if err := r.Register(collector{trafficSource{t: api.Traffic{Groups: []api.GroupTraffic{
-		{Name: "g", Drops: api.Counters{"x": 1}, Receivers: []api.ReceiverTraffic{{IP: "1", Trouble: "stalled"}}},
+		{Name: "g", Drops: api.Counters{"x": 1}, Receivers: []api.ReceiverTraffic{{IP: "1", Trouble: "stalled"}}, Shares: []api.Share{{IP: "239.77.0.3"}}},
 	}}}}); err != nil {
 		t.Fatal(err)
 	}

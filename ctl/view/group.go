@@ -67,26 +67,26 @@ func Group(g *groups.Version, d DataPath, set ports.Set) api.Group {
 		}
 		v.Members = append(v.Members, Member(l.Member, reach))
 	}
-	addShares(&v, g, state)
+	v.CopiesOwn, v.Shares = g.Sharing.Own, sharesOf(state)
 	v.Notes = append(v.Notes, tagsTaken(g, set)...)
 	addTree(g, &v)
 	return v
 }
 
-// addShares adds the legs that receivers share. Which members get their copies is in the state of
+// sharesOf returns the legs that receivers share. Which members get their copies is in the state of
 // the members.
-func addShares(v *api.Group, g *groups.Version, state dataplane.GroupState) {
-	v.CopiesOwn = g.Sharing.Own
-	if state.Group == nil {
-		return
+func sharesOf(state dataplane.GroupState) (list []api.Share) {
+	if state.Group == nil { // it has been removed
+		return nil
 	}
 	for k := range state.Shares {
 		s, leg := &state.Shares[k], &state.Group.Shares[k]
-		v.Shares = append(v.Shares, api.Share{
+		list = append(list, api.Share{
 			IP: leg.Dst.String(), QPN: uint32(leg.DestQPN), Members: len(leg.Members), Working: s.Working,
 			Packets: s.Packets, Saved: s.Saved, Retired: s.Retired,
 		})
 	}
+	return list
 }
 
 // copiesOf says how the copies for a receiver leave, or "" where none may be shared.

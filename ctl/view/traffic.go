@@ -54,7 +54,7 @@ func Traffic(g *groups.Version, state dataplane.GroupState, happened map[api.Eve
 			t.Drops[n.Name] = n.Value
 		}
 	}
-	t.Source = sourceTraffic(g)
+	t.Source, t.Shares = sourceTraffic(g), sharesOf(state)
 	t.Receivers = append(t.Receivers, receiverTraffic(g, now, state)...)
 	return t
 }
