@@ -449,6 +449,113 @@ func TestARunningGroupIsToldWhetherToShare(t *testing.T) {
 	w.leaves("with copies: auto", 1004, now)
 }
 
+// A group whose shared copies reach nobody is degraded, because its link has to carry each
+// receiver's own copies then. As long as they reach one receiver it is not.
+func TestALegWhoseEdgesAreAllDead(t *testing.T) {
+	w := newShareWorld(t)
+	w.create(t, three)
+	w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+	to := w.published(t).Shares[0].Dst
+	w.happened()
+	w.sw.LoseEdge("10.77.0.2", true)
+	w.sw.LoseEdge("10.77.0.3", true)
+	w.watch.Look("g1", time.Now())
+	if g := w.group(t); g.State != api.Ready {
+		t.Errorf("it is %s although its copies reach a receiver: %s", g.State, g.Reason)
+	}
+	w.expectEvents(t)
+	w.sw.LoseEdge("10.77.0.4", true)
+	w.watch.Look("g1", time.Now())
+	want := fmt.Sprintf("shared copies to %v reach none of their 3 receivers, so each gets its own, and the link of eth2 may not carry these; "+
+		"docs/edge.md says what a switch needs", to)
+	if g := w.group(t); g.State != api.Degraded || g.Reason != want || !g.GoesOn || !g.ClearToSend || g.Shares[0].Working != 0 {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	w.expectEvents(t, "degraded g1: "+want)
+	w.sw.LoseEdge("10.77.0.3", false)
+	w.watch.Look("g1", time.Now())
+	if g := w.group(t); g.State != api.Ready {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	w.expectEvents(t, "restored g1: no member is in trouble any more")
+}
+
+// An edge that has stopped asking is shown, and is used on: its program maps without it.
+func TestAnEdgeIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newShareWorld(t)
+		w.create(t, three)
+		w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+		generation := w.members("at first", "10.77.0.2", "10.77.0.3", "10.77.0.4")
+		w.happened()
+		began := time.Now()
+		look := func(after time.Duration) api.Member {
+			t.Helper()
+			w.watch.Look("g1", began.Add(after))
+			return w.part(t, "10.77.0.3")
+		}
+		if got := look(9 * time.Second).Edge; got != "tcx: 3 mapped, 0 without mapping, 0 refused" {
+			t.Errorf("after 9 s: %s", got)
+		}
+		if notes := w.statusAt(began).Notes; len(notes) != 0 {
+			t.Errorf("the status has the notes %q", notes)
+		}
+		w.expectEvents(t)
+		got := look(20*time.Second + 900*time.Millisecond)
+		if got.Edge != "tcx: 3 mapped, 0 without mapping, 0 refused; it has not asked for 20s" || got.Copies != "shared" {
+			t.Errorf("after 20 s: %q, %q", got.Copies, got.Edge)
+		}
+		var want []string
+		for _, host := range []string{"10.77.0.2", "10.77.0.3", "10.77.0.4"} {
+			want = append(want, fmt.Sprintf("edge-silent g1 %s: the edge at %[1]s has not asked for 20s; what it maps is used as long as shared copies arrive; "+
+				"rocast-edge status there says why", host))
+		}
+		events := w.happened()
+		if slices.Sort(events); !slices.Equal(events, want) {
+			t.Errorf("%q", events)
+		}
+		w.leaves("with silent edges", 1000, generation)
+		s := w.statusAt(began)
+		if want := "the edge at 10.77.0.2 has not asked for 20s, and 2 more edges are silent; what they map is used as long as shared copies arrive; " +
+			"rocast-edge status there says why"; !slices.Equal(s.Notes, []string{want}) || !s.Healthy {
+			t.Errorf("the status has the notes %q, %+v", s.Notes, s.Problems)
+		}
+		look(25 * time.Second)
+		w.expectEvents(t) // that is no news
+		w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+		look(time.Second)
+		if got := w.part(t, "10.77.0.3").Edge; got != "tcx: 3 mapped, 0 without mapping, 0 refused" {
+			t.Errorf("it asks again: %s", got)
+		}
+		events = w.happened()
+		if slices.Sort(events); !slices.Equal(events, []string{"edge-asks g1 10.77.0.2: the edge at 10.77.0.2 asks again",
+			"edge-asks g1 10.77.0.3: the edge at 10.77.0.3 asks again", "edge-asks g1 10.77.0.4: the edge at 10.77.0.4 asks again"}) {
+			t.Errorf("%q", events)
+		}
+	})
+}
+
+// An edge waits for as long as its question says, and is not silent then.
+func TestAnEdgeThatWaitsIsNotSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newShareWorld(t)
+		w.create(t, three)
+		w.load("10.77.0.2", "10.77.0.3", "10.77.0.4")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // it is answered at once, and has said that it would wait
+		_, err := w.AskEdge(ctx, addr("10.77.0.3"), api.EdgeQuestion{Protocol: api.EdgeProtocol, Have: w.loaded["10.77.0.3"], Wait: 30_000, Attach: "tcx"})
+		testlab.Must(t, err)
+		w.watch.Look("g1", time.Now().Add(39*time.Second))
+		if got := w.part(t, "10.77.0.3").Edge; strings.Contains(got, "has not asked") {
+			t.Error(got)
+		}
+		w.watch.Look("g1", time.Now().Add(41*time.Second))
+		if got := w.part(t, "10.77.0.3").Edge; !strings.HasSuffix(got, "it has not asked for 41s") {
+			t.Error(got)
+		}
+	})
+}
+
 // A question waits until its answer is another one than the edge has.
 func TestAQuestionOfAnEdgeWaits(t *testing.T) {
 	w := newShareWorld(t)

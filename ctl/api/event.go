@@ -25,6 +25,8 @@ const (
 	MemberEvicted     EventKind = "member-evicted"     // the group no longer waits for it
 	EdgeLost          EventKind = "edge-lost"          // shared copies do not reach the receiver
 	EdgeWorks         EventKind = "edge-works"         // they reach it again
+	EdgeSilent        EventKind = "edge-silent"        // the edge at its host has stopped asking
+	EdgeAsks          EventKind = "edge-asks"          // it asks again
 	MemberUnreachable EventKind = "member-unreachable" // no way leads to it
 	MemberReachable   EventKind = "member-reachable"
 	RouteChanged      EventKind = "route-changed"   // the member, or some of the group's, is reached by another way
@@ -86,6 +88,8 @@ func EventMeanings() []EventMeaning {
 		{MemberRepairing, "A receiver gets its data by repair alone: it loses packets, or is slow."},
 		{EdgeLost, "Shared copies do not reach a receiver, which gets copies of its own."},
 		{EdgeWorks, "Shared copies reach a receiver again."},
+		{EdgeSilent, "The edge at a receiver's host has stopped asking; what it maps is still used."},
+		{EdgeAsks, "The edge at a receiver's host asks again."},
 		{MemberRefused, "A receiver has answered packet psn with a fatal NAK, which ends its QP."},
 		{MemberBehind, "A receiver lacks packet psn, which the source no longer has, and gets no more."},
 		{MemberEvicted, "A receiver is no longer waited for; it lacks packet psn and what follows."},

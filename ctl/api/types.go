@@ -84,7 +84,7 @@ type GroupSummary struct {
 	// send all the same.
 	ClearToSend bool `json:"clearToSend"`
 	// GoesOn: the group is degraded only because of receivers that it has lost or that have
-	// stalled, and the packets of the others get on.
+	// stalled, and the packets of the others get on; or because shared copies reach nobody.
 	GoesOn bool   `json:"goesOn,omitempty"`
 	Root   string `json:"root,omitempty"` // box that carries the group, if it is another one
 	By     string `json:"by,omitempty"`   // who made the group: absent: an operator; otherwise ByHosts or ByService

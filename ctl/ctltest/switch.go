@@ -61,6 +61,7 @@ type hostReport struct {
 	repair   *feedback.PathSnapshot
 	recently uint64 // packets that were sent again
 	answered *dataplane.Receiver
+	lost     bool // shared copies do not reach it
 }
 
 // NewSwitch returns a Switch with ports of MTU 1500.
@@ -231,6 +232,11 @@ func (s *Switch) Verdicts() []dataplane.Counter {
 // Answer makes the receivers at ip report that they have answered so much.
 func (s *Switch) Answer(ip string, r dataplane.Receiver) {
 	s.letHost(ip, func(h *hostReport) { h.answered = &r })
+}
+
+// LoseEdge makes the edge of the receivers at ip work or not: shared copies do not reach them.
+func (s *Switch) LoseEdge(ip string, lost bool) {
+	s.letHost(ip, func(h *hostReport) { h.lost = lost })
 }
 
 // Merge makes the group report that it has acknowledged data up to psn to its source.
@@ -476,6 +482,11 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 			h := s.hosts[p.Dst]
 			if h != nil && h.answered != nil {
 				state.Receivers[i] = *h.answered
+			}
+			if k := g.ShareOf(i); k >= 0 && h != nil && h.lost {
+				state.Shares, state.Edges = slices.Clone(state.Shares), slices.Clone(state.Edges)
+				state.Edges[i].Lost = true
+				state.Shares[k].Working--
 			}
 			state.Receivers[i].LastTurn = s.lastTurn(id, &state, p.QP())
 			if h != nil && h.repair != nil {

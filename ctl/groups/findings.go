@@ -21,9 +21,13 @@ type Findings struct {
 	Stalled  map[groupfile.ID]bool
 	Repairs  map[groupfile.ID]RepairTrouble
 	Refusals Refusals
-	Says     map[Sender]string // the trouble of members that do not get on because their frames are refused
-	History  goodput.History   // how many packets the source had sent when (dataplane.Traffic.Sent)
-	In       mft.GroupID       // of which History is
+	DeadLegs string // which shared legs reach nobody, or ""
+	// SilentEdges are the receivers whose edges have stopped asking, and for how long.
+	SilentEdges map[groupfile.ID]time.Duration
+
+	Says    map[Sender]string // the trouble of members that do not get on because their frames are refused
+	History goodput.History   // how many packets the source had sent when (dataplane.Traffic.Sent)
+	In      mft.GroupID       // of which History is
 }
 
 // Refusals are the receivers of a published group whose QPs have ended with a fatal NAK.

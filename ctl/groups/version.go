@@ -58,6 +58,9 @@ func (v *Version) IsSource(m *groupfile.Member) bool {
 	return m.ID() == v.Source || v.Source == (groupfile.ID{}) && m.Role == groupfile.Source
 }
 
+// EdgeOf returns the edge at the host of a receiver, or nil if none has asked.
+func (v *Version) EdgeOf(id groupfile.ID) *edges.Edge { return v.Sharing.Receivers[mft.QP(id)].Edge }
+
 // NameOf returns the IP of a member, or the box at the other end of a link.
 func (v *Version) NameOf(m *groupfile.Member) string {
 	if box := v.BoxBehind(m.ID()); box != "" {

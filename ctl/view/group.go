@@ -105,12 +105,16 @@ func copiesOf(g *groups.Version, path int, id groupfile.ID, state dataplane.Grou
 
 // edgeOf is what the edge at a receiver's host has said last, or "" if none has asked.
 func edgeOf(g *groups.Version, id groupfile.ID) string {
-	e := g.Sharing.Receivers[mft.QP(id)].Edge
+	e := g.EdgeOf(id)
 	if e == nil {
 		return ""
 	}
 	_, q := e.Last()
-	return fmt.Sprintf("%s: %d mapped, %d without mapping, %d refused", q.Attach, q.Mapped, q.NoMapping, q.Refused)
+	text := fmt.Sprintf("%s: %d mapped, %d without mapping, %d refused", q.Attach, q.Mapped, q.NoMapping, q.Refused)
+	if silent := g.Found.SilentEdges[id]; silent > 0 {
+		text += fmt.Sprintf("; it has not asked for %v", silent)
+	}
+	return text
 }
 
 // addTree adds the boxes above and below this one.

@@ -92,3 +92,11 @@ func TestALagIsNotNegative(t *testing.T) {
 		}
 	}
 }
+
+// A group that hardly gets on because its link carries a copy for each receiver says so.
+func TestASlowGroupNamesALegThatReachesNobody(t *testing.T) {
+	v := &groups.Version{Found: groups.Findings{DeadLegs: "shared copies reach nobody", Seen: "5 packets a second get on", Last: "the last is 10.77.0.3"}}
+	if got := SlowBecause(v); got != "shared copies reach nobody; 5 packets a second get on" {
+		t.Error(got)
+	}
+}

@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -79,7 +80,30 @@ func addPortsAndGroups(s *api.Status, now time.Time, b *Box) {
 	if s.Unconfirmed > 0 {
 		s.Notes = append(s.Notes, fmt.Sprintf("groups that hosts have made and not confirmed yet: %d; rocast group ls shows them", s.Unconfirmed))
 	}
+	if note := silentEdges(b.Groups); note != "" {
+		s.Notes = append(s.Notes, note)
+	}
 	addStrays(s, now, b.Strays)
+}
+
+// silentEdges says which edges have stopped asking, or "". That is no problem of the box: whether
+// shared copies arrive is seen of the receivers.
+func silentEdges(list []*groups.Version) string {
+	longest := map[netip.Addr]time.Duration{}
+	for _, g := range list {
+		for id, silent := range g.Found.SilentEdges {
+			longest[id.IP] = max(longest[id.IP], silent)
+		}
+	}
+	if len(longest) == 0 {
+		return ""
+	}
+	first := slices.MinFunc(slices.Collect(maps.Keys(longest)), netip.Addr.Compare)
+	text := fmt.Sprintf("the edge at %v has not asked for %v", first, longest[first])
+	if more := len(longest) - 1; more > 0 {
+		text += fmt.Sprintf(", and %d more edges are silent", more)
+	}
+	return text + "; what they map is used as long as shared copies arrive; rocast-edge status there says why"
 }
 
 func addPorts(s *api.Status, set ports.Set) {

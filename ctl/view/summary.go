@@ -96,6 +96,8 @@ func SlowBecause(g *groups.Version) string {
 	switch _, known := HeldUpBy(g); {
 	case known != "":
 		return known + "; " + g.Found.Seen
+	case g.Found.DeadLegs != "":
+		return g.Found.DeadLegs + "; " + g.Found.Seen
 	case g.Found.Last != "":
 		return g.Found.Seen + "; " + g.Found.Last
 	}

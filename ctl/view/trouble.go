@@ -135,18 +135,21 @@ func framesRefused(g *groups.Version, m *groupfile.Member) string {
 	return says[groups.Sender{ID: id}]
 }
 
-// IsTroubled reports whether a group is degraded because of a member, and for no graver reason.
+// IsTroubled reports whether a group is degraded because of a member or a shared leg, and for no
+// graver reason.
 func IsTroubled(g *groups.Version, s *api.GroupSummary) bool {
 	return s.GoesOn || s.State == api.Degraded && s.Reason == Trouble(g)
 }
 
-// addTrouble makes a group degraded of which a member is in trouble.
+// addTrouble makes a group degraded of which a member is in trouble, or a shared leg.
 func addTrouble(g *groups.Version, s *api.GroupSummary) {
 	if s.State != api.Ready {
 		return
 	}
 	if why := Trouble(g); why != "" {
 		s.State, s.Reason, s.GoesOn = api.Degraded, why, !sourceIsRefused(g)
+	} else if why := g.Found.DeadLegs; why != "" {
+		s.State, s.Reason, s.GoesOn = api.Degraded, why, true
 	}
 }
 

@@ -128,6 +128,7 @@ func (w *Watch) lookAt(name string, now time.Time) (silent []netip.Addr) {
 		w.keepUp(g)
 		w.renewTurn(g, state.Snapshot)
 		w.lookAtSenders(now, g, state)
+		w.lookAtShares(g, now, state)
 		silent = silentHosts(g, &w.paceOf(g).silences, now, state)
 		g.Found.History, g.Found.In = g.Found.Since(now, g.ID, state.Traffic.Sent), g.ID
 		if g.File.DegradedAfter != 0 || g.Found.Degraded {
