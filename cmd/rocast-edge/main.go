@@ -135,10 +135,12 @@ func runCommand(at *paths, exit *int) *cobra.Command {
 			}
 			c.Log = log.Logger
 			c.Ask = func(box netip.AddrPort, ip netip.Addr) agent.Asker { return client.NewHost(box, ip) }
+			edges := agent.New(c, at.pins, modes)
+			at.write(edges.State()) // status has something to show before the first answer
 			if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 				return err
 			}
-			return agent.New(c, at.pins, modes).Run(cmd.Context())
+			return edges.Run(cmd.Context())
 		},
 	}
 	cmd.Flags().StringArrayVar(&boxes, "box", nil, "`address:port` of a box, hosts: listen of its rocastd.yaml; may be repeated")

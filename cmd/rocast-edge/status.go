@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,7 +66,11 @@ func (at *paths) status(out io.Writer) error {
 		return fmt.Errorf("read the state of rocast-edge run: %w", err)
 	}
 	for _, p := range run.Partners {
-		fmt.Fprintf(w, "box %v\t%v\t%s\t%s\n", p.Box, p.IP, p.Interface, heard(&p))
+		ip := "-" // not known yet
+		if p.IP.IsValid() {
+			ip = p.IP.String()
+		}
+		fmt.Fprintf(w, "box %v\t%s\t%s\t%s\n", p.Box, ip, cmp.Or(p.Interface, "-"), heard(&p))
 		for _, m := range p.Mappings {
 			fmt.Fprintf(w, "  %s\t%v to %v\tQPN %#x\tto QPN %#x\n", m.Group, m.From, m.To, m.QPN, m.Host)
 		}

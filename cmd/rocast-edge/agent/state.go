@@ -34,6 +34,13 @@ type MappingState struct {
 	Host  uint32     `json:"hostQPN"`
 }
 
+// State returns what the agent does now. It may be called from any goroutine.
+func (a *Agent) State() State {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.state()
+}
+
 func (a *Agent) state() (s State) {
 	for _, p := range a.partners {
 		one := PartnerState{Box: p.box, IP: p.ip, Heard: p.heard, Answered: p.answered, Problem: p.problem, Mappings: []MappingState{}}
