@@ -237,7 +237,12 @@ func (l *lab) write(leg roce.QPN, first roce.PSN, data []byte) {
 }
 
 func (l *lab) frame(bridge netlink.Link, leg roce.QPN, psn roce.PSN, at uint64, data []byte) ([]byte, error) {
-	ip := roce.IPUDP{Src: l.GroupIP(), Dst: l.shared, HopLimit: 1, SrcPort: 0xc123}
+	return l.frameFrom(l.GroupIP(), bridge, leg, psn, at, data)
+}
+
+// frameFrom is frame with another source.
+func (l *lab) frameFrom(from netip.Addr, bridge netlink.Link, leg roce.QPN, psn roce.PSN, at uint64, data []byte) ([]byte, error) {
+	ip := roce.IPUDP{Src: from, Dst: l.shared, HopLimit: 1, SrcPort: 0xc123}
 	bth := roce.BTH{Opcode: roce.OpWriteOnly, PKey: 0xffff, DestQPN: leg, AckReq: true, PSN: psn}
 	reth := roce.RETH{VA: vaShared + at, RKey: rkeyShared, DMABytes: uint32(len(data))}
 	b := l.shared.AsSlice()
@@ -306,6 +311,50 @@ func TestSharedCopiesReachTheHostsThatHaveJoined(t *testing.T) {
 				t.Errorf("the box hears %+v, want %d mapped and 32 without a mapping", q, want)
 			}
 		})
+	}
+}
+
+// A stranger's packets to the multicast address end in a counter, whatever of a leg's name they
+// lack. The queue pair, which they would end or whose PSN they would move, does not hear of them.
+func TestAStrangersPackets(t *testing.T) {
+	l := newLab(t, false, 2)
+	first := roce.PSN(500)
+	for i, h := range l.hosts {
+		testlab.Must(t, h.edge.Start(l.box.address))
+		l.say(h, uint64(10+i), l.mapping(h, 0xabc, first))
+	}
+	bridge, err := l.Box.Netlink().LinkByName(bed.Bridge)
+	testlab.Must(t, err)
+	bad := bed.Random(each, 7)
+	send := func(from netip.Addr, leg roce.QPN) {
+		t.Helper()
+		testlab.Must(t, l.Box.Do(func() error {
+			fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			frame, err := l.frameFrom(from, bridge, leg, first, 0, bad)
+			if err != nil {
+				return err
+			}
+			return unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: bridge.Attrs().Index})
+		}))
+	}
+	send(l.IP(), 0xabc)        // another source
+	send(l.GroupIP(), 0xabd)   // another QPN
+	send(l.hosts[1].IP, 0xabd) // both
+	data := bed.Random(8<<10, 1)
+	l.write(0xabc, first, data)
+	l.receive(data, l.hosts...)
+	for _, h := range l.hosts {
+		status, err := h.edge.Do("status")
+		if want := "1 mappings  8 mapped  3 without mapping  0 refused\n"; err != nil || !strings.Contains(status, want) {
+			t.Errorf("%v: %v, %q, want %q", h.IP, err, status, want)
+		}
+		if c := h.RNIC.Counters(); c.Rejected() != 0 {
+			t.Errorf("%v refused frames: %v", h.IP, c.ByName())
+		}
 	}
 }
 

@@ -37,6 +37,7 @@ type twin struct {
 	programs map[string]*twinProgram // pinned
 	joined   map[string]int          // "239.77.0.1 at 2"
 	full     bool                    // no address can be joined
+	closed   error                   // why no program can be attached; nil: it can
 	way      netip.Addr              // the IP from which packets to boxes leave
 }
 
@@ -75,6 +76,9 @@ func (h *twin) move(ip netip.Addr, to device) {
 func (h *twin) attach(at device) (mapper, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.closed != nil {
+		return nil, h.closed
+	}
 	if h.programs[at.name] == nil {
 		h.programs[at.name] = &twinProgram{twin: h, mappings: map[edge.Key]edge.Mapping{}}
 	}
@@ -382,6 +386,61 @@ func TestTwoBoxesWithTheSameLeg(t *testing.T) {
 		w.expect(t, "with another QPN", "239.77.0.1 0xa to 0x11, 239.77.0.1 0xb to 0x12 | 239.77.0.1 at 2")
 		w.boxes[box1].say(8)
 		w.expect(t, "without the first", "239.77.0.1 0xb to 0x12 | 239.77.0.1 at 2")
+	})
+}
+
+// Two boxes may have one multicast address: their groups differ by source, and also have QPNs of
+// their own. When one box gives it up, the host goes on to listen for the other.
+func TestTwoBoxesWithTheSameAddress(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.boxes[box2] = newBox()
+		w.start(t)
+		theirs := given(0xa, 0x12)
+		theirs.From = netip.MustParseAddr("10.77.0.201")
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		w.boxes[box2].say(6, theirs)
+		w.expect(t, "with both", "239.77.0.1 0xa to 0x11, 239.77.0.1 0xa to 0x12 | 239.77.0.1 at 2")
+		if a, b := w.boxes[box1].confirmed(), w.boxes[box2].confirmed(); a != 5 || b != 6 {
+			t.Errorf("the answers %d and %d are confirmed", a, b)
+		}
+		w.boxes[box1].say(7)
+		w.expect(t, "without the first", "239.77.0.1 0xa to 0x12 | 239.77.0.1 at 2")
+	})
+}
+
+// A box of another release refuses the question. The host says what the box says, and its mappings
+// stay: they are right until the box takes them back.
+func TestABoxOfAnotherVersion(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		w.start(t)
+		const says = "the edge speaks version 1 and this box version 2; install the same release of both"
+		w.boxes[box1].fail(errors.New(says))
+		w.expect(t, "with another version", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
+		if s := w.state.Partners[0]; s.Problem != says {
+			t.Errorf("status says %q", s.Problem)
+		}
+	})
+}
+
+// At an interface that takes no program nothing is asked for: no mapping could be loaded. It is
+// tried again.
+func TestAnInterfaceThatTakesNoProgram(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.closed = errors.New("no way to attach the program works: xdp native: operation not supported")
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		w.start(t)
+		time.Sleep(longestPause)
+		synctest.Wait()
+		want := "attach the program to eth0: no way to attach the program works: xdp native: operation not supported"
+		if s := w.state.Partners[0]; s.Problem != want || s.Answered || w.boxes[box1].asked.Protocol != 0 {
+			t.Errorf("status says %q, and the box was asked %+v", s.Problem, w.boxes[box1].asked)
+		}
+		w.mu.Lock()
+		w.closed = nil
+		w.mu.Unlock()
+		time.Sleep(longestPause)
+		w.expect(t, "when it takes one", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
 	})
 }
 
