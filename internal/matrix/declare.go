@@ -57,7 +57,7 @@ var Dimensions = []Dimension{
 	{"source-switch", everywhere("none", "guard", "force")},
 	{"regions", everywhere("one", "none", "many", "table")},
 	// shared: all receivers are behind one port and share a leg. Their edges die and come back.
-	{"edge", append(everywhere("none"), Value{Name: "shared", Runs: Simulation})},
+	{"edge", everywhere("none", "shared")},
 	{"shape", append(everywhere("one-box", "tree"),
 		Value{Name: "two-workers", Runs: Namespaces}, Value{Name: "stick", Runs: Namespaces},
 		// standby: two boxes on a switch, of which one has the address and the MAC; etcd: one box
@@ -179,7 +179,13 @@ var Left = []Rule{
 	{"shape=tree event=region", Simulation, "the members of simulated trees stay the same"},
 	{"shape=tree event=switch", Simulation, "the members of simulated trees stay the same"},
 	{"edge=shared event=region", Simulation, "there come more regions than edges map"},
+	{"edge=shared shape=one-box", Namespaces, portEach},
+	{"edge=shared shape=two-workers", Namespaces, portEach},
+	{"edge=shared shape=etcd", Namespaces, portEach},
+	{"edge=shared shape=standby", Namespaces, "edges ask one box, and no other one when the address moves"},
 }
+
+const portEach = "the box has a port for each host there, so no two receivers are behind one; sticks have shared legs"
 
 const onlyByCM = "only connections and runs outlive their source, and in cells they have memory and one box"
 
@@ -196,5 +202,10 @@ var Missing = []Rule{
 	{"event=source-dies regions=none", Everywhere, onlyByCM},
 	{"event=source-dies shape=tree", Everywhere, onlyByCM},
 	{"addressing=hosts shape=tree", Everywhere, "test/softroce/host_test.go has hosts of several boxes"},
-	{"edge=shared event=region", Everywhere, "simulated memory changes by more regions than edges map"},
+	{"edge=shared shape=one-box", Everywhere, "some events and addressings are only real, and a real box has a port for each host, except for a stick"},
+	{"edge=shared shape=two-workers", Everywhere, portEach},
+	{"edge=shared shape=etcd", Everywhere, portEach},
+	{"edge=shared shape=standby", Everywhere, "edges ask one box, and no other one when the address moves"},
+	{"edge=shared tag=vlan event=region", Everywhere, "simulated memory changes by more regions than edges map, and the lab in namespaces has no tags"},
+	{"edge=shared addressing=virtual-qpn", Everywhere, "with one port, as a stick has it, that addressing is refused, and some events are only real"},
 }

@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -44,13 +42,7 @@ var build = sync.OnceValues(func() (path string, err error) {
 	if programDir, err = os.MkdirTemp("", "rocast-program-"); err != nil {
 		return "", err
 	}
-	path = filepath.Join(programDir, "rocast-edge")
-	command := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "../../cmd/rocast-edge")
-	command.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if output, err := command.CombinedOutput(); err != nil {
-		return path, fmt.Errorf("build rocast-edge: %w: %s", err, output)
-	}
-	return path, nil
+	return edges.Build(programDir)
 })
 
 const (

@@ -127,7 +127,15 @@ func (r *run) play() {
 	r.gone = map[*member]bool{}
 	r.cast()
 	r.create()
-	r.round(r.members[0], r.event)
+	r.share()
+	var begin func()
+	r.round(r.members[0], func() {
+		begin = r.edgeDies()
+		r.event()
+	})
+	if begin != nil { // else the round has ended before
+		begin()
+	}
 	if !r.c.Is("source-switch", "none") && !r.broken {
 		r.round(r.active(1), nil)
 		if r.c.Is("event", "switch") {

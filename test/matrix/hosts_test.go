@@ -19,10 +19,18 @@ const hostsPort = 7472
 
 // hostsLines are the lines of rocastd.yaml with which hosts make the group.
 func hostsLines(c matrix.Cell, box, groupIP netip.Addr) string {
-	if !c.Is("addressing", "hosts") {
+	shared := c.Is("edge", "shared")
+	if !c.Is("addressing", "hosts") && !shared {
 		return ""
 	}
-	return fmt.Sprintf("hosts: {listen: \"%v\", groupIPs: [\"%v\"]}\nengine: %s\n", netip.AddrPortFrom(box, hostsPort), groupIP, c.Get("engine"))
+	lines := fmt.Sprintf("hosts: {listen: \"%v\", groupIPs: [\"%v\"]}\n", netip.AddrPortFrom(box, hostsPort), groupIP)
+	if c.Is("addressing", "hosts") {
+		lines += fmt.Sprintf("engine: %s\n", c.Get("engine"))
+	}
+	if shared {
+		lines += "edges: {addresses: [239.77.0.0/28, \"ff15::4d00/124\"]}\n"
+	}
+	return lines
 }
 
 // program is the program of a host: it speaks to the box for the host's IP.

@@ -13,6 +13,7 @@ import (
 	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/internal/testlab/boxes"
 	"github.com/rocast/rocast/internal/testlab/certs"
+	"github.com/rocast/rocast/internal/testlab/edges"
 	"github.com/rocast/rocast/internal/testlab/etcd"
 	"github.com/rocast/rocast/internal/testlab/fabric"
 	"github.com/rocast/rocast/internal/testlab/netns"
@@ -35,9 +36,10 @@ type lab struct {
 	t     *testing.T
 	boxes []*box
 	hosts []*bed.Host
-	at    []*bed.Bed // the bed of each host, whose box its packets go to
-	ports []port     // of each host
-	ip    netip.Addr // of the first box, where the hosts are
+	at    []*bed.Bed    // the bed of each host, whose box its packets go to
+	ports []port        // of each host
+	ip    netip.Addr    // of the first box, where the hosts are
+	edges []*edges.Edge // of all hosts but the first, if these share a leg
 	ca    *certs.Authority
 	name  string // of the group
 }
@@ -123,6 +125,9 @@ func (l *lab) buildStick(o bed.Options, c matrix.Cell) {
 	at.own = l.ip
 	for _, h := range b.Hosts {
 		l.add(b, h, port{at, "eth1"})
+	}
+	if c.Is("edge", "shared") {
+		l.openEdges(b)
 	}
 }
 

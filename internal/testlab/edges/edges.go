@@ -39,6 +39,17 @@ func Snoop(b *bed.Bed) error {
 	return err
 }
 
+// Build builds rocast-edge in a folder, and returns its path.
+func Build(folder string) (path string, err error) {
+	path = filepath.Join(folder, "rocast-edge")
+	command := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/rocast/rocast/cmd/rocast-edge")
+	command.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build rocast-edge: %w: %s", err, output)
+	}
+	return path, nil
+}
+
 // Edge is a rocast-edge at a host. It may be started again after it was killed.
 type Edge struct {
 	program string // path
