@@ -182,7 +182,7 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	case isQuestion(v):
 		return c.question(now, st, leg, sender, out)
 	case sender != st.active:
-		if r := c.switchSource(now, st, f, false, leg, sender, &ev, out); r != 0 {
+		if r := c.switchSource(now, st, f, request{}, leg, sender, &ev, out); r != 0 {
 			return r
 		}
 	case st.claimant.held && !ev.PSN.Before(st.merge.NextPSN()):

@@ -36,6 +36,7 @@ type state struct {
 	flight        flight    // counted in Core.flights
 	claimant      claimant
 	yield         yield
+	requests      uint32 // the number of the newest request for a turn; 0: none since the start
 }
 
 const (

@@ -23,10 +23,10 @@ import (
 // claimant is the member that is to be the source next.
 type claimant struct {
 	stands bool
-	held   bool // control stores the turn
-	box    bool // the member is another box, which has requested the turn and waits for the answer
-	lacks  bool // that box cannot settle what its own receivers have (yield.go)
-	told   bool // there was a note since the last packet of a member that is not the source
+	held   bool    // control stores the turn
+	box    bool    // the member is another box, which has requested the turn and waits for the answer
+	asks   request // then: its newest request
+	told   bool    // there was a note since the last packet of a member that is not the source
 	path   int
 	since  feedback.Tick // when its first packet came
 	next   roce.PSN      // the packet behind those that are kept
@@ -38,10 +38,9 @@ type claimant struct {
 const keptLife = feedback.Tick(time.Second)
 
 // switchSource handles the packet ev of a member that is not the source, and may make it the source
-// (rule 12). f is nil if another box requests the turn whose first packet ev would be, and lacks
-// says then that this box lacks something (yield.go). The result is 0, or the reason why the packet
-// does not do so.
-func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, lacks bool, leg *mft.Leg, next int, ev *feedback.Event, out *Outputs) Reason {
+// (rule 12). f is nil if another box requests the turn whose first packet ev would be, by r
+// (yield.go). The result is 0, or the reason why the packet does not do so.
+func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, r request, leg *mft.Leg, next int, ev *feedback.Event, out *Outputs) Reason {
 	to := st.senderState(next)
 	if behind := ev.PSN.Sub(to.NextPSN); behind < 0 && behind > -feedback.Window && to.HadTurn {
 		// The member missed the last ACK of its turn. Everyone has this packet, so it is
@@ -58,11 +57,13 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, lacks bool, 
 		// that: an ACK would be ahead of its place. It sends the packet again.
 		return SourceOutOfStep
 	}
-	if f == nil && st.awaits(next) && !st.claimant.held {
-		st.claimant.lacks = lacks
+	if w := &st.claimant; f == nil && st.awaits(next) {
+		if w.asks.number = r.number; !w.held { // what is being stored stays true
+			w.asks.lacks = r.lacks
+		}
 	}
 	claim := st.claim(next)
-	claim.Lacks = claim.Lacks || lacks
+	claim.Lacks = claim.Lacks || r.lacks
 	over := to.Ended || to.Forced
 	switch may := !over && st.merge.MaySwitch(now, claim); {
 	case !over && f != nil && st.keepsBehind(f, next, ev.PSN):
@@ -72,16 +73,16 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, lacks bool, 
 	case over || ev.PSN != to.NextPSN:
 		return SourceBlocked
 	case !may && (st.merge.MayAsk() || st.fromAbove()):
-		r := c.keep(now, st, f, lacks, next, ev.PSN)
+		reason := c.keep(now, st, f, r, next, ev.PSN)
 		c.sendQuestions(now, st, claim, out)
-		return r
+		return reason
 	case !may:
 		c.sync(now, st, out)
 		c.acts = st.merge.Claim(now, c.acts[:0])
 		c.perform(st, nil, out)
 		return SourceBlocked
 	case st.group.KeepsTurns || !st.yields(now, claim):
-		return c.keep(now, st, f, lacks, next, ev.PSN)
+		return c.keep(now, st, f, r, next, ev.PSN)
 	}
 	c.disarm(now, st, out)
 	if !st.merge.MaySwitch(now, claim) { // the engine has carried something until then
@@ -100,13 +101,13 @@ func (st *state) claim(next int) feedback.SourceSwitch {
 	to := st.senderState(next)
 	return feedback.SourceSwitch{
 		PSN: to.NextPSN, Messages: to.Messages, OldPath: max(st.active, onlySends), NewPath: next, Beside: st.beside(next),
-		Lacks: st.awaits(next) && st.claimant.lacks, Left: st.yield.left,
+		Lacks: st.awaits(next) && st.claimant.asks.lacks, Left: st.yield.left,
 	}
 }
 
 // keep lets the member of path next wait with f, the first packet of its turn, or without: see
 // switchSource.
-func (c *Core) keep(now feedback.Tick, st *state, f *Frame, lacks bool, next int, psn roce.PSN) Reason {
+func (c *Core) keep(now feedback.Tick, st *state, f *Frame, r request, next int, psn roce.PSN) Reason {
 	w := &st.claimant
 	if w.stands && (w.held || now-w.since <= keptLife) {
 		w.told = false // the note may be lost, and the member that waits may be dead
@@ -117,7 +118,7 @@ func (c *Core) keep(now feedback.Tick, st *state, f *Frame, lacks bool, next int
 		kept = c.newKept()
 	}
 	kept.drop()
-	*w = claimant{stands: true, path: next, since: now, kept: kept, next: psn, box: f == nil, lacks: lacks}
+	*w = claimant{stands: true, path: next, since: now, kept: kept, next: psn, box: f == nil, asks: r}
 	if f != nil {
 		kept.put(f)
 		w.next = psn.Next()
@@ -242,7 +243,7 @@ func (c *Core) BeginTurn(id mft.GroupID, granted bool, out *Outputs) (begun bool
 	if w := st.claimant; granted {
 		c.beginTurn(st, w.path, out)
 		if w.box {
-			st.yieldTo(&st.group.Paths[w.path].Leg, st.senderState(w.path).NextPSN, out)
+			st.yieldTo(&st.group.Paths[w.path].Leg, st.senderState(w.path).NextPSN, w.asks, out)
 		}
 		c.endWait(st)
 		return true

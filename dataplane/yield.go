@@ -23,9 +23,10 @@ import (
 // ends without knowing whether the other one has yielded requests the turn again.
 //
 // Either may be late, too. The box that yielded may have requested the turn back before its ACK
-// arrives, and the next request has the same PSN if the other box has sent nothing. So the MSN of
-// the ACK is the packet that the yielding box would send next. An ACK that is older than packets
-// of that box is refused.
+// arrives, and neither box may have sent anything since. Taken for the answer to the next request,
+// that ACK would make both boxes the source. So each request has a number, which is part of its PSN
+// and of that of the answer. And the MSN of the ACK is the packet that the yielding box would send
+// next: an ACK that is older than packets of that box is refused.
 //
 // Where some box above has a quorum, or evicts, it may go on without what is behind a link. The
 // boxes there wait for all of their receivers, and for packets that nobody sends again. So a box
@@ -37,13 +38,43 @@ import (
 // them. The box that hears it takes the packet that the MSN names for the next one: for the
 // requests to come, both have to know the same one.
 
-// requestAhead is how far the PSN of a request is ahead of the next packet: outside the window, and
-// not among the PSNs of earlier packets.
-const requestAhead = 2 * feedback.Window
+const (
+	// requestAhead is how far the PSN of request 0 is ahead of the next packet: outside the window,
+	// and not among the PSNs of earlier packets.
+	requestAhead = 2 * feedback.Window
+	// lacksAhead is the same for a request of a box that lacks something, and for the ACK to a box
+	// that was left behind.
+	lacksAhead = 3 * feedback.Window
+	// requestStride is how far the next request is ahead of one. Two boxes that do not know the
+	// same next packet are hardly ever apart by a multiple of it. All 256 requests have place
+	// before lacksAhead.
+	requestStride = feedback.Window / 256
+)
 
-// lacksAhead is the same for a request of a box that lacks something, and for the ACK to a box that
-// was left behind.
-const lacksAhead = 3 * feedback.Window
+// request is what the PSN of a request for the turn says, and that of its answer.
+type request struct {
+	lacks  bool // the box that hears or sends the request lacks something
+	number uint8
+}
+
+// ahead is how far the PSN is ahead of the next packet.
+func (r request) ahead() int32 {
+	from := int32(requestAhead)
+	if r.lacks {
+		from = lacksAhead
+	}
+	return from + int32(r.number)*requestStride
+}
+
+// requestAt is the request whose PSN is so far ahead of the next packet, if there is one.
+func requestAt(ahead int32) (r request, ok bool) {
+	if r.lacks = ahead >= lacksAhead; r.lacks {
+		ahead -= lacksAhead - requestAhead
+	}
+	n := (ahead - requestAhead) / requestStride
+	r.number = uint8(n)
+	return r, n >= 0 && n < 256 && ahead == requestAhead+n*requestStride
+}
 
 // yield is what is known about the source, if it is another box, since another member waits for its
 // turn.
@@ -52,6 +83,7 @@ type yield struct {
 	left      bool          // and has gone on without this one
 	at        roce.PSN      // then: what it says that this one expects next of it
 	requested bool          // the turn was requested of it
+	number    uint8         // then: by a request with this number
 	next      roce.PSN      // behind the source's newest packet when it was requested the first time
 	since     feedback.Tick // the first time, or the first one behind the source's newest packet
 	last      feedback.Tick // when it was requested last
@@ -94,13 +126,14 @@ func (st *state) request(now feedback.Tick, c *Core, lacks bool, out *Outputs) {
 	}
 	c.disarm(now, st, out)
 	if next := st.merge.NextPSN(); !y.requested || y.next != next {
-		y.requested, y.since, y.next = true, now, next
+		if st.requests == 0 { // another number than before a crash
+			st.requests = uint32(now / feedback.AskPeriod)
+		}
+		st.requests++
+		y.requested, y.number, y.since, y.next = true, uint8(st.requests), now, next
 	}
 	y.last = now
-	ahead := int32(requestAhead)
-	if lacks {
-		ahead = lacksAhead
-	}
+	ahead := request{lacks, y.number}.ahead()
 	out.Replies = append(out.Replies, st.question(&feedback.Action{
 		Path: st.active, PSN: st.turns[st.active].awayPSN.Add(ahead - st.offsets[st.active].deltaPSN),
 	}))
@@ -114,30 +147,24 @@ func (st *state) takesYield(path int, psn roce.PSN, aeth roce.AETH) bool {
 		return false
 	}
 	at := roce.PSN(aeth.MSN)
-	switch psn.Sub(st.turns[path].awayPSN) {
-	case lacksAhead:
-		st.yield.left, st.yield.at = true, at
-	case requestAhead:
-		if at != st.merge.NextPSN() {
-			return false
-		}
-	default:
+	r, ok := requestAt(psn.Sub(st.turns[path].awayPSN))
+	if !ok || r.number != st.yield.number || !r.lacks && at != st.merge.NextPSN() {
 		return false
 	}
-	st.yield.given = true
+	if st.yield.given = true; r.lacks {
+		st.yield.left, st.yield.at = true, at
+	}
 	return true
 }
 
 // requestedBy handles a request for the turn, by the box of path sender.
 func (st *state) requestedBy(now feedback.Tick, c *Core, leg *mft.Leg, sender int, ev *feedback.Event, out *Outputs) Reason {
-	first, lacks := *ev, st.isLacking(sender, ev)
-	first.PSN = ev.PSN.Add(-requestAhead)
-	if lacks {
-		first.PSN = ev.PSN.Add(-lacksAhead)
-	}
+	r, ok := requestAt(ev.PSN.Sub(st.nextOf(sender)))
 	if sender != st.active {
-		if c.switchSource(now, st, nil, lacks, leg, sender, &first, out) == 0 {
-			st.yieldTo(leg, first.PSN, out)
+		first := *ev
+		first.PSN = st.nextOf(sender)
+		if c.switchSource(now, st, nil, r, leg, sender, &first, out) == 0 {
+			st.yieldTo(leg, first.PSN, r, out)
 		}
 		return SourceAsks
 	}
@@ -146,9 +173,9 @@ func (st *state) requestedBy(now feedback.Tick, c *Core, leg *mft.Leg, sender in
 	w, y := &st.claimant, &st.yield
 	waits := w.stands && (w.held || now-w.since <= keptLife)
 	switch {
-	case first.PSN != st.merge.NextPSN() && st.merge.MayAsk():
+	case !ok && st.merge.MayAsk():
 		return c.question(now, st, leg, sender, out)
-	case first.PSN != st.merge.NextPSN():
+	case !ok:
 		return SourceAsks
 	case waits && (w.held || y.given || y.requested && leg.Src.Less(leg.Dst)): // of two requests that cross, one counts
 		return SourceAsks
@@ -158,18 +185,24 @@ func (st *state) requestedBy(now feedback.Tick, c *Core, leg *mft.Leg, sender in
 		c.spare = w.kept
 	}
 	*w, *y = claimant{}, yield{}
-	st.yieldTo(leg, first.PSN, out)
+	st.yieldTo(leg, st.merge.NextPSN(), r, out)
 	return SourceAsks
 }
 
-// yieldTo tells a box that its turn has begun here, with packet first, and whether the turn before
-// went on without that box.
-func (st *state) yieldTo(leg *mft.Leg, first roce.PSN, out *Outputs) {
-	answer, ahead := roce.AETH{Syndrome: st.noGrant(), MSN: roce.MSN(st.turns[st.active].awayPSN)}, int32(requestAhead)
-	if st.merge.LeftOut() {
-		ahead = lacksAhead
+// yieldTo answers request r of a box: its turn has begun here, with packet first. The answer says
+// whether the turn before went on without that box.
+func (st *state) yieldTo(leg *mft.Leg, first roce.PSN, r request, out *Outputs) {
+	answer := roce.AETH{Syndrome: st.noGrant(), MSN: roce.MSN(st.turns[st.active].awayPSN)}
+	r.lacks = st.merge.LeftOut()
+	out.Replies = append(out.Replies, st.reply(leg, first.Add(r.ahead()), answer, false))
+}
+
+// nextOf is the packet that the member of path sender sends next.
+func (st *state) nextOf(sender int) roce.PSN {
+	if sender == st.active {
+		return st.merge.NextPSN()
 	}
-	out.Replies = append(out.Replies, st.reply(leg, first.Add(ahead), answer, false))
+	return st.senderState(sender).NextPSN
 }
 
 // isRequest reports whether question ev of path sender is a request for the turn. Only boxes make
@@ -179,16 +212,8 @@ func (st *state) isRequest(sender int, ev *feedback.Event) bool {
 		return false
 	}
 	if sender != st.active {
-		next := st.senderState(sender).NextPSN
-		return ev.PSN == next.Add(requestAhead) || ev.PSN == next.Add(lacksAhead)
+		_, ok := requestAt(ev.PSN.Sub(st.nextOf(sender)))
+		return ok
 	}
 	return ev.PSN.Sub(st.merge.NextPSN()) > feedback.Window
-}
-
-// isLacking reports whether request ev of path sender is that of a box that lacks something.
-func (st *state) isLacking(sender int, ev *feedback.Event) bool {
-	if sender != st.active {
-		return ev.PSN == st.senderState(sender).NextPSN.Add(lacksAhead)
-	}
-	return ev.PSN.Sub(st.merge.NextPSN()) > (requestAhead+lacksAhead)/2
 }
