@@ -119,6 +119,7 @@ func newState(g *mft.Group) *state {
 		st.held.recent = newRecent(len(g.Paths))
 	}
 	st.merge.Away(st.active, st.beside(st.active))
+	st.merge.Relay(st.isBox(st.active))
 	if st.onlyJoin() { // after a clean stop (soFar): nobody has anything, and the source's place is known
 		st.merge.SwitchSource(feedback.SourceSwitch{PSN: begins.NextPSN, Messages: begins.Messages, OldPath: onlySends, NewPath: onlySends}, nil)
 	}
@@ -276,6 +277,9 @@ func (st *state) beside(path int) int {
 	}
 	return st.group.Weight(path) - 1
 }
+
+// isBox reports whether a path leads to another box.
+func (st *state) isBox(path int) bool { return path >= 0 && st.group.Paths[path].Box != mft.NoBox }
 
 // weights is what feedback wants to know of the receivers behind each path.
 func weights(g *mft.Group) []uint16 {

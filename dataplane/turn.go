@@ -46,7 +46,11 @@ func (c *Core) switchSource(now feedback.Tick, st *state, f *Frame, r request, l
 		// The member missed the last ACK of its turn. Everyone has this packet, so it is
 		// acknowledged again.
 		if to.Round.Arrive(ev.PSN) && feedback.DueAnswer(ev.PSN, to.NextPSN.Prev(), ev.AckReq) {
-			out.Replies = append(out.Replies, st.reply(leg, ev.PSN, roce.AETH{
+			psn := ev.PSN
+			if st.isBox(next) {
+				psn = to.NextPSN.Prev() // as feedback.Group.Relay has it
+			}
+			out.Replies = append(out.Replies, st.reply(leg, psn, roce.AETH{
 				Syndrome: st.noGrant(), MSN: to.Messages,
 			}, ev.MigReq))
 		}
@@ -269,6 +273,7 @@ func (c *Core) beginTurn(st *state, next int, out *Outputs) {
 	st.takesTurn(next)
 	st.active, st.yield = next, yield{}
 	st.begun++
+	st.merge.Relay(st.isBox(next))
 	st.edits = st.group.Edits(next)
 	if st.sharing != nil {
 		st.sharing.turns(st)

@@ -79,9 +79,10 @@ func (g *Group) doubted() bool {
 }
 
 // enoughMayHave reports whether the source may have been sent an ACK of everything before the
-// restart, although counted paths have acknowledged less since. A box that is sent an old packet
-// acknowledges that packet, and not its newest one as a NIC does. But its MSN is that of its newest
-// one. So a path may have everything that has counted as many messages as one that has everything.
+// restart, although counted paths have acknowledged less since. A box of an older release that is
+// sent an old packet acknowledges that packet, and not its newest one as a NIC does. But its MSN is
+// that of its newest one. So a path may have everything that has counted as many messages as one
+// that has everything.
 func (st *stream) enoughMayHave() bool {
 	whole := none
 	for i := range st.paths {

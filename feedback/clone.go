@@ -32,7 +32,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 		g.asking.begun && g.MayAsk()),
 		flags(g.back.awaited, g.back.newest, g.end.sent, quorum && recopied.some, quorum && missed.some,
 			g.claimed(now), g.countsAgain(), g.back.awaited && g.back.asked),
-		byte(g.refusal.syndrome), byte(g.end.syndrome), byte(g.away), s.unanswered)
+		flags(g.relayed), byte(g.refusal.syndrome), byte(g.end.syndrome), byte(g.away), s.unanswered)
 	for _, p := range []struct {
 		psn   roce.PSN
 		means bool

@@ -107,6 +107,9 @@ func (g *Group) answer(psn roce.PSN, ackReq bool, acts []Action) []Action {
 	s.unanswered = min(s.unanswered+1, answerEvery)
 	if due := DueAnswer(psn, g.floor.psn, ackReq) || s.unanswered == answerEvery; due && !psn.After(g.limit()) {
 		s.unanswered = 0
+		if g.relayed {
+			psn = g.reach()
+		}
 		acts = g.ack(psn, acts)
 	}
 	return g.replyEnd(acts)

@@ -33,7 +33,8 @@
 //	merged.psn ≤ place ≤ sent   nothing is acknowledged that the source has not sent in this round
 //
 // With repair the place is above sent while a gap stands (gap.go). Nothing follows it there,
-// because merged.psn ≤ floor.psn ≤ sent.
+// because merged.psn ≤ floor.psn ≤ sent. Another box has no place (Relay): merged.psn ≤ sent holds
+// for it.
 //
 // The rules that comments cite by number are in docs/merging.md. That page explains them, draws the
 // states of the source and of a path, and names the stories in testdata that show them.

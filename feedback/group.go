@@ -76,8 +76,8 @@ func New(c Config) *Group {
 // begin starts a source whose next packet is psn and which has sent messages before. Every path
 // stands right below psn. Only what does not depend on the source survives:
 //
-//   - the membership: policy, the paths and their parts, the part of the path that was away, and
-//     which path never leaves;
+//   - the membership: policy, the paths and their parts, the part of the path that was away, which
+//     path never leaves, and whether the source is a box;
 //   - what a receiver's QP is by itself: the receives it has posted, whether it wants to migrate,
 //     and the NAK that ended it, which ends the next source as well;
 //   - which paths share a leg, which the caller knows;

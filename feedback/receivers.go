@@ -17,11 +17,19 @@ type receivers struct {
 	needed  int     // the path that never leaves (Need); none: there is no such path
 	absent  int     // the path of the source itself; none: the source only sends
 	beside  int     // receivers that have what the source hears an ACK of, whatever the paths say (vouch)
+	relayed bool    // the source is another box (Relay)
 	pending pendingNAKs
 }
 
 // none stands for "no path" where an index of a path is expected.
 const none = -1
+
+// Relay notes whether the source is another box. A NIC that sends an old packet again hears an ACK
+// of that packet, because one of later packets would be ahead of its place (rule 3). A box takes
+// any ACK of what it has sent, as from a NIC. So it hears of the newest packet that counts as
+// acknowledged. Behind a crash it needs that: it takes the highest packet of which it hears for the
+// newest one of its source, and would end the turn too early.
+func (rx *receivers) Relay(box bool) { rx.relayed = box }
 
 // setPending replaces a path's pending NAK. 0 clears it.
 func (rx *receivers) setPending(p *path, s roce.Syndrome) {

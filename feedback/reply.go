@@ -47,9 +47,13 @@ func (rr *replier) reach() roce.PSN {
 }
 
 // limit is the highest PSN that an ACK may have, even if the receivers have more: the source's
-// place, and nothing from the packet on with which its QP is to end.
+// place, which another box has not (Relay), and nothing from the packet on with which its QP is to
+// end.
 func (rr *replier) limit() roce.PSN {
 	place := rr.place()
+	if rr.relayed {
+		place = rr.source.sent
+	}
 	if rr.lull.asked && place == rr.source.sent {
 		place = place.Prev() // the source is going to be sent the NAK for that packet
 	}
@@ -162,6 +166,9 @@ func (rr *replier) sentACK(psn roce.PSN, msn roce.MSN) {
 		m.highest, m.msn = psn, msn
 	}
 	m.psn, m.known = psn, true
+	if rr.relayed && !psn.Before(rr.back.psn) {
+		rr.back.awaited = false // another box does not come back to what it hears an ACK of
+	}
 	rr.back.newest, rr.back.oneACK = false, rr.back.newest
 	rr.lull.acked, rr.lull.seen, rr.lull.times = psn == rr.source.sent, false, 0
 }

@@ -92,7 +92,7 @@ type story struct {
 }
 
 func (s *story) open(t *testing.T, d *datadriven.TestData) {
-	cfg, source, needed, beside := Config{}, "", "", 0
+	cfg, source, needed, beside, relayed := Config{}, "", "", 0, false
 	var sharing []string
 	for _, arg := range d.CmdArgs {
 		switch arg.Key {
@@ -117,6 +117,8 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 			needed = arg.Vals[0]
 		case "sharing":
 			sharing = arg.Vals
+		case "relayed":
+			relayed = true
 		case "restored":
 			cfg.Restored = true
 		case "joined":
@@ -143,6 +145,7 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 	if source != "" {
 		s.g.Away(slices.Index(s.names, source), beside)
 	}
+	s.g.Relay(relayed)
 }
 
 // keyOf returns the key with this name, or nil.

@@ -42,6 +42,14 @@ type message struct {
 // hear processes a reply as the loop of rxe's completer does. A reply about a later message first
 // completes the oldest message, if the source has sent that message completely.
 func (s *source) hear(w *World, m message) {
+	if w.Relayed && m.syndrome.IsACK() { // a switch is no rxe: it takes what a receiver of its own says
+		if s.status == running && m.packet >= int8(s.unacked) {
+			s.unacked = uint8(m.packet) + 1
+			s.next = max(s.next, s.unacked)
+			s.progress()
+		}
+		return
+	}
 	for s.status == running && int(s.unacked) < w.Packets && !s.deaf {
 		last := w.lastOf(s.unacked)
 		switch {

@@ -28,7 +28,7 @@ func TestStateIsWhole(t *testing.T) {
 		}},
 		{field(group, "replier"), []string{"repair", "end", "refusal", "gap", "lull", "pace"}},
 		{field(group, "stream"), []string{"receivers", "source", "again", "merged", "back", "floor", "doubts"}},
-		{field(group, "receivers"), []string{"policy", "paths", "quorum", "needed", "absent", "beside", "pending"}},
+		{field(group, "receivers"), []string{"policy", "paths", "quorum", "needed", "absent", "beside", "relayed", "pending"}},
 		{repair, []string{"stream", "legs", "shared", "tally", "retained", "guess"}},
 		{shared.Type.Elem(), []string{"on", "upTo"}},
 		{field(group, "pace"), []string{"seenAt", "pause"}},

@@ -12,6 +12,9 @@ func (e *engine) checkSuccession(before *state) {
 	if int(before.left.crashes) < e.Crashes && (!before.group.Settled() || before.group.Inside()) {
 		return
 	}
+	if e.Relayed && before.group.MayAsk() {
+		return // it sends nothing again that it has heard an ACK of: only questions show where it is
+	}
 	if e.Takes > 0 {
 		return // checkTakeOver
 	}

@@ -58,6 +58,9 @@ func (v *Violation) play(w World) *tape {
 func (t *tape) open(w *World, restored string) {
 	p := w.Policy
 	fmt.Fprintf(&t.told, "group receivers=(%s) first=%d", strings.Join(receiverNames[:w.Receivers], ","), storyFirst)
+	if w.Relayed {
+		t.told.WriteString(" relayed")
+	}
 	for i := range feedback.Keys {
 		if k := &feedback.Keys[i]; k.Text(p) != k.Text(feedback.Policy{}) {
 			value := k.Text(p)

@@ -20,6 +20,7 @@ type World struct {
 	Late      int      // the first packet of the message from which on the last receiver may join; 0: it is there from the beginning
 	Switches  bool     // the receivers are switches: they acknowledge a packet that they have with its own PSN
 	Needed    bool     // receiver 0 is the switch above, and never leaves
+	Relayed   bool     // the source is a switch: it takes an ACK of what it has sent wherever it is in its round
 	Shares    bool     // a new packet goes to all receivers that take data by one shared copy, also to those under repair
 
 	// Another member may become the source before the source has sent everything (takeover.go).
@@ -84,6 +85,9 @@ func (w World) String() string {
 	}
 	if w.Needed {
 		text += ", one of them above"
+	}
+	if w.Relayed {
+		text += ", from a switch"
 	}
 	if w.Shares {
 		text += ", which share copies"
@@ -245,6 +249,7 @@ func (w *World) newGroup(c feedback.Config) *feedback.Group {
 	if w.Needed {
 		g.Need(0)
 	}
+	g.Relay(w.Relayed)
 	for i := range w.Receivers {
 		g.Share(i, w.Shares)
 	}

@@ -128,8 +128,8 @@ func (t *treeRun) checkReply(b *treeBox, r *dataplane.Reply, f *frame) {
 			w.fail(Place, "box %d: %v of packet %d of the link, where packet %d was to be asked for", b.number, s, n, first)
 		}
 	}
-	answers := f != nil && f.stream == noStream && int(b.frame.Port) == port && n < link.length() // the question of a box
-	if at := place.at(); n > at && !answers && !(place.sentBack(n) && (s == roce.NAKSequence || s.IsRNR())) && !t.mayCall(b, port, n, s) {
+	ahead := t.s.TakeTurns && s.IsACK() && n < link.length() // a box has no place: see feedback.Group.Relay
+	if at := place.at(); n > at && !ahead && !(place.sentBack(n) && (s == roce.NAKSequence || s.IsRNR())) && !t.mayCall(b, port, n, s) {
 		w.fail(Place, "box %d: %v of packet %d of the link, and what sends to it is at %d", b.number, s, n, at)
 	}
 	whole, misread := 0, 0
@@ -154,6 +154,8 @@ func (t *treeRun) checkReply(b *treeBox, r *dataplane.Reply, f *frame) {
 	}
 	if s.IsRNR() || s == roce.NAKSequence {
 		place.sendBack(n)
+	} else if ahead && n >= place.goBack {
+		place.goBack = nowhere // it does not come back to what it hears an ACK of
 	}
 }
 
