@@ -69,6 +69,9 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	if g.claimed(now) {
 		b = binary.AppendVarint(b, int64(now-g.claim.since))
 	}
+	if e := &g.end; e.told && !e.sent {
+		b = binary.AppendVarint(b, int64(min(now-e.cameAt, max(AskPeriod, g.policy.settleWithin()))))
+	}
 	if call := &g.back; call.awaited && call.asked {
 		b = append(b, flags(call.came))
 		b = binary.AppendVarint(b, int64(min(now-call.askedAt, call.answersWithin())))

@@ -140,6 +140,8 @@ func TestStateTellsGroupsApart(t *testing.T) {
 		"end psn":            func(g *Group) { g.end.psn++ },
 		"end syndrome":       func(g *Group) { g.end.syndrome = roce.NAKRemoteOperational },
 		"end sent":           func(g *Group) { g.end.sent = true },
+		"end told":           func(g *Group) { g.end.told, g.end.cameAt = true, stateNow-7e6 },
+		"end told before":    func(g *Group) { g.end.told, g.end.cameAt = true, stateNow-8e6 },
 		"recopied":           func(g *Group) { g.doubts.recopied.some = false },
 		"recopied from":      func(g *Group) { g.doubts.recopied.from++ },
 		"recopied to":        func(g *Group) { g.doubts.recopied.to++ },

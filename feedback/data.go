@@ -166,7 +166,7 @@ func (g *Group) arrive(now Tick, psn roce.PSN, asks bool) (resent bool) {
 		g.merged.psn = psn.Prev()
 	}
 	if !psn.After(g.end.psn) {
-		g.end.sent = false
+		g.end.comeAgain(now, psn)
 	}
 	if resent = !psn.After(g.source.sent); resent {
 		g.source.resentAt = now

@@ -7,7 +7,19 @@ import "github.com/rocast/rocast/roce"
 type end struct {
 	psn      roce.PSN
 	syndrome roce.Syndrome // 0: none
-	sent     bool          // in this round of the source: if there is another one, it has not heard it
+	sent     bool          // in this round of the source
+	told     bool          // it was sent, and the source has not shown since that it has not heard it
+	cameAt   Tick          // told and not sent in this round: when the source began the round
+}
+
+// comeAgain notes that the source has come to packet psn again, which is the one with which it
+// ends, or lies below. Below, it may have sent what comes at first before it heard the NAK. If it
+// still comes longer than a round trip after that, it has not heard it.
+func (e *end) comeAgain(now Tick, psn roce.PSN) {
+	if e.sent {
+		e.sent, e.cameAt = false, now
+	}
+	e.told = e.told && psn != e.psn && now-e.cameAt < AskPeriod
 }
 
 // refusal is the lowest request of the source that no group can carry (rule 11).
@@ -61,9 +73,9 @@ func (rr *replier) hopeful() (n int) {
 
 // findEnd looks for the end again after a change of members or of the source: a receiver that left
 // takes its fatal NAK along. An end that the source was sent stays, because its QP has ended. It
-// does not if the source comes to that packet again.
+// does not if the source shows that it has not heard it (comeAgain).
 func (rr *replier) findEnd() {
-	if rr.end.sent {
+	if rr.end.told {
 		return
 	}
 	rr.end = end{psn: rr.refusal.psn, syndrome: rr.refusal.syndrome}
@@ -75,5 +87,11 @@ func (rr *replier) findEnd() {
 	rr.endIfTooFew()
 }
 
-// Ended reports whether the source was sent the NAK that ends its QP.
-func (rr *replier) Ended() bool { return rr.end.sent }
+// ended reports whether the source's QP has ended: it was sent the NAK, and has not come again or
+// fell silent on its way to the packet for which it would hear the NAK again.
+func (rr *replier) ended(now Tick) bool {
+	return rr.end.sent || rr.end.told && now-rr.end.cameAt >= rr.policy.settleWithin()
+}
+
+// Ended reports whether the source was sent the NAK that ends its QP, for all that is known.
+func (rr *replier) Ended() bool { return rr.end.told }

@@ -138,3 +138,16 @@ func (p CNPPolicy) String() string    { return cnpNames[p] }
 func (p SwitchPolicy) String() string { return switchNames[p] }
 func (p CreditPolicy) String() string { return creditNames[p] }
 func (p RepairPolicy) String() string { return repairNames[p] }
+
+// settleWithin is how long a receiver has to show that it has everything, where the policy has
+// no silent-after. It is longer than seven probes take, and a fraction of the time after which
+// most queue pairs give up.
+const settleWithin = 200 * millisecond
+
+// settleWithin is how long a receiver has that may be behind from then on.
+func (p *Policy) settleWithin() Tick {
+	if p.SilentAfter != 0 {
+		return Tick(p.SilentAfter)
+	}
+	return settleWithin
+}

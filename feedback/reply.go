@@ -70,7 +70,7 @@ func (rr *replier) replyEnd(acts []Action) []Action {
 	if e.syndrome == 0 || e.sent || !rr.floor.known || e.psn.After(rr.source.pos) || e.psn.Prev().After(rr.floor.psn) {
 		return acts
 	}
-	e.sent = true
+	e.sent, e.told = true, true
 	return because(append(acts, rr.reply(e.psn, e.syndrome)), CauseEnd)
 }
 

@@ -32,23 +32,9 @@ type claim struct {
 	since  Tick
 }
 
-const (
-	// settleWithin is how long a receiver has to show that it has everything, where the policy has
-	// no silent-after. It is longer than seven probes take, and a fraction of the time after which
-	// most queue pairs give up.
-	settleWithin = 200 * millisecond
-	// claimLife is longer than any requester waits before it tries again. A claim that is so much
-	// older was given up, and what the receivers did then says nothing about now.
-	claimLife = 60 * second
-)
-
-// settleWithin is how long a receiver has that may be behind from then on.
-func (p *Policy) settleWithin() Tick {
-	if p.SilentAfter != 0 {
-		return Tick(p.SilentAfter)
-	}
-	return settleWithin
-}
+// claimLife is longer than any requester waits before it tries again. A claim that is so much
+// older was given up, and what the receivers did then says nothing about now.
+const claimLife = 60 * second
 
 // MaySwitch reports whether another member may become the source now: when everything that the old
 // one sent is acknowledged, also by every path that gets data, or when the old source's QP has
@@ -64,9 +50,9 @@ func (g *Group) MaySwitch(now Tick, s SourceSwitch) bool {
 	switch {
 	case s.Left:
 		return true
-	case g.refusal.syndrome != 0 && !g.end.sent || g.source.inside || g.doubted() || g.back.answering(g.source.pos):
+	case g.refusal.syndrome != 0 && !g.ended(now) || g.source.inside || g.doubted() || g.back.answering(g.source.pos):
 		return false
-	case force && !g.floor.known || !force && !g.turnOver():
+	case force && !g.floor.known || !force && !g.turnOver() && !g.ended(now):
 		return false
 	case !g.lacking() && !s.lacks(g.paths):
 		return true
@@ -143,7 +129,7 @@ func (g *Group) claimed(now Tick) bool {
 // is silent, so nothing else shows what the paths have that the quorum went on without: they are
 // asked, and what can be repaired is.
 func (g *Group) Claim(now Tick, acts []Action) []Action {
-	if !g.turnOver() {
+	if !g.turnOver() && !g.ended(now) {
 		return acts
 	}
 	return g.ClaimOf(now, acts)
@@ -192,7 +178,7 @@ func (g *Group) left(s SourceSwitch) (have, more int) {
 		switch p := &g.paths[i]; {
 		case i == s.NewPath:
 		case i == s.OldPath:
-			if g.away.takesData() && !g.end.sent {
+			if g.away.takesData() && !g.end.told {
 				have += g.weight(i)
 			}
 		case p.part.IsToCome() || g.source.lackedBy(*p):
@@ -286,7 +272,7 @@ func (g *Group) GoOn(acts []Action) []Action {
 func (g *Group) comeBack(i int) {
 	p := &g.paths[i]
 	switch {
-	case !g.end.sent || g.LeftOut():
+	case !g.end.told || g.LeftOut():
 		p.part = g.away
 	case g.policy.OnFatal == FatalFail || i == g.needed:
 		p.part, p.pending = PartDead, g.end.syndrome

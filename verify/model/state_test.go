@@ -51,7 +51,7 @@ func TestStateIsWhole(t *testing.T) {
 		{field(group, "back"), []string{"psn", "awaited", "asked", "came", "askedAt", "newest", "oneACK", "by"}},
 		{field(group, "pending"), []string{"sequence", "rnr"}},
 		{field(group, "refusal"), []string{"psn", "syndrome"}},
-		{field(group, "end"), []string{"psn", "syndrome", "sent"}},
+		{field(group, "end"), []string{"psn", "syndrome", "sent", "told", "cameAt"}},
 		{field(group, "doubts"), []string{"recopied", "missed", "countedAt", "lowest", "began", "rounds"}},
 		{field(field(group, "doubts"), "recopied"), []string{"some", "from", "to"}},
 		{field(group, "asking"), []string{"turn", "begun", "calls", "from", "at"}},
