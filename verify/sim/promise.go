@@ -146,22 +146,31 @@ func (w *world) living(h *host) (n int) {
 
 // waitsInVain reports whether source h may never get its turn, or not again. It lost its turn by
 // force before everything of it was acknowledged. Or a crash keeps it from its turn: it was left
-// out of the group, or too few receivers live that have everything of the source before.
+// out of the group, or too few receivers live that have everything of the source before: for its
+// turn, or of a quorum to show that the one before has ended.
 func (w *world) waitsInVain(h *host) bool {
 	if h.forced {
 		return true
 	}
-	before, able, all := &w.hosts[w.active], 0, 0
+	before, able, shows, all := &w.hosts[w.active], 0, 0, 0
 	if h == before || w.tally[SwitchCrash].Times == 0 {
 		return false
 	}
 	for i := range w.hosts {
 		r := &w.hosts[i]
-		if r == h || !r.counts() {
+		if !r.counts() {
+			continue
+		}
+		answers := !r.takesNothing() && r.qp.State() == rnic.StateReady
+		has := answers && r.next[before.number] > before.merged.acked
+		if has && r != before {
+			shows += r.weight()
+		}
+		if r == h {
 			continue
 		}
 		all += r.weight()
-		if !r.takesNothing() && r.qp.State() == rnic.StateReady && (r == before || r.next[before.number] > before.merged.acked) {
+		if has || answers && r == before {
 			able += r.weight()
 		}
 	}
@@ -169,7 +178,7 @@ func (w *world) waitsInVain(h *host) bool {
 	if w.s.Policy.Ack != feedback.AckAll {
 		need = int(w.s.Policy.Ack)
 	}
-	return h.membership == left || able < need
+	return h.membership == left || able < need || w.s.Policy.Ack != feedback.AckAll && shows < need
 }
 
 // lacksForGood reports whether a source is past what receiver r of a quorum lacks, whether the
