@@ -75,7 +75,7 @@ test: ## every test that this machine allows, as root; prints which it left out 
 # tests of programs that they start, which the detector does not see: .ci/run does so. One package
 # at a time: under the race detector the hosts of test/afxdp are so slow that other packages beside
 # them let their timeouts end transfers.
-UNRACED := verify/model|roce(/cm)?|feedback|mft|test/(house|branches|librocast|matrix|mpi|stick|tree|watch)|demo/tree|bench/(peer|rocapps|scale(/rocscale)?)
+UNRACED := verify/model|roce(/cm)?|feedback|mft|bpf(/edge)?|test/(branches|edge|house|librocast|matrix|mpi|stick|tree|watch)|demo/(edge|tree)|bench/(peer|rocapps|scale(/rocscale)?)
 race: ## the tests under the race detector; SHORT=1: without those in which it has nothing to find
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@scripts/gotest -race -p 1 $(if $(SHORT),-short $$($(GO) list work | grep -vE '/($(UNRACED))$$'),work)
