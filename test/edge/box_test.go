@@ -282,9 +282,9 @@ func TestGroupsThatDoNotShare(t *testing.T) {
 	if _, err := s.daemon.Client().RemoveGroup(t.Context(), s.group.Name); err != nil {
 		t.Fatal(err)
 	}
-	s.group.Keys = "engine: afxdp\nack: quorum 2\n"
+	s.group.Keys = "engine: afxdp\nrepair: off\n"
 	s.daemon.Create(t, s.group.Name, s.group.File())
-	if g := s.shown(); g.CopiesOwn != "ack is a quorum" || len(g.Shares) != 0 {
+	if g := s.shown(); g.CopiesOwn != "the group is without repair" || len(g.Shares) != 0 {
 		t.Errorf("%q, %+v", g.CopiesOwn, g.Shares)
 	}
 }
