@@ -250,7 +250,7 @@ var merging = []rule{
 	{"12", "who is asked already is asked again", "repair.go", "!rp.source.lackedBy(rp.paths[i]) || l.running", "!rp.source.lackedBy(rp.paths[i])"},
 	{"12", "nobody is ever left behind", "switch.go", "	return g.claimed(now) && now", "	return false && now"},
 	{"12", "nobody has time to show what it has", "switch.go", "now-g.claim.since >= g.policy.settleWithin()", "now-g.claim.since >= 0"},
-	{"12", "silent-after does not decide who is left behind", "switch.go", "	if p.SilentAfter != 0 {\n		return Tick(p.SilentAfter)", "	if false {\n		return Tick(p.SilentAfter)"},
+	{"12", "silent-after does not decide who is left behind", "policy.go", "	if p.SilentAfter != 0 {\n		return Tick(p.SilentAfter)", "	if false {\n		return Tick(p.SilentAfter)"},
 	{"12", "who cannot be spared is left behind", "switch.go", "(g.spares(s) || g.tooFew(s))", "true"},
 	{"12", "with ack: all a receiver is left behind", "switch.go", "return (g.policy.Ack != AckAll || g.policy.Evict || g.policy.Switch == SwitchForce) && have", "return have"},
 	{"12", "the next source counts as a receiver", "switch.go", "		case i == s.NewPath:\n", "		case i == s.NewPath && false:\n"},
