@@ -164,11 +164,6 @@ func generation(old *mft.Group, s *mft.Share) int {
 
 func (s *sharing) inUse(share int) bool { return share >= 0 && !s.legs[share].retired }
 
-// anyInUse reports whether copies leave by a shared leg.
-func (s *sharing) anyInUse() bool {
-	return s != nil && slices.ContainsFunc(s.legs, func(l sharedLeg) bool { return !l.retired })
-}
-
 // clone returns a copy that shares nothing with s.
 func (s *sharing) clone() *sharing {
 	if s == nil {

@@ -7,8 +7,8 @@
 //
 // A mapping never changes. What would change one, or withdraw a receiver, ends its [generation]:
 // the copies have a QPN of their own in each. So nothing has to happen at one moment: an edge that
-// is late drops the copies of a generation that it does not know. No QPN is
-// used twice, also not after a restart (qpns.go).
+// is late drops the copies of a generation that it does not know. No QPN is used twice, also not
+// after a restart (qpns.go).
 //
 //	Share ─▶ a generation for each port ─▶ Ask: the mappings of a host ─▶ its edge
 //	  ▲                                                                      │

@@ -97,6 +97,7 @@ type sharer struct {
 	memory  *mft.Memory
 	ways    []way // of the candidates
 	by      map[way][]*Receiver
+	of      map[netip.Addr]mft.QP // the receiver of a host that may share
 	shares  []mft.Share
 	sharing Sharing
 }
@@ -104,21 +105,21 @@ type sharer struct {
 // choose finds the receivers that may share and have an edge. A host has one mapping in a
 // generation, so of several receivers at one host one shares.
 func (s *sharer) choose(receivers []Receiver) {
-	s.group.receivers, s.by = nil, map[way][]*Receiver{}
-	taken := map[netip.Addr]bool{}
+	s.group.receivers, s.by, s.of = nil, map[way][]*Receiver{}, map[netip.Addr]mft.QP{}
 	for i := range receivers {
 		r := &receivers[i]
 		at := r.Path.Dst
 		h := s.hosts[at]
+		_, taken := s.of[at]
 		own := cmp.Or(r.Idle, r.Unfit)
 		switch {
 		case own != "":
 		case !r.Path.Resolved():
 			own = "it is not reached"
-		case taken[at]:
+		case taken:
 			own = "another receiver of its host shares, and an edge maps a copy to one"
 		default:
-			taken[at] = true
+			s.of[at] = r.Path.QP()
 			s.group.receivers = append(s.group.receivers, at)
 			if h == nil {
 				own = "no edge has asked for its host"
@@ -139,7 +140,8 @@ func (s *sharer) choose(receivers []Receiver) {
 }
 
 // endGenerations ends those of another turn, and those of which a member has left, or has another
-// mapping or way now. A member that is not reached at present may come back.
+// mapping or way now, or another receiver of its host is to share. A member that is not reached at
+// present may come back.
 func (s *sharer) endGenerations(receivers []Receiver) {
 	s.group.generations = slices.DeleteFunc(s.group.generations, func(gen *generation) bool {
 		if gen.turn != s.sharing.Turn {
@@ -148,7 +150,8 @@ func (s *sharer) endGenerations(receivers []Receiver) {
 		}
 		for qp, m := range gen.mappings {
 			at := slices.IndexFunc(receivers, func(r Receiver) bool { return r.Path.QP() == qp })
-			if at < 0 || receivers[at].Idle != "" || receivers[at].Unfit != "" || !reflect.DeepEqual(s.mapping(gen, &receivers[at]), m) ||
+			of, some := s.of[qp.IP]
+			if at < 0 || some && of != qp || receivers[at].Idle != "" || receivers[at].Unfit != "" || !reflect.DeepEqual(s.mapping(gen, &receivers[at]), m) ||
 				receivers[at].Path.Resolved() && receivers[at].way() != gen.way {
 				s.end(gen)
 				return true

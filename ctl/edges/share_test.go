@@ -235,6 +235,33 @@ func TestOneReceiverOfAHostShares(t *testing.T) {
 	}
 }
 
+// A receiver comes to a host of which another one shares, and is before it in the file. The edge
+// has loaded the mapping of the other one, which does not change.
+func TestAnotherReceiverOfAHostGetsNoMappingOfThisGeneration(t *testing.T) {
+	w := newWorld(t, 2, 3)
+	w.loads(2, 3)
+	w.share()
+	w.loads(2, 3)
+	w.expect("101: 2 3")
+	first := receiver(3)
+	first.Path.RemoteQPN, first.Path.DestQPN = 2, 33
+	w.at = []Receiver{first, w.at[0], w.at[1]}
+	w.expect("") // until the edges have confirmed
+	for _, m := range w.mappings(3) {
+		if m.LegQPN == 101 || m.QPN != 33 {
+			t.Errorf("the edge is to map %+v", m)
+		}
+	}
+	w.loads(2, 3)
+	w.expect("102: 3 2")
+}
+
+// mappings returns what the edge of a host is to map.
+func (w *world) mappings(h byte) []api.EdgeMapping {
+	a, _ := w.book.Answer(ip(h))
+	return a.Mappings
+}
+
 // Hosts that have the same mappings as before a restart of the box need not load them again.
 func TestTheNumberOfAnAnswerIsThatOfItsMappings(t *testing.T) {
 	a, b := newWorld(t, 2, 3), newWorld(t, 2, 3)
