@@ -46,9 +46,9 @@ const (
 	// that was left behind.
 	lacksAhead = 3 * feedback.Window
 	// requestStride is how far the next request is ahead of one. Two boxes that do not know the
-	// same next packet are hardly ever apart by a multiple of it. All 256 requests have place
-	// before lacksAhead.
-	requestStride = feedback.Window / 256
+	// same next packet are hardly ever apart by a multiple of it: it is a prime, and they are apart
+	// by whole messages, often of 2^n packets. All 256 requests have place before lacksAhead.
+	requestStride = 8191
 )
 
 // request is what the PSN of a request for the turn says, and that of its answer.

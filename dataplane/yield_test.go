@@ -291,7 +291,7 @@ func TestABoxThatWaitsAndThenLacksSomething(t *testing.T) {
 	link := ack(ipUpper, decode(t, b.net.Ports[linkDown].Take()[0]).PSN, roce.SyndromeUnlimited)
 	link.dst, link.bth.DestQPN = ipLower, qpnLower
 	sayAt(t, b.net, linkDown, link)
-	const number = feedback.Window / 256
+	const number = 8191
 	requests := func(ahead int32) {
 		r := b.says(roce.PSN(psnUpper).Add(ahead))
 		r.bth.Opcode, r.reth, r.payload = roce.OpWriteMiddle, nil, nil
@@ -389,9 +389,9 @@ func TestARequestForTheTurnNamesTheNextPacket(t *testing.T) {
 	c := b.group.Paths[b.group.FindPath(ipC, groupQPN)]
 	b.group.Source = mft.Source{Leg: c.Leg, RemoteQPN: groupQPN, FirstPSN: c.SendPSN}
 	b.begin()
-	for _, ahead := range []int32{1, -1, 0} {
+	for _, ahead := range []int32{1, -1, 1 << 12, 1 << 13, 1 << 14, -1 << 13, 0} { // the last messages may be of 8 MiB
 		for _, number := range []int32{0, 1, 255} {
-			r := b.says(roce.PSN(psnUpper).Add(2*feedback.Window + number*feedback.Window/256 + ahead))
+			r := b.says(roce.PSN(psnUpper).Add(2*feedback.Window + number*8191 + ahead))
 			r.bth.Opcode, r.reth, r.payload = roce.OpWriteMiddle, nil, nil
 			sayAt(t, b.net, linkDown, r)
 			if got := b.waits(); got != (ahead == 0) {
