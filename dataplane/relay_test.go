@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,6 +67,29 @@ func TestABoxThatSendsAnOldPacketHearsOfTheNewest(t *testing.T) {
 				t.Errorf("the newest packet was %d, and the box hears ACKs of %d; counters %v", b.sent.bth.PSN, heard, moved(b.net.Switch))
 			}
 		})
+	}
+}
+
+// The other box only sends, until a member behind it may receive. It is another box then as before.
+func TestABoxThatReceivesLaterHearsOfTheNewest(t *testing.T) {
+	b := newBranch(t, mft.BoxAbove, feedback.Policy{})
+	b.now = feedback.Tick(time.Second)
+	next := *b.group
+	b.group = group()
+	b.group.KeepsTurns, b.group.Source = true, mft.Source{Leg: next.Source.Leg, RemoteQPN: qpnLower, FirstPSN: psnUpper}
+	b.group.Paths = slices.DeleteFunc(slices.Clone(next.Paths), func(p mft.Path) bool { return p.Box != mft.NoBox })
+	b.begin()
+	for range 3 {
+		b.sends()
+	}
+	if err := b.net.Switch.Replace(b.group.ID, &next); err != nil {
+		t.Fatal(err)
+	}
+	b.net.Ports[linkDown].Take()
+	sayAt(t, b.net, linkDown, b.says(b.sent.bth.PSN.Prev()))
+	out := b.net.Ports[linkDown].Take()
+	if len(out) != 1 || decode(t, out[0]).Opcode != roce.OpAck || decode(t, out[0]).PSN != b.sent.bth.PSN {
+		t.Errorf("it hears %d packets; counters %v", len(out), moved(b.net.Switch))
 	}
 }
 

@@ -237,6 +237,7 @@ func (st *state) adopt(g *mft.Group) bool {
 		st.held.recent.rearrange(from)
 	}
 	st.merge.Rearrange(from, weights(g), st.parts())
+	st.merge.Relay(st.isBox(active))
 	st.needUpper()
 	st.sharing = newSharing(st, st.sharing, from, old)
 	return true
