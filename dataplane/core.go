@@ -23,6 +23,7 @@ type Core struct {
 	taps    taps
 	replays []replay
 	spare   *handoff // for the packets of the next member that waits for its turn
+	ahead   uint32   // of the clock that goes on over a restart, in AskPeriods: see state.request
 	astray  strays
 	naks    nakCounts // of all groups, also of those that were removed
 }

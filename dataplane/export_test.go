@@ -14,6 +14,12 @@ func Lose(c *Core, id mft.GroupID, psn roce.PSN, out *Outputs) {
 // Sleep does what an idle worker does.
 func Sleep(w *Worker) { w.sleep() }
 
+// SetAhead sets how far the clock that goes on over a restart is ahead of the worker's.
+func SetAhead(w *Worker, by feedback.Tick) { w.core.ahead = uint32(by / feedback.AskPeriod) }
+
+// Ahead is what SetAhead has set, or New.
+func Ahead(w *Worker) uint32 { return w.core.ahead }
+
 // HasState reports whether the worker has merging state of the group.
 func HasState(w *Worker, id mft.GroupID) bool { return w.core.stateOf(id) != nil }
 

@@ -32,7 +32,8 @@ type Config struct {
 	RepairChunks int
 	// Egress bounds the queues of the ports, by mft.PortID; a port beyond its end has no bounds.
 	Egress []Egress
-	// Now is the workers' clock. nil: the system's monotonic clock.
+	// Now is the workers' clock, which goes on over a restart. nil: the system's monotonic clock,
+	// which begins with the Switch.
 	Now func() feedback.Tick
 	// Busy: an idle worker keeps polling. Otherwise it blocks after a short while.
 	Busy bool
@@ -73,16 +74,18 @@ func New(c Config) *Switch {
 		ended: make(chan struct{}),
 	}
 	s.table.Store(new(mft.Table))
+	var ahead uint32
 	if c.Now == nil {
 		start := time.Now()
 		c.Now = func() feedback.Tick { return feedback.Tick(time.Since(start)) }
+		ahead = uint32(start.UnixNano() / int64(feedback.AskPeriod))
 	}
 	s.ports.Store(int32(len(c.Workers[0].Ports)))
 	for _, config := range c.Workers {
 		s.workers = append(s.workers, newWorker(config, c, &s.table, s.notes))
 	}
 	for i, w := range s.workers {
-		w.index, w.owners = i, s.owners
+		w.index, w.owners, w.core.ahead = i, s.owners, ahead
 		w.peers, w.inbox, w.gave = s.workers, make([]*handoff, len(s.workers)), make([]bool, len(s.workers))
 		for k := range w.inbox {
 			if k != i {

@@ -126,8 +126,8 @@ func (st *state) request(now feedback.Tick, c *Core, lacks bool, out *Outputs) {
 	}
 	c.disarm(now, st, out)
 	if next := st.merge.NextPSN(); !y.requested || y.next != next {
-		if st.requests == 0 { // another number than before a crash
-			st.requests = uint32(now / feedback.AskPeriod)
+		if st.requests == 0 { // another number than in the seconds before a crash
+			st.requests = c.ahead + uint32(now/feedback.AskPeriod)
 		}
 		st.requests++
 		y.requested, y.number, y.since, y.next = true, uint8(st.requests), now, next

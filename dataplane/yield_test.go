@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -329,7 +330,10 @@ func TestALateAnswerToARequestForTheTurn(t *testing.T) {
 			if !ok {
 				t.Fatal("there is no turn to store")
 			}
+			before := b.now
+			b.now = feedback.Tick(time.Second) // a clock that begins with the Switch
 			b.crash(&turn)
+			dataplane.SetAhead(b.net.Switch.Workers()[0], before-b.now)
 			sayAt(t, b.net, linkDown, b.sent)
 			for _, ip := range []netip.Addr{ipC, ipD} {
 				say(t, b.net, ack(ip, heard(t, b.net, ip, roce.OpWriteOnly), roce.SyndromeUnlimited))
@@ -362,6 +366,16 @@ func TestALateAnswerToARequestForTheTurn(t *testing.T) {
 				t.Errorf("the answer does not count; counters %v", moved(b.net.Switch))
 			}
 		})
+	}
+}
+
+// The numbers of requests go on over a restart, although the clock of the Switch begins again.
+func TestTheClockOfRequestsGoesOn(t *testing.T) {
+	for _, w := range porttest.NewWorkers(1, 2).Switch.Workers() {
+		now := uint32(time.Now().UnixNano() / int64(feedback.AskPeriod))
+		if late := now - dataplane.Ahead(w); late > uint32(feedback.Tick(time.Minute)/feedback.AskPeriod) {
+			t.Errorf("it is behind by %d", late)
+		}
 	}
 }
 

@@ -115,7 +115,7 @@ var carrying = []rule{
 	{"engine", "two boxes that request the turn of each other both wait", "dataplane/yield.go", "leg.Src.Less(leg.Dst)", "true"},
 	{"12", "a late answer counts for the next request", "dataplane/yield.go", "!ok || r.number != st.yield.number ||", "!ok ||"},
 	{"12", "two requests have the same number", "dataplane/yield.go", "		st.requests++\n", ""},
-	{"12", "a box that has crashed numbers its requests as before", "dataplane/yield.go", "st.requests = uint32(now / feedback.AskPeriod)", "st.requests = 0"},
+	{"12", "a box that has crashed numbers its requests as before", "dataplane/yield.go", "st.requests = c.ahead + uint32(now/feedback.AskPeriod)", "st.requests = 0"},
 	{"12", "an answer that is older than packets of the other box counts", "dataplane/yield.go", "!r.lacks && at != st.merge.NextPSN()", "false"},
 	{"12", "a box answers the first request", "dataplane/turn.go", "w.asks.number = r.number; ", ""},
 	{"12", "a request that names another packet counts", "dataplane/yield.go", " && ahead == requestAhead+n*requestStride", ""},
