@@ -116,7 +116,8 @@
 //     get shared copies (feedback/sharing.go).
 //   - Which edges work shows in the answers. Three copies in a row that a receiver missed and other
 //     edges brought: it gets copies of its own (note edge-lost) and is tried again after 1, 2 .. 64
-//     s. An edge that is back shows before that: its receiver acknowledges packets twice.
+//     s. An edge that is back shows before that, unless the kernel merges the ACKs: its receiver
+//     acknowledges packets twice.
 //   - When a member gets no data any more, its edge would go on mapping. So nothing leaves by the
 //     leg from then on, until control gives it another generation, which that edge does not know.
 //   - Who shares is chosen anew whenever the engine is armed. What changes it, such as an edge that
