@@ -638,6 +638,3 @@ func TestAnEdgeStaysLostInTheNextVersion(t *testing.T) {
 		}
 	}
 }
-
-// calmPacketsMost is more than the plain packets in a row that the engine waits for in these tests.
-const calmPacketsMost = 100

@@ -1,6 +1,7 @@
 package dataplane_test
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -159,5 +160,50 @@ func TestTheEngineSharesAtSeveralPorts(t *testing.T) {
 	}
 	if want := slices.Repeat([]roce.QPN{generation}, 40); !slices.Equal(left[0], want) || len(left[1]) != 40 || left[1][0] == generation {
 		t.Errorf("%d copies by port 1 and %d by port 2: %x", len(left[0]), len(left[1]), left)
+	}
+}
+
+// Another member becomes the source while the engine shares. The engine sends nothing more by the
+// generation of the turn before, and shares again by the one that control has given this turn.
+func TestTheEngineSharesInTheNextTurn(t *testing.T) {
+	both := func(g *mft.Group) { g.Paths[0].Sends, g.Paths[0].SendPSN = true, 5000 }
+	b, _ := newCarriedEdgeBench(t, both)
+	turn := func(psn, end roce.PSN) (by map[roce.QPN]int) {
+		by = map[roce.QPN]int{}
+		for ; psn != end; psn = psn.Next() {
+			p := write(psn, []byte("of another source"))
+			p.src = b.group.Paths[0].Dst
+			b.Ports[1].Put(p.frame(t))
+			b.Poll()
+			for _, f := range b.Ports[1].Take() {
+				d := decode(t, f)
+				if by[d.QPN]++; !d.ICRCValid || d.Dst == p.src {
+					t.Errorf("%+v", d)
+				}
+			}
+			for i := range b.group.Paths[1:] {
+				to := &b.group.Paths[1+i]
+				b.Ports[1].Put(ack(to.Dst, to.FirstPSN.Add(40+psn.Sub(5000)), roce.SyndromeUnlimited).frame(t))
+				b.Poll()
+			}
+			b.Ports[1].Take() // what the source hears
+		}
+		b.expectEngine(true)
+		return by
+	}
+	own := map[roce.QPN]int{b.group.Paths[1].DestQPN: 100, b.group.Paths[2].DestQPN: 100}
+	if got := turn(5000, 5100); !maps.Equal(got, own) {
+		t.Errorf("copies by QPN %v, want %v", got, own)
+	}
+	next := sharingGroup()
+	both(next)
+	next.Policy = b.group.Policy
+	next.Shares[0].Members = next.Shares[0].Members[1:]
+	next.Shares[0].DestQPN, next.Shares[0].Turn = generation+1, 1
+	if err := b.Switch.Replace(b.group.ID, next); err != nil {
+		t.Fatal(err)
+	}
+	if got := turn(5100, 5200); !maps.Equal(got, map[roce.QPN]int{generation + 1: 100}) {
+		t.Errorf("copies by QPN %v", got)
 	}
 }
