@@ -1,7 +1,6 @@
 package dataplane_test
 
 import (
-	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -17,15 +16,8 @@ func TestABoxThatSendsAnOldPacketHearsOfTheNewest(t *testing.T) {
 	for name, since := range map[string]func(*branch){
 		"its turn": func(*branch) {},
 		"its turn behind a crash": func(b *branch) {
-			turn, ok := b.net.Switch.RunningTurn(b.group.ID)
-			if !ok {
-				t.Fatal("there is no turn to store")
-			}
-			b.crash(&turn)
-			sayAt(t, b.net, linkDown, b.sent)
-			for _, ip := range []netip.Addr{ipC, ipD} {
-				say(t, b.net, ack(ip, heard(t, b.net, ip, roce.OpWriteOnly), roce.SyndromeUnlimited))
-			}
+			b.crashesInTheTurn(t)
+			b.goesOnBehindACrash(t)
 		},
 		"its next turn": func(b *branch) {
 			sayAt(t, b.net, linkDown, b.answer())

@@ -318,6 +318,25 @@ func TestABoxThatWaitsAndThenLacksSomething(t *testing.T) {
 	}
 }
 
+// crashesInTheTurn lets the box crash, and restart with the turn that runs.
+func (b *branch) crashesInTheTurn(t *testing.T) {
+	t.Helper()
+	turn, ok := b.net.Switch.RunningTurn(b.group.ID)
+	if !ok {
+		t.Fatal("there is no turn to store")
+	}
+	b.crash(&turn)
+}
+
+// goesOnBehindACrash lets the other box send its newest packet again, and both receivers answer.
+func (b *branch) goesOnBehindACrash(t *testing.T) {
+	t.Helper()
+	sayAt(t, b.net, linkDown, b.sent)
+	for _, ip := range []netip.Addr{ipC, ipD} {
+		say(t, b.net, ack(ip, heard(t, b.net, ip, roce.OpWriteOnly), roce.SyndromeUnlimited))
+	}
+}
+
 // The answer to a request for the turn is late: the other box has taken the turn back since, with
 // or without sending anything. Nobody takes that answer for one to the next request: both boxes
 // would be the source of the other one's receivers. Nor does a box that has crashed since.
@@ -326,18 +345,11 @@ func TestALateAnswerToARequestForTheTurn(t *testing.T) {
 		"sent":    (*branch).sends,
 		"nothing": func(*branch) {},
 		"crash": func(b *branch) {
-			turn, ok := b.net.Switch.RunningTurn(b.group.ID)
-			if !ok {
-				t.Fatal("there is no turn to store")
-			}
 			before := b.now
 			b.now = feedback.Tick(time.Second) // a clock that begins with the Switch
-			b.crash(&turn)
+			b.crashesInTheTurn(t)
 			dataplane.SetAhead(b.net.Switch.Workers()[0], before-b.now)
-			sayAt(t, b.net, linkDown, b.sent)
-			for _, ip := range []netip.Addr{ipC, ipD} {
-				say(t, b.net, ack(ip, heard(t, b.net, ip, roce.OpWriteOnly), roce.SyndromeUnlimited))
-			}
+			b.goesOnBehindACrash(t)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
