@@ -17,7 +17,7 @@ enum {
 	SLOT_PATHS = 64, /* receivers and shared legs of an armed group */
 	SLOT_PORTS = 64, /* a group with a member behind a port of a higher number is not armed */
 	SLOT_REGIONS = 4, /* memory regions of an armed group */
-	SLOT_ANSWERS = 16, /* paths of a group whose answers are merged here */
+	SLOT_ANSWERS = 16, /* receivers of a group whose answers are merged here */
 	ACK_BYTES = 40 + 8 + 12 + 4 + 4, /* of a merged ACK over IPv6, which is the longest, behind its Ethernet header */
 	L2_BYTES = 22, /* of an Ethernet header with two VLAN tags */
 	FANS = 256, /* different sets of ports that groups send to */

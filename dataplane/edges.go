@@ -149,6 +149,7 @@ func newSharing(st *state, was *sharing, from []int, old *mft.Group) *sharing {
 func (s *sharing) retire(share int) {
 	if share >= 0 {
 		s.legs[share].retired = true
+		s.changes++
 	}
 }
 
@@ -358,9 +359,9 @@ func (s *sharing) note(st *state, i int, lost bool, out *Outputs) {
 // one before. Control gives the legs another generation. What is known of PSNs is forgotten,
 // because these are the next source's from now on.
 func (s *sharing) turns(st *state) {
-	s.changes++
 	for k := range s.legs {
-		s.legs[k] = sharedLeg{retired: true, counts: s.legs[k].counts}
+		s.legs[k] = sharedLeg{counts: s.legs[k].counts}
+		s.retire(k)
 	}
 	for i := range s.edges {
 		e := &s.edges[i]
@@ -378,7 +379,6 @@ func (s *sharing) left(st *state, i int) {
 		return
 	}
 	s.retire(share)
-	s.changes++
 	for k := range st.group.Paths {
 		if st.group.MappedBy(k) == share {
 			st.merge.Share(k, false)

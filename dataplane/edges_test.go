@@ -166,6 +166,26 @@ func (b *edgeBench) message(psn roce.PSN) (took time.Duration) {
 	return time.Duration(b.now - began)
 }
 
+// ends lets a receiver answer packet psn, which is new, with a NAK that ends its QP. What has left
+// until then does not count for expectLeft.
+func (b *edgeBench) ends(path int, psn roce.PSN) {
+	b.t.Helper()
+	b.send(quiet(psn))
+	b.answer(path, psn, roce.NAKRemoteOperational)
+	b.hosts[path].next = psn + 1000 // nothing reaches it
+	b.deliver()
+	b.shared, b.own = 0, make([]int, len(b.own))
+}
+
+// sendsAs lets the receiver of a path send a packet as the source.
+func (b *edgeBench) sendsAs(path int, psn roce.PSN) {
+	b.t.Helper()
+	p := write(psn, []byte("of another source"))
+	p.src = b.group.Paths[path].Dst
+	b.Ports[1].Put(p.frame(b.t))
+	b.Poll()
+}
+
 func (b *edgeBench) behind(psn roce.PSN) bool {
 	return slices.ContainsFunc(b.hosts, func(h *edgeHost) bool { return !h.deaf && !h.next.After(psn) })
 }
@@ -424,10 +444,7 @@ func TestAnotherTurnRetiresTheLeg(t *testing.T) {
 	b.message(1000)
 	b.expectLeft(1, 0, 0, 0)
 	sends := func(psn roce.PSN) (to []string) {
-		p := write(psn, []byte("of another source"))
-		p.src = b.group.Paths[0].Dst
-		b.Ports[1].Put(p.frame(t))
-		b.Poll()
+		b.sendsAs(0, psn)
 		for _, f := range b.Ports[1].Take() {
 			d := decode(t, f)
 			if !d.ICRCValid || d.Dst == b.group.Paths[0].Dst {
@@ -544,14 +561,10 @@ func TestALegIsRetiredWhenAMemberLeaves(t *testing.T) {
 	b := newEdgeBench(t, func(g *mft.Group) { g.Policy.OnFatal = feedback.FatalEvict })
 	b.message(1000)
 	b.expectLeft(1, 0, 0, 0)
-	b.send(quiet(1001))
-	b.answer(1, 1001, roce.NAKRemoteOperational)
-	b.hosts[1].next = 2000 // nothing reaches it
-	b.deliver()
+	b.ends(1, 1001)
 	if !b.state().Shares[0].Retired {
 		t.Errorf("%+v", b.state().Shares[0])
 	}
-	b.shared, b.own = 0, make([]int, 3)
 	b.message(1002)
 	b.expectLeft(0, 1, 0, 1)
 
@@ -605,14 +618,10 @@ func TestALegIsRetiredWhenOneLeavesWhoseEdgeMayMapIt(t *testing.T) {
 	})
 	b.message(1000)
 	b.expectLeft(1, 0, 0, 1)
-	b.send(quiet(1001))
-	b.answer(2, 1001, roce.NAKRemoteOperational)
-	b.hosts[2].next = 2000 // nothing reaches it
-	b.deliver()
+	b.ends(2, 1001)
 	if !b.state().Shares[0].Retired {
 		t.Errorf("%+v", b.state().Shares[0])
 	}
-	b.shared, b.own = 0, make([]int, 3)
 	b.message(1002)
 	b.expectLeft(0, 1, 1, 0)
 }

@@ -123,12 +123,8 @@ func TestTheEngineSharesNothingForOne(t *testing.T) {
 // goes on mapping them.
 func TestTheEngineGivesBackALegThatIsRetired(t *testing.T) {
 	b, psn := newCarriedEdgeBench(t, func(g *mft.Group) { g.Policy.OnFatal = feedback.FatalEvict })
-	b.send(quiet(psn))
-	b.answer(1, psn, roce.NAKRemoteOperational)
-	b.hosts[1].next = psn + 1000 // nothing reaches it
+	b.ends(1, psn)
 	b.expectEngine(false)
-	b.deliver()
-	b.shared, b.own = 0, make([]int, 3)
 	b.messages(psn.Next(), 60)
 	b.expectEngine(true)
 	b.expectLeft(0, 60, 0, 60)
@@ -171,13 +167,10 @@ func TestTheEngineSharesInTheNextTurn(t *testing.T) {
 	turn := func(psn, end roce.PSN) (by map[roce.QPN]int) {
 		by = map[roce.QPN]int{}
 		for ; psn != end; psn = psn.Next() {
-			p := write(psn, []byte("of another source"))
-			p.src = b.group.Paths[0].Dst
-			b.Ports[1].Put(p.frame(t))
-			b.Poll()
+			b.sendsAs(0, psn)
 			for _, f := range b.Ports[1].Take() {
 				d := decode(t, f)
-				if by[d.QPN]++; !d.ICRCValid || d.Dst == p.src {
+				if by[d.QPN]++; !d.ICRCValid || d.Dst == b.group.Paths[0].Dst {
 					t.Errorf("%+v", d)
 				}
 			}

@@ -48,7 +48,7 @@ type Block struct {
 // BlockPath is one path of a block, or a share as a path.
 type BlockPath struct {
 	Path     *Path
-	Index    int   // of the path in the group
+	Index    int   // of the path, or of the share, in the group
 	Shared   bool  // the receiver gets the copies of a share, and none of its own
 	DeltaPSN int32 // the path's PSN minus the source's
 	DeltaMSN int32 // the source's MSN minus the path's

@@ -1,7 +1,9 @@
 package edges
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 
 	"github.com/rocast/rocast/roce"
@@ -19,7 +21,8 @@ type QPNs struct {
 	next, kept uint32 // kept is the first one that a restart may draw
 }
 
-// Keeper stores the number with which a restart goes on.
+// Keeper stores the number with which a restart goes on. While none is stored, the error of LegQPN
+// is fs.ErrNotExist.
 type Keeper interface {
 	LegQPN() (uint32, error)
 	PutLegQPN(uint32) error
@@ -38,8 +41,11 @@ func NewQPNs(keep Keeper) *QPNs { return &QPNs{keep: keep} }
 // Draw returns a number that was not drawn before, also not before a crash.
 func (q *QPNs) Draw() (roce.QPN, error) {
 	if !q.known {
-		q.next, q.known = q.recall(), true
-		q.kept = q.next
+		next, err := q.recall()
+		if err != nil {
+			return 0, fmt.Errorf("read the next QPN of shared copies (remove the file legs of the state directory to begin at any other one): %w", err)
+		}
+		q.next, q.kept, q.known = next, next, true
 	}
 	if q.next == q.kept {
 		ahead := firstQPN + (q.next-firstQPN+keptAhead)%(lastQPN-firstQPN+1)
@@ -55,10 +61,15 @@ func (q *QPNs) Draw() (roce.QPN, error) {
 	return drawn, nil
 }
 
-// recall returns the number that is stored, or any if none is.
-func (q *QPNs) recall() uint32 {
-	if n, err := q.keep.LegQPN(); err == nil && n >= firstQPN && n <= lastQPN {
-		return n
+// recall returns the number that is stored, or any if none is. It fails if what is stored cannot be
+// read: any number might be one that was drawn before.
+func (q *QPNs) recall() (uint32, error) {
+	n, err := q.keep.LegQPN()
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return 0, err
+	case err != nil, n < firstQPN, n > lastQPN:
+		return firstQPN + rand.Uint32N(lastQPN-firstQPN+1), nil
 	}
-	return firstQPN + rand.Uint32N(lastQPN-firstQPN+1)
+	return n, nil
 }

@@ -1,7 +1,9 @@
 package edges
 
 import (
+	"cmp"
 	"errors"
+	"io/fs"
 	"testing"
 
 	"github.com/rocast/rocast/roce"
@@ -15,7 +17,7 @@ type kept struct {
 
 func (k *kept) LegQPN() (uint32, error) {
 	if k.n == 0 {
-		return 0, errors.New("nothing is stored")
+		return 0, cmp.Or(k.fail, fs.ErrNotExist)
 	}
 	return k.n, k.fail
 }
@@ -76,5 +78,19 @@ func TestQPNsBeginAnywhere(t *testing.T) {
 	}
 	if len(seen) < 4 {
 		t.Errorf("they begin at %v", seen)
+	}
+}
+
+// What is stored and cannot be read may be any number, also the one that another would be. So none
+// is drawn until it can be read.
+func TestNoQPNIsDrawnWhileTheStoredOneCannotBeRead(t *testing.T) {
+	k := &kept{fail: errors.New("the file is damaged")}
+	q := NewQPNs(k)
+	if qpn, err := q.Draw(); err == nil || k.n != 0 {
+		t.Errorf("%d was drawn: %v", qpn, err)
+	}
+	k.n, k.fail = firstQPN+7, nil
+	if qpn, err := q.Draw(); err != nil || qpn != firstQPN+7 {
+		t.Errorf("QPN %d, %v", qpn, err)
 	}
 }
