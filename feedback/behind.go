@@ -54,9 +54,9 @@ type doubts struct {
 	// After a restart nobody knows what the source has let go of before, but the source shows it:
 	// it goes back to its oldest unacknowledged packet. See passes.
 
-	lowest roce.PSN // the lowest packet that the source has sent since
+	lowest roce.PSN // the first packet, or the lowest one with which two rounds in succession have begun
 	began  roce.PSN // where its newest round began
-	rounds uint8    // how many rounds have begun where the one before did, since the source sent lowest
+	rounds uint8    // how many rounds have begun where the one before did, since one began below lowest
 }
 
 // span is the packets from one PSN to another, both included.
@@ -119,20 +119,25 @@ func (st *stream) newRound(psn roce.PSN) {
 	}
 	d := &st.doubts
 	switch {
+	case psn != d.began:
+		if psn.Before(d.lowest) { // it may be a packet from before the restart, which came late
+			d.rounds = 0
+		}
 	case psn.Before(d.lowest):
-		d.lowest, d.rounds = psn, 0
-	case psn == d.began && d.rounds <= doubtLimit:
+		d.lowest, d.rounds = psn, 1
+	case d.rounds <= doubtLimit:
 		d.rounds++
 	}
 	d.began = psn
 }
 
 // passes reports whether the source, since a restart, has gone back to one packet more than
-// doubtLimit times, and never to psn or below. A requester goes back to its oldest unacknowledged
-// packet, so it has let go of psn before the restart, unless the packets up to there were lost each
-// time. It is no proof, so nothing is acknowledged because of it: a path that waits for psn may be
-// called behind. Steps back to other packets show nothing: they may be packets of one round that
-// have overtaken each other, or that came twice.
+// doubtLimit times, and meanwhile not to psn or below. A requester goes back to its oldest
+// unacknowledged packet, so it has let go of psn before the restart, unless the packets up to there
+// were lost each time. It is no proof, so nothing is acknowledged because of it: a path that waits
+// for psn may be called behind. Steps back to other packets show nothing: they may be packets of
+// one round that have overtaken each other, or that came twice. A single one to psn or below may be
+// a packet that is older than the restart, so nine more rounds show what they did before.
 func (d *doubts) passes(psn roce.PSN) bool { return d.rounds > doubtLimit && psn.Before(d.lowest) }
 
 // missNAK notes a NAK of p that is refused because its packet was not forwarded. After a restart
