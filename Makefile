@@ -71,14 +71,13 @@ test: ## every test that this machine allows, as root; prints which it left out 
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@scripts/gotest work
 
-# SHORT=1 leaves out long tests of one thread, packages in which nothing runs at the same time, and
-# tests of programs that they start, which the detector does not see: .ci/run does so. One package
-# at a time: under the race detector the hosts of test/afxdp are so slow that other packages beside
-# them let their timeouts end transfers.
-UNRACED := verify/model|roce(/cm)?|feedback|mft|bpf(/edge)?|test/(branches|edge|house|librocast|matrix|mpi|stick|tree|watch)|demo/(edge|tree)|bench/(peer|rocapps|scale(/rocscale)?)
+# SHORT=1 leaves out long tests of one thread, and packages that scripts/raced does not name: so
+# does .ci/run. One package at a time: under the race detector the hosts of test/afxdp are so slow
+# that other packages beside them let their timeouts end transfers. All are compiled before.
 race: ## the tests under the race detector; SHORT=1: without those in which it has nothing to find
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
-	@scripts/gotest -race -p 1 $(if $(SHORT),-short $$($(GO) list work | grep -vE '/($(UNRACED))$$'),work)
+	@packages=$$($(if $(SHORT),scripts/raced,echo work)) && $(GO) list -race -test -export -deps $$packages >/dev/null && \
+		scripts/gotest -race -p 1 $(if $(SHORT),-short) $$packages
 
 # Needs a quiet machine with two CPUs. The full form takes forty minutes. Whatever forwarder cannot
 # be installed is left out.

@@ -199,6 +199,9 @@ func TestWhatTheWayToAHostCarries(t *testing.T) {
 // The groups of connections cost no memory when they are gone. The runtime's own varies by some
 // thousand bytes.
 func TestManyConnectionsLeaveNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and one thread does everything; it runs without -short")
+	}
 	w := newWorld(t)
 	groups, number := groupsOf(w.Controller), 0
 	several := func(n int) uint64 {

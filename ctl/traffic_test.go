@@ -127,6 +127,9 @@ func TestLag(t *testing.T) {
 
 // Of more groups than an answer has, those that are not ready are there first.
 func TestTrafficOfManyGroups(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and one thread does everything; it runs without -short")
+	}
 	w := newWorld(t)
 	for i := range api.MaxTraffic + 3 {
 		w.create(t, anotherGroup(fmt.Sprintf("a%03d", i), 2+i))

@@ -418,6 +418,9 @@ func TestALostRequestForATurn(t *testing.T) {
 // box requests the turn of the other one, at any time. Exactly one request counts, before the
 // members give up.
 func TestTwoRequestsForATurnCross(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and one thread does everything; it runs without -short")
+	}
 	for at := 10 * time.Millisecond; at < 20*time.Millisecond; at += 100 * time.Microsecond {
 		w := newTwo(t, 14)
 		w.hosts[0].posts, w.hosts[1].posts = []time.Duration{at}, []time.Duration{0}
@@ -429,6 +432,9 @@ func TestTwoRequestsForATurnCross(t *testing.T) {
 // Members at different boxes want to send at the same time, packets between boxes are lost, and
 // boxes crash. Every message completes, and everybody has it then.
 func TestMembersOfATreeSendAtOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and one thread does everything; it runs without -short")
+	}
 	for n := range uint64(*forests) {
 		seed := *forest + n
 		w := newWood(t, seed, func(p *feedback.Policy) {
