@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,10 +50,10 @@ var (
 	memberRepaired = member("repaired_packets_total", "Packets that the box sent the receiver again.")
 	memberTrouble  = member("trouble", "1 while the member does not get on, with the reason in a word.", "trouble")
 
-	sharePackets = share("packets_total", "Copies that left by the leg, each for several receivers.")
-	shareSaved   = share("saved_copies_total", "Copies that did not have to be made, because receivers share the leg.")
-	shareMembers = share("members", "Receivers that share the leg.")
-	shareWorking = share("working_members", "Receivers of the leg that its copies reach. The others have copies of their own.")
+	sharePackets = share("packets_total", "Copies that left by the legs with this address, each for several receivers.")
+	shareSaved   = share("saved_copies_total", "Copies that did not have to be made, because receivers share a leg.")
+	shareMembers = share("members", "Receivers that share a leg with this address.")
+	shareWorking = share("working_members", "Those of them that its copies reach. The others have copies of their own.")
 
 	membersOut = describe("members_left_out", "Receivers of these groups that have no metrics of their own, because there are too many.")
 )
@@ -61,10 +62,10 @@ func member(name, help string, labels ...string) *prometheus.Desc {
 	return describe("member_"+name, help, append([]string{"group", "member", "remote_qpn"}, labels...)...)
 }
 
-// share describes a metric of a leg that receivers share. A leg that begins anew has another QPN,
-// and counts from 0.
+// share describes a metric of the legs of a group that have one multicast address. A leg that
+// begins anew counts from 0. Its QPN is no label: each turn has another.
 func share(name, help string) *prometheus.Desc {
-	return describe("share_"+name, help, "group", "address", "qpn")
+	return describe("share_"+name, help, "group", "address")
 }
 
 var ofGroups = []*prometheus.Desc{
@@ -101,8 +102,8 @@ func (s sink) traffic(t api.Traffic) {
 		for k := range g.Receivers {
 			s.receiver(g.Name, &g.Receivers[k])
 		}
-		for k := range g.Shares { // fewer than receivers
-			s.share(g.Name, &g.Shares[k])
+		for _, leg := range byAddress(g.Shares) { // fewer than receivers
+			s.share(g.Name, &leg)
 		}
 	}
 	s.gauge(groupsOut, float64(t.More))
@@ -145,11 +146,28 @@ func (s sink) receiver(group string, r *api.ReceiverTraffic) {
 }
 
 func (s sink) share(group string, leg *api.Share) {
-	labels := []string{group, leg.IP, strconv.Itoa(int(leg.QPN))}
+	labels := []string{group, leg.IP}
 	s.count(sharePackets, leg.Packets, labels...)
 	s.count(shareSaved, leg.Saved, labels...)
 	s.gauge(shareMembers, float64(leg.Members), labels...)
 	s.gauge(shareWorking, float64(leg.Working), labels...)
+}
+
+// byAddress adds the legs of a group that have the same address: those behind several ports may.
+func byAddress(legs []api.Share) (sums []api.Share) {
+	for i := range legs {
+		leg := &legs[i]
+		k := slices.IndexFunc(sums, func(s api.Share) bool { return s.IP == leg.IP })
+		if k < 0 {
+			k, sums = len(sums), append(sums, api.Share{IP: leg.IP})
+		}
+		sum := &sums[k]
+		sum.Packets += leg.Packets
+		sum.Saved += leg.Saved
+		sum.Members += leg.Members
+		sum.Working += leg.Working
+	}
+	return sums
 }
 
 func truth(b bool) float64 {

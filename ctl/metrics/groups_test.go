@@ -49,7 +49,10 @@ func TestAScrapeHasGroupsAndReceivers(t *testing.T) {
 				IP: "10.77.0.2", RemoteQPN: 1, Trouble: api.TroubleStalled, Acknowledged: 9, Lag: 10, LagSeconds: 0.5,
 				NAKs: 11, RNRs: 12, CNPs: 13, Repaired: 14,
 			}},
-			Shares: []api.Share{{IP: "239.77.0.3", QPN: 77, Packets: 15, Saved: 16, Members: 3, Working: 2}},
+			Shares: []api.Share{
+				{IP: "239.77.0.3", QPN: 77, Packets: 10, Saved: 12, Members: 2, Working: 1}, {IP: "239.77.0.4", QPN: 79, Members: 2},
+				{IP: "239.77.0.3", QPN: 78, Packets: 5, Saved: 4, Members: 1, Working: 1},
+			},
 		},
 		{Name: "stranger", State: api.Waiting, Unconfirmed: true, Receivers: []api.ReceiverTraffic{{IP: "10.77.0.2", Trouble: api.TroubleUnconfirmed}}},
 		{Name: "idle", State: api.Ready, Carrier: api.CarrierAFXDP, Receivers: []api.ReceiverTraffic{{IP: "10.77.0.2", RemoteQPN: 3}}},
@@ -79,10 +82,14 @@ rocast_member_cnps_total{group="g1",member="10.77.0.2",remote_qpn="1"} 13
 rocast_member_repaired_packets_total{group="g1",member="10.77.0.2",remote_qpn="1"} 14
 rocast_member_trouble{group="g1",member="10.77.0.2",remote_qpn="1",trouble="stalled"} 1
 rocast_member_lag_packets{group="idle",member="10.77.0.2",remote_qpn="3"} 0
-rocast_share_packets_total{address="239.77.0.3",group="g1",qpn="77"} 15
-rocast_share_saved_copies_total{address="239.77.0.3",group="g1",qpn="77"} 16
-rocast_share_members{address="239.77.0.3",group="g1",qpn="77"} 3
-rocast_share_working_members{address="239.77.0.3",group="g1",qpn="77"} 2`, "\n") {
+rocast_share_packets_total{address="239.77.0.3",group="g1"} 15
+rocast_share_packets_total{address="239.77.0.4",group="g1"} 0
+rocast_share_saved_copies_total{address="239.77.0.3",group="g1"} 16
+rocast_share_saved_copies_total{address="239.77.0.4",group="g1"} 0
+rocast_share_members{address="239.77.0.3",group="g1"} 3
+rocast_share_members{address="239.77.0.4",group="g1"} 2
+rocast_share_working_members{address="239.77.0.3",group="g1"} 2
+rocast_share_working_members{address="239.77.0.4",group="g1"} 0`, "\n") {
 		if !slices.Contains(got, want) {
 			t.Errorf("there is no %s", want)
 		}
@@ -92,7 +99,7 @@ rocast_share_working_members{address="239.77.0.3",group="g1",qpn="77"} 2`, "\n")
 			t.Errorf("there is a %s", no)
 		}
 	}
-	if n := len(got); n != 2*(4+6+len(told)+7)+2+1+2+4 {
+	if n := len(got); n != 2*(4+6+len(told)+7)+2+1+2+2*4 {
 		t.Errorf("%d lines:\n%s", n, strings.Join(got, "\n"))
 	}
 }
