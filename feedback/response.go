@@ -111,7 +111,7 @@ func (g *Group) negative(now Tick, ev *Event, p *path, acts []Action) (Outcome, 
 	if s.IsFatal() {
 		return g.fatal(ev, p, acts)
 	}
-	g.hearNAK(ev.Path, g.sentAgain(ev.Path) || g.overtakes())
+	g.hearNAK(ev.Path, g.sentAgain(ev.Path) || g.overtakes(ev.Path, ev.PSN))
 	if outcome, repaired, done := g.repairAfterNAK(now, ev, acts); done {
 		return outcome, repaired
 	}

@@ -8,8 +8,10 @@ import "github.com/rocast/rocast/roce"
 
 // sharing is what repair knows of a path that may share a leg.
 type sharing struct {
-	on   bool
-	upTo roce.PSN // the highest packet that a shared copy may have brought while the path was not direct
+	on bool
+	// upTo is the highest packet that a shared copy may have brought: of all, once the path shares
+	// no more; while it shares, of those that came while the path was not direct.
+	upTo roce.PSN
 }
 
 // Share reports to the group whether path i gets what shared copies bring. It does nothing without
@@ -24,7 +26,11 @@ func (rp *repair) Share(i int, on bool) {
 			rp.shared[k].upTo = rp.legs[k].high
 		}
 	}
-	rp.shared[i].on = on
+	s := &rp.shared[i]
+	if s.on && !on {
+		s.upTo = later(s.upTo, rp.legs[i].high)
+	}
+	s.on = on
 }
 
 // sharesWith returns what is known of path i as one that may share a leg, or nil if none does.
@@ -43,9 +49,13 @@ func (rp *repair) passesBy(i int, psn roce.PSN) {
 	}
 }
 
-// overtakes reports whether copies to one path may overtake each other, because some are shared and
-// others are its own: they leave by different queues. Then a NAK proves no loss (rule 9).
-func (rp *repair) overtakes() bool { return len(rp.shared) > 0 }
+// overtakes reports whether copies of psn and of later packets to path i may overtake each other,
+// because some are shared and others are its own: they leave by different queues. Then a NAK for
+// psn proves no loss (rule 9). Behind the last packet that was shared, all are its own.
+func (rp *repair) overtakes(i int, psn roce.PSN) bool {
+	s := rp.sharesWith(i)
+	return s != nil && (s.on || !psn.After(s.upTo))
+}
 
 // backsAtMostOf is how often path i may go back in a round trip. Shared copies overtake the repair
 // of a path that shares: it has to NAK again for packets that are on their way to it.

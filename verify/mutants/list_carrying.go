@@ -289,7 +289,10 @@ var carrying = []rule{
 	{"cm", "a packet has the identification that the kernel replaces", "ctl/cm/socket.go", "s.id = max(s.id+1, 1)", "s.id++"},
 	// Legs that paths share.
 	{"sharing", "what shared copies brought is beyond what was sent", "repair.go", "		return later(rp.legs[i].high, s.upTo)\n", "		return rp.legs[i].high\n"},
-	{"sharing", "a NAK beside shared copies proves that the receiver is behind", "response.go", " || g.overtakes())", ")"},
+	{"sharing", "a NAK beside shared copies proves that the receiver is behind", "response.go", " || g.overtakes(ev.Path, ev.PSN))", ")"},
+	{"sharing", "a path that has shared once is never behind at once again", "sharing.go", "(s.on || !psn.After(s.upTo))", "true"},
+	{"sharing", "shared copies that are on their way overtake nothing", "sharing.go", "(s.on || !psn.After(s.upTo))", "s.on"},
+	{"sharing", "what a direct path was brought by shared copies is forgotten", "sharing.go", "		s.upTo = later(s.upTo, rp.legs[i].high)\n", ""},
 	{"sharing", "a path that shares goes back as often as others", "sharing.go", "		return 1\n", "		return backsAtMost\n"},
 	{"sharing", "a path that shares no more is taken to get shared copies", "sharing.go", "s != nil && s.on {\n		s.upTo", "s != nil {\n		s.upTo"},
 	{"sharing", "another source's packets count as shared", "repair.go", "	if s := rp.sharesWith(i); s != nil {\n		s.upTo = psn\n	}\n", ""},
