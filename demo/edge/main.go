@@ -102,7 +102,7 @@ func (d *demo) build() (err error) {
 	if d.lab, err = bed.New(bed.Options{Hosts: 1 + receivers}); err != nil {
 		return err
 	}
-	if err := edges.Snoop(d.lab); err != nil {
+	if err := edges.Snoop(d.lab.Box, bed.Bridge); err != nil {
 		return err
 	}
 	const uplink = "box"

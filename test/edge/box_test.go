@@ -40,7 +40,7 @@ func newSite(t *testing.T, ipv6 bool, engine string) *site {
 	s.Bed, err = bed.New(bed.Options{Hosts: 4, IPv6: ipv6})
 	testlab.Permitted(t, err)
 	t.Cleanup(func() { testlab.Must(t, s.Bed.Close()) })
-	testlab.Must(t, edges.Snoop(s.Bed))
+	testlab.Must(t, edges.Snoop(s.Bed.Box, bed.Bridge))
 	ip, groupIPs, addresses := netip.MustParseAddr("10.77.3.10"), "10.77.3.200", "239.77.0.0/28"
 	if ipv6 {
 		ip, groupIPs, addresses = netip.MustParseAddr("fd00:4d::30a"), "fd00:4d::3c8", "ff15::4d00/124"

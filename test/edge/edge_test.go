@@ -84,7 +84,7 @@ func newLab(t *testing.T, ipv6 bool, hosts int) *lab {
 	l.Bed, err = bed.New(bed.Options{Hosts: hosts, IPv6: ipv6})
 	testlab.Permitted(t, err)
 	t.Cleanup(func() { testlab.Must(t, l.Bed.Close()) })
-	testlab.Must(t, edges.Snoop(l.Bed))
+	testlab.Must(t, edges.Snoop(l.Bed.Box, bed.Bridge))
 	l.Box.MustRun(t, "ip addr add %v/%d dev %s nodad", l.GroupIP(), l.Network().Bits(), bed.Bridge)
 	l.box = l.openBox()
 	for i, h := range l.Hosts {

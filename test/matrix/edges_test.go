@@ -10,7 +10,7 @@ import (
 
 // openEdges lets the switch snoop, and starts rocast-edge at all hosts but the source.
 func (l *lab) openEdges(b *bed.Bed) {
-	l.check(edges.Snoop(b))
+	l.check(edges.Snoop(b.Box, bed.Bridge))
 	program, err := edges.Build(l.t.TempDir())
 	l.check(err)
 	for _, h := range b.Hosts[1:] {

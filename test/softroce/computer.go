@@ -16,9 +16,10 @@ var ErrOff = errors.New("powered off")
 
 // computer is a guest as far as it does not matter what it is used for.
 type computer struct {
-	name string
-	mu   sync.Mutex
-	on   *machine
+	name  string
+	mu    sync.Mutex
+	on    *machine
+	clock reading // see lastReading
 }
 
 // powerOn starts the machine, which says hello when it can be used.
@@ -38,7 +39,7 @@ func (c *computer) powerOn(i image.Image, accel string, h hardware) (*machine, e
 func (c *computer) PowerOff() {
 	c.mu.Lock()
 	m := c.on
-	c.on = nil
+	c.on, c.clock = nil, reading{}
 	c.mu.Unlock()
 	if m != nil {
 		m.powerOff()
@@ -50,7 +51,10 @@ func (c *computer) PowerOff() {
 func (c *computer) Pause() error { return c.signal(syscall.SIGSTOP) }
 
 // Resume continues a paused guest.
-func (c *computer) Resume() error { return c.signal(syscall.SIGCONT) }
+func (c *computer) Resume() error {
+	c.lastReading(reading{})
+	return c.signal(syscall.SIGCONT)
+}
 
 func (c *computer) signal(s syscall.Signal) error {
 	m := c.machine()

@@ -107,6 +107,8 @@ type group struct {
 	ackedUpTo int32  // the highest ACK that the source got
 	excluded  []bool // receivers for which the group does not wait
 	copies    []int
+	alone     int // copies for one receiver, beside those that receivers share
+	answers   int // ACKs and NAKs that were sent to the source
 	lost      int
 	naks      int // NAKs and RNR NAKs that the source got
 	resent    int // packets that the source sent again
@@ -309,7 +311,12 @@ func (g *group) attribute(guest *Guest, d wire.Direction, v *roce.View, frame []
 			s.hop, s.receiver, s.offset = response, i, psn.Sub(g.expects[i])
 			if data {
 				s.hop = copied
+				g.alone++
 			}
+			return s, true
+		}
+		if guest == q.guest && d == wire.ToGuest && data && v.SrcIP(frame) == g.receiversSee() && v.DstIP(frame).IsMulticast() {
+			s.hop, s.receiver, s.offset = copied, i, psn.Sub(g.sends) // the host's edge maps it
 			return s, true
 		}
 	}

@@ -170,6 +170,7 @@ func (j *judge) record(s *sighting, v *roce.View, frame []byte) {
 		}
 		j.checkFrame(s, v, frame)
 	case merged:
+		g.answers++
 		least := g.least()
 		if s.acknowledged() > least {
 			j.violation("%v: enough receivers have acknowledged packets up to %d only (all: %v)", s, least, g.acked)

@@ -111,10 +111,11 @@ func diskArgs(path string) []string {
 // software emulation omits memory barriers, and a virtio ring stalls for ever after some ten
 // thousand packets.
 func qemuArgs(guestImage image.Image, accel string, h hardware) []string {
-	options, more := kernelOptions+" oops=panic", []string{"-no-reboot"} // a guest with a dead thread ends at once
+	options, more := " oops=panic", []string{"-no-reboot"} // a guest with a dead thread ends at once
 	if guestImage.Disk != "" {
-		options, more = kernelOptions+diskOptions, diskArgs(guestImage.Disk)
+		options, more = diskOptions, diskArgs(guestImage.Disk)
 	}
+	options = kernelOptions + tscOption(accel) + options
 	args := []string{
 		"-accel", accel, "-cpu", cpuModel(accel), "-smp", "1,maxcpus=2", "-m", strconv.Itoa(h.memoryMiB),
 		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio",

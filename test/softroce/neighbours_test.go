@@ -65,6 +65,21 @@ func (n *neighbours) add(box *Namespace, name, addr string, guests ...int) *neig
 	return b
 }
 
+// stick adds a box with one port, behind which all guests are: the box of the lab is only their
+// switch. It returns the switch's end of the box's link too.
+func (n *neighbours) stick(at *Namespace, name, addr string, mtu int) (*neighbour, netns.Link) {
+	t := n.t
+	t.Helper()
+	b := &neighbour{Namespace: openBox(t), name: name, addr: addr, links: []string{"eth1"}}
+	port, end := netns.Veth(t, b.NS, "eth1", at.NS, name, netns.VethOptions{MTU: mtu})
+	must(t, port.AddAddress(addr+"/24"))
+	ip(t, at.NS, "link set "+name+" master "+bridgeName)
+	_, err := at.NS.Exec("ethtool", "-K", name, "gro", "on") // so that it takes what XDP redirects to it
+	must(t, err)
+	n.boxes = append(n.boxes, b)
+	return b, end
+}
+
 func ip(t *testing.T, ns *netns.NS, words string) {
 	t.Helper()
 	_, err := ns.Exec("ip", strings.Fields(words)...)

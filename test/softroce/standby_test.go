@@ -36,12 +36,7 @@ func openStandby(t *testing.T, bin string) *stage {
 	n, cluster, at := &neighbours{t: t, bin: bin}, etcd.Start(t, 1), l.Box.(*Namespace)
 	var daemons []*rocast
 	for i, name := range []string{"first", "second"} {
-		b := &neighbour{Namespace: openBox(t), name: name, addr: fmt.Sprint("10.77.0.", 252-i), links: []string{"eth1"}}
-		port, _ := netns.Veth(t, b.NS, "eth1", at.NS, name, netns.VethOptions{MTU: MTU1024})
-		must(t, port.AddAddress(b.addr+"/24"))
-		ip(t, at.NS, "link set "+name+" master "+bridgeName)
-		_, err := at.NS.Exec("ethtool", "-K", name, "gro", "on") // so that it takes what XDP redirects to it
-		must(t, err)
+		b, _ := n.stick(at, name, fmt.Sprint("10.77.0.", 252-i), MTU1024)
 		must(t, b.NS.Sysctl("net.ipv4.conf.eth1.arp_ignore", "1"))
 		ip(t, b.NS, "link add link eth1 name "+virtualName+" address "+virtualMAC+" type macvlan mode private")
 		must(t, b.NS.Sysctl("net.ipv4.conf."+virtualName+".arp_notify", "1"))

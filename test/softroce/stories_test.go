@@ -169,6 +169,7 @@ func (s *stage) playWithin(t *testing.T, limit time.Duration, kernel string, sto
 	start := time.Now()
 	passed := t.Run(story.name, func(t *testing.T) {
 		ctx := testContext(t, limit)
+		must(t, s.CheckClocks(ctx))
 		s.played = append(s.played, story.name)
 		before := s.count(t, ctx)
 		t.Cleanup(func() { s.finish(t, before) })

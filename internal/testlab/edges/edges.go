@@ -22,11 +22,11 @@ import (
 // responseInterval is how long hosts may take to answer a question for memberships.
 const responseInterval = 100 * time.Millisecond
 
-// Snoop lets the bed's bridge forward multicast as IGMP and MLD snooping say. The bridge asks for
+// Snoop lets a bridge forward multicast as IGMP and MLD snooping say. The bridge asks for
 // memberships itself.
-func Snoop(b *bed.Bed) error {
+func Snoop(at *netns.NS, bridge string) error {
 	set := func(values ...string) error {
-		_, err := b.Box.Exec("ip", append([]string{"link", "set", bed.Bridge, "type", "bridge"}, values...)...)
+		_, err := at.Exec("ip", append([]string{"link", "set", bridge, "type", "bridge"}, values...)...)
 		return err
 	}
 	err := set("mcast_snooping", "1", "mcast_igmp_version", "3", "mcast_mld_version", "2", "mcast_last_member_interval", "10",
