@@ -68,11 +68,11 @@ func newRounds(b *testing.B, payload int, repair feedback.RepairPolicy) *rounds 
 		names = append(names, near.Name)
 		if i == 0 {
 			ext := (&roce.RETH{VA: 0x10000, RKey: 0x77, DMABytes: uint32(payload)}).Append(nil)
-			r.data = newHostFrame(b, far, r.group.Source.Leg, roce.OpWriteOnly, append(ext, make([]byte, payload)...))
+			r.data = newHostFrame(b, far, r.group.Source.Leg, roce.BTH{Opcode: roce.OpWriteOnly}, append(ext, make([]byte, payload)...))
 			continue
 		}
 		ext := (&roce.AETH{Syndrome: roce.SyndromeUnlimited}).Append(nil)
-		r.acks[i-1] = newHostFrame(b, far, r.group.Paths[i-1].Leg, roce.OpAck, ext)
+		r.acks[i-1] = newHostFrame(b, far, r.group.Paths[i-1].Leg, roce.BTH{Opcode: roce.OpAck}, ext)
 	}
 	err := box.Do(func() (err error) {
 		r.sw, err = Open(Config{Ports: names, RepairMemory: 64 << 20})
@@ -118,9 +118,9 @@ type hostFrame struct {
 }
 
 // newHostFrame makes a frame of the host of a leg, with what is behind its BTH.
-func newHostFrame(b *testing.B, from netns.Link, l mft.Leg, op roce.Opcode, body []byte) (h hostFrame) {
+func newHostFrame(b *testing.B, from netns.Link, l mft.Leg, bth roce.BTH, body []byte) (h hostFrame) {
 	ip := roce.IPUDP{Src: l.Dst, Dst: l.Src, HopLimit: 64, SrcPort: 0xC123}
-	bth := roce.BTH{Opcode: op, PKey: 0xFFFF, DestQPN: 1}
+	bth.PKey, bth.DestQPN = 0xFFFF, 1
 	frame := roce.AppendEthernet(nil, roce.MAC{2, 0, 0, 0, 0, 100}, roce.MAC(l.L2[:6]), ip.EtherType())
 	frame = append(bth.Append(ip.Append(frame, roce.BTHBytes+len(body))), body...)
 	h.frame = append(frame, 0, 0, 0, 0) // send writes the ICRC
