@@ -26,14 +26,20 @@ import "github.com/rocast/rocast/roce"
 // A NAK that proves nothing may be true all the same, if that copy was lost too. The receiver is
 // silent from then on, because it sends one NAK for a gap (docs/wire.md#responder). It is in doubt
 // until it makes progress or leaves too many packets unanswered.
+//
+// After a restart the one NAK may have come before it. Then the receiver says nothing any more: the
+// source has let go of what it waits for, and it does not answer what lies above. So it is asked
+// when it has left too many packets unanswered, by a packet that it has executed (asked.go). Its
+// answer says that it does not get on, which is as much as a NAK says.
 
 // lack is what the NAKs of a path have shown of the packet acked+1.
 type lack uint8
 
 const (
-	lackNone   lack = iota // none was heard since the path stands there
-	lackProven             // it sent a NAK, and it certainly lacks the packet
-	lackDoubt              // it sent a NAK, and a copy of the packet may be on its way
+	lackNone    lack = iota // none was heard since the path stands there
+	lackUnknown             // nor was any, but it may have sent one before a restart
+	lackProven              // it sent a NAK, and it certainly lacks the packet
+	lackDoubt               // it sent a NAK, and a copy of the packet may be on its way
 )
 
 // A path in doubt is behind when it has left doubtLimit packets unanswered that asked for an ACK
@@ -149,17 +155,45 @@ func (st *stream) missNAK(ev *Event, p *path) {
 		return
 	}
 	st.doubts.missed.add(ev.PSN)
-	if p.lack == lackNone {
-		p.lack = st.lackAt(p.acked.Next())
+	if st.doubts.missed.has(p.acked.Next()) {
+		p.lack = lackDoubt
 	}
 }
 
-// lackAt returns what NAKs have shown of a path that has come to wait for psn.
+// lackAt returns what NAKs have shown of a path that has come to wait for psn. A packet below what
+// the source has sent since a restart was copied before that, and so a NAK may have come before.
 func (st *stream) lackAt(psn roce.PSN) lack {
-	if st.doubts.missed.has(psn) {
+	switch {
+	case st.doubts.missed.has(psn):
 		return lackDoubt
+	case st.policy.Ack != AckAll && psn.Before(st.doubts.lowest):
+		return lackUnknown
 	}
 	return lackNone
+}
+
+// answersFirst notes the first answer of p since a restart, which may be older than others of its
+// answers, and than a NAK that has come before. If p had to be asked, the answer is the newest.
+func (st *stream) answersFirst(p *path) {
+	asked := p.isAsked()
+	p.unheard = 0
+	if st.policy.Ack != AckAll {
+		p.lack = lackUnknown
+		p.answersAgain(asked)
+	}
+}
+
+// answersAgain notes that p has answered, and not got on. asked says that it had to be asked.
+func (p *path) answersAgain(asked bool) {
+	if asked {
+		p.doubt()
+	}
+}
+
+// isAsked reports whether the path has left so many packets unanswered that it is asked what it
+// has, because it may have sent its NAK before a restart.
+func (p *path) isAsked() bool {
+	return p.unheard > doubtLimit && (p.part == PartUnknown || p.lack == lackUnknown)
 }
 
 // hearNAK notes a NAK of path i for acked+1. again says that repair has sent that packet again.
@@ -178,7 +212,7 @@ func (st *stream) hearNAK(i int, again bool) {
 
 // copied notes that acked+1 is copied to p.
 func (p *path) copied() {
-	if p.lack != lackNone {
+	if p.lack > lackUnknown {
 		p.follows = p.lack == lackProven
 		p.doubt()
 	}
@@ -203,16 +237,18 @@ func (st *stream) countsDoubts(now Tick, ackReq bool) bool {
 	return true
 }
 
-// hopeless counts one more packet that path i has to answer, and reports whether it has left too
-// many unanswered. Only a path counts that waits for what the source has let go of: any other one
-// the source still serves, or repair, if the packet is repairable.
+// hopeless counts one more packet that path i has to answer, and reports whether it is in doubt and
+// has left too many unanswered. Only a path counts that waits for what the source has let go of:
+// any other one the source still serves, or repair, if the packet is repairable. Of a path that has
+// not answered since a restart nobody knows that.
 func (st *stream) hopeless(i int, repairable bool) bool {
 	p := &st.paths[i]
-	if p.part != PartActive || p.lack != lackDoubt || !st.letGo(p.acked.Next()) || repairable {
+	silent := p.part == PartActive && (p.lack == lackDoubt || p.lack == lackUnknown) && st.letGo(p.acked.Next()) && !repairable
+	if !silent && p.part != PartUnknown {
 		return false
 	}
-	p.unheard++
-	return p.unheard > doubtLimit
+	p.unheard = min(p.unheard+1, doubtLimit+1)
+	return p.lack == lackDoubt && p.unheard > doubtLimit
 }
 
 // tooFarFrom reports whether p is so far back that PSNs would soon compare the other way round: p

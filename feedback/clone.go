@@ -2,6 +2,7 @@ package feedback
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/rocast/rocast/roce"
 )
@@ -65,6 +66,9 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 				b = binary.AppendVarint(b, int64(d.began.Sub(first)))
 			}
 		}
+	}
+	if s.known && slices.ContainsFunc(g.paths, func(p path) bool { return p.isAsked() }) {
+		b = binary.AppendVarint(b, int64(g.doubts.began.Sub(first)))
 	}
 	if g.claimed(now) {
 		b = binary.AppendVarint(b, int64(now-g.claim.since))

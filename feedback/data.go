@@ -55,6 +55,8 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 // copies sends the packet to the paths that lack it.
 //
 //   - A path that had everything up to newest begins to lack something now (rule 8).
+//   - A path that is to be asked what it has is asked with the first packet of a round as well: the
+//     queue to it may be full of the round when its last packet comes.
 //   - A pending NAK for this packet is served by the copy, so it is cleared (rule 4): the receiver
 //     repeats it if the copy is lost as well, or the source's timeout helps.
 func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ []Action, copied bool) {
@@ -63,6 +65,8 @@ func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ [
 		p := &g.paths[i]
 		if g.policy.Ack != AckAll && p.tooFarFrom(psn) || counts && g.hopeless(i, g.repairable(i)) {
 			acts = g.fallBehind(i, acts) // and takes no data any more
+		} else if (counts || psn == g.doubts.began) && p.isAsked() {
+			acts = append(acts, Action{Kind: Question, Path: i, PSN: g.source.first.Add(-2)})
 		}
 		if !p.part.takesData() || p.part == PartActive && !p.acked.Before(psn) {
 			continue
@@ -189,6 +193,7 @@ func (g *Group) hearSource(now Tick, psn roce.PSN) {
 	g.source.known, g.source.sent, g.source.pos, g.merged.psn = true, before, before, before
 	g.source.first = before.Add(-Window)
 	g.doubts.doubtRestart(psn)
+	g.doubts.countedAt = now
 	g.retained.oldest = psn
 	g.guess = guess{stands: true, until: now + packetLife}
 	g.source.counted = g.source.first.Add(-2) // so that no packet counts before the floor's MSN is known

@@ -35,6 +35,9 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	p.takeCredits(ev)
 	p.msn, p.migReq = ev.MSN, ev.MigReq
 	outcome := Duplicate
+	if d == 0 && !learned {
+		p.answersAgain(p.isAsked())
+	}
 	var resumes bool
 	if d > 0 {
 		g.advance(now, ev.Path, acked)
@@ -101,6 +104,7 @@ func (g *Group) learn(p *path, ev *Event, acked roce.PSN) bool {
 		g.source.inside = !g.source.told
 		g.raise(psn.Next()) // these packets were forwarded before the restart, and are not retained
 	}
+	g.answersFirst(p)
 	p.part, p.acked = PartActive, acked
 	return true
 }

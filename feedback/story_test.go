@@ -401,7 +401,17 @@ func (s *story) step(ev Event) string {
 	if len(s.acts) > MaxActions(len(s.names)) {
 		panic("Step appended more actions than MaxActions")
 	}
-	return s.said(outcome.String())
+	return s.said(outcome.String()) + s.questions()
+}
+
+// questions says which receivers are asked what they have, without a wish of another member.
+func (s *story) questions() (said string) {
+	for _, a := range s.acts {
+		if a.Kind == Question {
+			said += fmt.Sprintf("  asked by %s: %s\n", s.show24(a.PSN), s.names[a.Path])
+		}
+	}
+	return said
 }
 
 // said says what the actions are that came with an outcome.

@@ -92,6 +92,10 @@ func (q *QP) answerDuplicate(v *roce.View, buf []byte) []byte {
 	return q.sendACK(buf, q.resp.psn.Prev())
 }
 
+// Waits reports whether the queue pair has sent the NAK for the packet that it expects. It sends no
+// other before that packet comes.
+func (q *QP) Waits() bool { return q.resp.sentPSNNAK }
+
 func (q *QP) sendACK(buf []byte, psn roce.PSN) []byte {
 	q.count(ACKsSent)
 	return q.ackFrame(buf, q.ackSyndrome(), psn)

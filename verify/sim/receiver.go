@@ -37,7 +37,7 @@ type receiver struct {
 	open       bool          // the source had not heard an ACK of everything before it then
 	acked      int           // up to here the switch took its acknowledgements, in its own PSNs
 	progressAt time.Duration // when acked moved last
-	asked      int           // the packet that the switch has taken its NAK for since it started; nowhere: none
+	asked      int           // the packet that it had asked for when the switch started, or of which the switch has taken its NAK since; nowhere: none
 	grant      grant
 }
 

@@ -79,8 +79,12 @@ func (w *world) endFault(f *Timed) {
 		return
 	}
 	for i := range w.hosts { // its engine knew them until now
-		w.hosts[i].cameAt = w.now
-		w.hosts[i].place, w.hosts[i].grant, w.hosts[i].asked, w.hosts[i].calls = unplaced, noGrant, nowhere, calls{}
+		h := &w.hosts[i]
+		h.cameAt = w.now
+		h.place, h.grant, h.asked, h.calls = unplaced, noGrant, nowhere, calls{}
+		if h.qp.Waits() {
+			h.asked = h.next[w.active] // and does not ask again
+		}
 	}
 	w.recall()
 	w.recallJoins()
