@@ -601,3 +601,47 @@ func TestQuestionsOfEdgesThatAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A version that the data path refuses is not shown, and the next look tries again: the edges have
+// been told already.
+func TestAShareThatTheDataPathRefuses(t *testing.T) {
+	refused := errors.New("the switch is busy")
+	for what, change := range map[string]struct {
+		change func(*shareWorld)
+		shown  string // of the copies for 10.77.0.4 meanwhile
+	}{
+		"another edge asks": {func(w *shareWorld) { w.mappings("10.77.0.4") }, "own: no edge has asked for its host"},
+		"the file changes": {func(w *shareWorld) {
+			if _, err := w.Update(t.Context(), "g1", []byte("copies: own\n"+three)); err == nil || err.Error() != refused.Error() {
+				t.Error(err)
+			}
+		}, "own: no edge has asked for its host"},
+		"a next hop changes": {func(w *shareWorld) {
+			w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": ctltest.Hop(3, "eth3", 1500, 2)})
+		}, "own: no edge has asked for its host"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newShareWorld(t)
+			w.run(t)
+			w.create(t, three)
+			w.load("10.77.0.2", "10.77.0.3")
+			before := w.members("at first", "10.77.0.2", "10.77.0.3")
+			w.sw.Refuse(refused)
+			change.change(w)
+			w.members("refused", "10.77.0.2", "10.77.0.3")
+			if got := w.copies("10.77.0.2") + ", " + w.copies("10.77.0.4"); got != "shared, "+change.shown {
+				t.Errorf("refused: %s", got)
+			}
+			w.watch.Look("g1", time.Now())
+			if got := w.copies("10.77.0.4"); what == "another edge asks" && got != "own: its edge has not loaded the mapping yet" {
+				t.Errorf("tried again: %s", got)
+			}
+			w.load("10.77.0.2", "10.77.0.3")
+			w.watch.Look("g1", time.Now())
+			after := w.members("tried again", "10.77.0.2", "10.77.0.3")
+			if got := w.mappings("10.77.0.2"); len(got) != 1 || got[0].LegQPN != uint32(after) {
+				t.Errorf("the leg has the QPN %d, and before %d; the edge has %+v", after, before, got)
+			}
+		})
+	}
+}

@@ -43,10 +43,7 @@ func (s *Set) Regroup(g, next *Group, text []byte, came map[groupfile.ID]Members
 		return errors.Join(err, putBack())
 	}
 	built, err := s.build(next, &next.Plan)
-	if err == nil {
-		err = s.Switch.Replace(g.ID, built)
-	}
-	if err != nil {
+	if err = replace(s, g, built, err, g.Sharing); err != nil {
 		return errors.Join(aboutFile(next.Wanted, err), putBack())
 	}
 	next.Published = built

@@ -21,6 +21,7 @@ type Group struct {
 	unkept      bool   // the chronicle on the disk may not be that of the group
 	unkeptInLog bool   // it could not be stored, and the log says so
 	tableEnd    int64  // how many bytes of the table are stored
+	shareLate   bool   // the edges may have been told of a version that the data path has refused
 	held        map[address.IfAddr]bool
 }
 

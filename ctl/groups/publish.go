@@ -115,11 +115,9 @@ func (s *Set) Replan(g *Group, p plan.Plan) error {
 		g.Plan = p
 		return nil
 	}
+	was := g.Sharing
 	next, err := s.build(g, &p)
-	if err != nil {
-		return err
-	}
-	if err := s.Switch.Replace(g.ID, next); err != nil {
+	if err = replace(s, g, next, err, was); err != nil {
 		return err
 	}
 	g.Published, g.Plan = next, p

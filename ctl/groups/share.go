@@ -115,7 +115,7 @@ func (s *Set) ShareAsNow(g *Group) {
 	if !known {
 		return
 	}
-	changed := state.Turns != g.Sharing.Turn || slices.ContainsFunc(state.Shares, func(is dataplane.ShareState) bool { return is.Retired })
+	changed := g.shareLate || state.Turns != g.Sharing.Turn || slices.ContainsFunc(state.Shares, func(is dataplane.ShareState) bool { return is.Retired })
 	for i := range state.Paths {
 		was := g.Sharing.Receivers[state.Group.Paths[i].QP()]
 		changed = changed || idle(&state, i) != was.Idle
@@ -125,14 +125,25 @@ func (s *Set) ShareAsNow(g *Group) {
 	}
 }
 
-// shareAnew publishes a group as it is, with those who share now. After an error it goes on as
-// before.
-func shareAnew(s *Set, g *Group) {
-	next, err := s.build(g, &g.Plan)
+// replace gives the data path the next version of a group, unless err says that it could not be
+// built. After an error the receivers are shown to share as before, because in the data path they
+// do. But the edges may have been told of the next version, so the next look shares anew.
+func replace(s *Set, g *Group, next *mft.Group, err error, was edges.Sharing) error {
 	if err == nil {
 		err = s.Switch.Replace(g.ID, next)
 	}
-	if err != nil {
+	if g.shareLate = err != nil; g.shareLate {
+		g.Sharing = was
+	}
+	return err
+}
+
+// shareAnew publishes a group as it is, with those who share now. After an error it goes on as
+// before.
+func shareAnew(s *Set, g *Group) {
+	was := g.Sharing
+	next, err := s.build(g, &g.Plan)
+	if err = replace(s, g, next, err, was); err != nil {
 		s.Log.Error("could not change which receivers of a group share their copies", zap.String("group", g.Name), zap.Error(err))
 		return
 	}

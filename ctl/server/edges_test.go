@@ -60,6 +60,13 @@ func TestAnEdgeAsksForItsIP(t *testing.T) {
 			t.Errorf("%s %.40s: %d %s\nwant %d %s", c.method, c.body, status, answer, c.status, c.answer)
 		}
 	}
+	for text, want := range map[string]int{"1000000000000": 20_000, "20000": 20_000, "-1": 0, "20": 20} {
+		request(t, "POST", url+api.EdgePath, `{"protocol": 1, "have": 5, "attach": "tcx", "mapped": 3, "waitMs": `+text+"}")
+		if a.question.Wait != want {
+			t.Errorf("a question that waits %s ms may wait %d", text, a.question.Wait)
+		}
+	}
+	request(t, "POST", url+api.EdgePath, `{"protocol": 1, "have": 5, "waitMs": 20, "attach": "tcx", "mapped": 3}`)
 	want := api.EdgeQuestion{Protocol: 1, Have: 5, Wait: 20, Attach: "tcx", Mapped: 3}
 	if a.host != netip.MustParseAddr("127.0.0.1") || a.question != want {
 		t.Errorf("asked for %v: %+v", a.host, a.question)

@@ -100,6 +100,7 @@ func (s *Server) askEdge(r *http.Request, e Edges) (any, error) {
 	if err := json.Unmarshal(body, &q); err != nil {
 		return nil, api.Errorf(api.BadRequest, "the question cannot be read: %v", err)
 	}
+	q.Wait = max(0, min(q.Wait, int(maxEdgeWait/time.Millisecond))) // it also says when an edge is silent
 	ctx, cancel := context.WithTimeout(r.Context(), maxEdgeWait)
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
