@@ -68,6 +68,7 @@ type Controller struct {
 	started  time.Time
 	pulse    pulse
 	shared   *shared.Shared // nil: this box shares no groups
+	qpns     *edges.QPNs    // of shared copies; nil: no copies are shared
 	parsing  chan struct{}  // one token: parsing may need much memory, so only one text is parsed at a time
 
 	// badGroupIPs has the addresses of groupIPs: of hosts: that no group can have, and why. nil:

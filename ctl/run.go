@@ -25,7 +25,8 @@ func New(parts Parts) *Controller {
 	c := &Controller{Parts: parts, Bounds: bounds.New(parts.Log), started: time.Now(), parsing: make(chan struct{}, 1)}
 	of := groups.Parts{Switch: parts.Switch, NextHops: parts.NextHops, Addresses: parts.Addresses, Store: parts.Store, Log: parts.Log}
 	if parts.Edges.On() {
-		of.Edges = edges.NewBook(parts.Edges, edges.NewQPNs(parts.Store).Draw)
+		c.qpns = edges.NewQPNs(parts.Store)
+		of.Edges = edges.NewBook(parts.Edges, c.qpns.Draw)
 	}
 	c.groups = groups.NewSet(of, ports.New(parts.Switch.Ports()))
 	c.watch = watch.New(watch.Options{Groups: c.groups, Switch: parts.Switch, Log: parts.Log, Doubt: parts.NextHops.Doubt})
@@ -91,6 +92,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	tasks.Go(func() error { return c.Branches.Run(ctx) })
 	if c.shared != nil {
 		tasks.Go(func() error { return c.shared.Run(ctx) })
+	}
+	if c.qpns != nil {
+		tasks.Go(func() error { return c.qpns.KeepUp(ctx) })
 	}
 	tasks.Go(func() error { return c.watch.FollowProgress(ctx) })
 	return tasks.Wait()

@@ -14,6 +14,6 @@
 //	  ▲                                                                      │
 //	  └── groups to share anew ◀─ Ask: the edge has loaded them ◀────────────┘
 //
-// The package is a step function: it reads no clock, waits for nothing and does no I/O, except that
-// the [Book] draws QPNs from its caller. Read first: book.go, then share.go.
+// The [Book] is a step function: it reads no clock, waits for nothing and does no I/O. It draws
+// from [QPNs], which have stored before what they need. Read first: book.go, then share.go.
 package edges

@@ -2,9 +2,11 @@ package edges
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io/fs"
 	"testing"
+	"testing/synctest"
 
 	"github.com/rocast/rocast/roce"
 )
@@ -93,4 +95,44 @@ func TestNoQPNIsDrawnWhileTheStoredOneCannotBeRead(t *testing.T) {
 	if qpn, err := q.Draw(); err != nil || qpn != firstQPN+7 {
 		t.Errorf("QPN %d, %v", qpn, err)
 	}
+}
+
+// slow is a Keeper whose disk is slow: it stores when it is let.
+type slow struct {
+	kept
+	let chan struct{}
+}
+
+func (k *slow) PutLegQPN(n uint32) error {
+	<-k.let
+	return k.kept.PutLegQPN(n)
+}
+
+// Whoever draws has locked the groups, so nobody waits for the disk: more numbers are stored while
+// there are some.
+func TestNobodyWaitsForTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &slow{kept{n: lastQPN - keptAhead/2}, make(chan struct{})}
+		q, drawn := NewQPNs(k), map[roce.QPN]bool{}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- q.KeepUp(ctx) }()
+		for range 5 {
+			k.let <- struct{}{}
+			synctest.Wait()
+			for range keptAhead {
+				qpn, err := q.Draw() // it would wait for ever
+				if err != nil || drawn[qpn] {
+					t.Fatalf("QPN %d, %v; drawn before: %v", qpn, err, drawn[qpn])
+				}
+				drawn[qpn] = true
+			}
+			synctest.Wait()
+		}
+		k.let <- struct{}{}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
