@@ -17,7 +17,7 @@ DUPL        := github.com/mibk/dupl@v1.1.0
 # The build tags of the tree: lint also reads the files that are compiled only under a tag.
 TAGS        := softroce
 
-.PHONY: all build package demo demo-tree demo-edge consensus storage test race bench bench-apps generate lint softroce operate-story watch sim matrix sim-scale model fuzz mutants install clean help
+.PHONY: all build edges edge-arm64 package demo demo-tree demo-edge consensus storage test race bench bench-apps generate lint softroce operate-story watch sim matrix sim-scale model fuzz mutants install clean help
 
 all: build
 
@@ -26,7 +26,18 @@ all: build
 build: ## rocastd, rocast and rocast-edge into build/
 	GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/...
 
-package: build ## .deb and .rpm into build/packages
+# For the hosts, whose CPUs may be others than the box's: DPUs are arm64.
+EDGES := amd64 arm64
+edges: ## rocast-edge for the CPUs of hosts into build/edges
+	for arch in $(EDGES); do GOARCH=$$arch GOWORK=off CGO_ENABLED=0 \
+		$(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BUILD)/edges/$$arch/ ./cmd/rocast-edge || exit 1; done
+
+# The kernel's part of BPF is not emulated: bpf/edge is tested in guests.
+edge-arm64: ## the tests of rocast-edge as a program for arm64, which QEMU runs
+	@scripts/need qemu-aarch64-static:qemu-user-static
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -count=1 -exec qemu-aarch64-static ./cmd/rocast-edge/... ./roce ./client
+
+package: build edges ## .deb and .rpm into build/packages
 	@scripts/need gcc:gcc /usr/include/infiniband/verbs.h:libibverbs-dev
 	@packaging/build $(BUILD) $(VERSION) $(COMMIT)
 

@@ -12,7 +12,10 @@ import (
 )
 
 // packages are what make package makes.
-type packages struct{ deb, rpm, library, libraryRPM, edge, edgeRPM string }
+type packages struct {
+	deb, rpm, library, libraryRPM, edge, edgeRPM string
+	arm64, arm64RPM                              string // of rocast-edge
+}
 
 // making is a make package that runs.
 type making struct {
@@ -56,7 +59,8 @@ func (m *making) made(t *testing.T) packages {
 	return packages{
 		deb: one("rocast_1.2.3~rc1+4.gabc-1_*.deb"), rpm: one("rocast-1.2.3~rc1+4.gabc-1.*.rpm"),
 		library: one("librocast_1.2.3~rc1+4.gabc-1_*.deb"), libraryRPM: one("librocast-1.2.3~rc1+4.gabc-1.*.rpm"),
-		edge: one("rocast-edge_1.2.3~rc1+4.gabc-1_*.deb"), edgeRPM: one("rocast-edge-1.2.3~rc1+4.gabc-1.*.rpm"),
+		edge: one("rocast-edge_1.2.3~rc1+4.gabc-1_amd64.deb"), edgeRPM: one("rocast-edge-1.2.3~rc1+4.gabc-1.x86_64.rpm"),
+		arm64: one("rocast-edge_1.2.3~rc1+4.gabc-1_arm64.deb"), arm64RPM: one("rocast-edge-1.2.3~rc1+4.gabc-1.aarch64.rpm"),
 	}
 }
 
@@ -92,12 +96,12 @@ func TestThePackages(t *testing.T) {
 		}
 	}
 	elsewhere := copyTree(t)
-	startMaking(t, "../..", "022", "build").wait(t) // what both compile, they find in the cache
+	startMaking(t, "../..", "022", "build edges").wait(t) // what both compile, they find in the cache
 	first, second := startMaking(t, "../..", "022", "package"), startMaking(t, elsewhere, "077", "package")
 	here, there := first.made(t), second.made(t)
 	for _, pair := range [][2]string{
 		{here.deb, there.deb}, {here.rpm, there.rpm}, {here.library, there.library}, {here.libraryRPM, there.libraryRPM},
-		{here.edge, there.edge}, {here.edgeRPM, there.edgeRPM},
+		{here.edge, there.edge}, {here.edgeRPM, there.edgeRPM}, {here.arm64, there.arm64}, {here.arm64RPM, there.arm64RPM},
 	} {
 		a, err := os.ReadFile(pair[0])
 		if err != nil {
@@ -113,7 +117,8 @@ func TestThePackages(t *testing.T) {
 	}
 	t.Run("deb", func(t *testing.T) { checkDeb(t, here.deb) })
 	t.Run("library", func(t *testing.T) { checkLibrary(t, here.library) })
-	t.Run("edge", func(t *testing.T) { checkEdge(t, here.edge) })
+	t.Run("edge", func(t *testing.T) { checkEdge(t, here.edge, elf.EM_X86_64) })
+	t.Run("edge of arm64", func(t *testing.T) { checkEdge(t, here.arm64, elf.EM_AARCH64) })
 	t.Run("programs", func(t *testing.T) { checkPrograms(t, here.deb) })
 	t.Run("upgrade", func(t *testing.T) { checkUpgrade(t, here.deb) })
 	t.Run("rpm", func(t *testing.T) {
@@ -185,8 +190,8 @@ func files(t *testing.T, deb string) (list []string) {
 	return list
 }
 
-// checkEdge looks into the package for hosts with an edge, and runs its program.
-func checkEdge(t *testing.T, deb string) {
+// checkEdge looks into the package for hosts with an edge. It runs the program if this machine can.
+func checkEdge(t *testing.T, deb string, cpu elf.Machine) {
 	got := files(t, deb)
 	want := []string{
 		"-rw-r--r-- root/root /etc/rocast/edge.conf",
@@ -208,8 +213,13 @@ func checkEdge(t *testing.T, deb string) {
 	output(t, "dpkg-deb", "-x", deb, root)
 	program := filepath.Join(root, "usr/sbin/rocast-edge")
 	checkStatic(t, program)
-	if got := output(t, program, "--version"); !strings.Contains(got, "v1.2.3-rc1-4-gabc") {
-		t.Errorf("rocast-edge --version says %q", got)
+	if f, err := elf.Open(program); err != nil || f.Machine != cpu {
+		t.Errorf("the program is for %v, want %v: %v", f.Machine, cpu, err)
+	}
+	if cpu == elf.EM_X86_64 {
+		if got := output(t, program, "--version"); !strings.Contains(got, "v1.2.3-rc1-4-gabc") {
+			t.Errorf("rocast-edge --version says %q", got)
+		}
 	}
 	if got := output(t, "gzip", "-dc", filepath.Join(root, "usr/share/man/man8/rocast-edge.8.gz")); !strings.HasPrefix(got, ".TH ROCAST-EDGE 8 ") {
 		t.Errorf("the man page begins with %.50q", got)
