@@ -58,6 +58,9 @@ func (c *Core) HandleTrain(now feedback.Tick, t *mft.Table, f *Frame, behind []F
 		}
 		return GroupGone, 0
 	}
+	if g.Relay != nil {
+		return c.passOn(now, g, f, out), 0
+	}
 	if f.Kind == KindData {
 		if n := c.train(now, g, f, behind, out); n > 0 {
 			return Reason(feedback.Forwarded), n - 1
@@ -402,6 +405,9 @@ func (c *Core) adopt(now feedback.Tick, g *mft.Group, out *Outputs) (st *state, 
 	st = c.stateOf(g.ID)
 	switch {
 	case st != nil && st.group == g:
+	case st != nil && g.Relay != nil:
+		st = st.relaysOn(g)
+		c.states[g.ID.Slot()] = st
 	case st != nil:
 		held, left := st.claimant.held, st.yield.left
 		c.disarm(now, st, out)

@@ -72,6 +72,9 @@ const (
 	// RefusedMemory: a WRITE to memory that the group does not have, or not yet. The source hears
 	// NAK remote access.
 	RefusedMemory
+	// Relayed: a frame that was passed on unmerged, between a box above that merges and a receiver
+	// of this box.
+	Relayed
 	// HandoffFull: the worker that owns the group does not keep up with the worker that received
 	// the frame.
 	HandoffFull
@@ -102,6 +105,7 @@ var reasonNames = [NumReasons]string{
 	UnmergeableResponse:  "unmergeable-response",
 	ConnectionManagement: "connection-management",
 	RefusedMemory:        "refused-memory",
+	Relayed:              "relayed",
 	HandoffFull:          "handoff-full",
 }
 
@@ -116,7 +120,7 @@ func (r Reason) String() string {
 func (r Reason) Verdict() Verdict {
 	switch r {
 	case Reason(feedback.Forwarded), Reason(feedback.Resent), Reason(feedback.Merged), Reason(feedback.CNPPassed),
-		Reason(feedback.Repaired):
+		Reason(feedback.Repaired), Relayed:
 		return Forward
 	case Reason(feedback.Filtered), Reason(feedback.Absorbed), Reason(feedback.Held), Reason(feedback.Swallowed),
 		Reason(feedback.Duplicate), Reason(feedback.Stale), Reason(feedback.Refused),

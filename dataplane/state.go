@@ -30,10 +30,11 @@ type state struct {
 	firstTurn     LastTurn // of a Source that only sends
 	tallies       []tally  // per path
 	fan           fanState
-	held          *held     // what is retained for repair; nil: the policy says repair: off
-	sharing       *sharing  // nil: no path shares a leg
-	edits         mft.Edits // for packets of the active source
-	flight        flight    // counted in Core.flights
+	held          *held           // what is retained for repair; nil: the policy says repair: off
+	sharing       *sharing        // nil: no path shares a leg
+	edits         mft.Edits       // for packets of the active source
+	relays        *mft.RelayEdits // nil: the group has no Relay
+	flight        flight          // counted in Core.flights
 	claimant      claimant
 	yield         yield
 	requests      uint32 // the number of the newest request for a turn; 0: none since the start
@@ -123,7 +124,7 @@ func newState(g *mft.Group) *state {
 	if st.onlyJoin() { // after a clean stop (soFar): nobody has anything, and the source's place is known
 		st.merge.SwitchSource(feedback.SourceSwitch{PSN: begins.NextPSN, Messages: begins.Messages, OldPath: onlySends, NewPath: onlySends}, nil)
 	}
-	st.edits = g.Edits(st.active)
+	st.edits, st.relays = g.Edits(st.active), newRelays(g)
 	st.sharing = newSharing(st, nil, nil, nil)
 	return st
 }

@@ -133,6 +133,8 @@ type Group struct {
 	Paths []Path
 	// Shares are the legs by which copies leave for several paths at once.
 	Shares []Share
+	// Relay is set if this box passes the group's frames on for another box, which merges.
+	Relay *Relay
 
 	// Set by Table.With, for groups with shares.
 	shareOf    []int8 // per path; -1: it shares nothing
@@ -399,6 +401,9 @@ func (g *Group) seal() error {
 		}
 		p.Rank = ranks[p.Port]
 		ranks[p.Port]++
+	}
+	if err := g.sealRelay(ranks); err != nil {
+		return err
 	}
 	return g.sealShares(ranks)
 }

@@ -20,6 +20,7 @@ const (
 
 // Share is a leg that several receivers share. One copy of each new packet leaves by it, the
 // network replicates the copy, and the edge of each receiver maps it to the receiver's queue pair.
+// Or one box replicates and maps it, which passes on what is for these receivers (Relay).
 // The copy has the PSN, the VA and the R_Key of the source's own packet. Whatever is for one
 // receiver alone, such as repair, goes by the leg of the receiver's path.
 //
@@ -27,8 +28,8 @@ const (
 // which the members' edges map. When one of them would change, the share gets another dest QPN, so
 // an edge that knows only the former generation drops the copies.
 type Share struct {
-	// Leg has the multicast address as Dst and its MAC address in L2. Src is that of the members'
-	// paths.
+	// Leg has the multicast address as Dst and its MAC address in L2, or the address of the box. Src
+	// is that of the members' paths.
 	Leg
 	// Members are the receivers whose edges have confirmed this generation, two or more. They are
 	// hosts on the network behind the port, because no router passes the copies on.
@@ -42,13 +43,16 @@ type Share struct {
 	Others []QP
 }
 
-// Shared returns the share whose copies leave as those for p do, but to a multicast address.
+// Shared returns the share whose copies leave as those for p do, but to a multicast address, or to
+// the box that passes on what is for p.
 func (p *Path) Shared(to netip.Addr, generation roce.QPN, members []QP) Share {
 	s := Share{Leg: Leg{
 		Port: p.Port, L2: p.L2, L2Bytes: p.L2Bytes, DestQPN: generation, Src: p.Src, Dst: to,
 	}, Members: members}
-	mac := multicastMAC(to)
-	copy(s.L2[:], mac[:])
+	if to.IsMulticast() {
+		mac := multicastMAC(to)
+		copy(s.L2[:], mac[:])
+	}
 	return s
 }
 
@@ -92,7 +96,7 @@ func (g *Group) sealShares(ranks map[PortID]uint16) error {
 		return nil
 	case len(g.Shares) > MaxShares:
 		return fmt.Errorf("%d shares are more than the %d that a group can have", len(g.Shares), MaxShares)
-	case g.Memory.Len() > ShareRegions:
+	case g.Memory.Len() > ShareRegions && slices.ContainsFunc(g.Shares, func(s Share) bool { return s.Dst.IsMulticast() }):
 		return fmt.Errorf("edges map no more than %d memory regions, and the group has %d", ShareRegions, g.Memory.Len())
 	}
 	g.shareOf = slices.Repeat([]int8{-1}, len(g.Paths))
@@ -132,8 +136,8 @@ func (g *Group) checkShare(s *Share) error {
 	switch {
 	case len(s.Members) < 2:
 		return fmt.Errorf("the share at %v has %d members, and is of use for two or more", s.Dst, len(s.Members))
-	case !s.Dst.IsMulticast() || s.Dst.Is4() != g.Source.Dst.Is4():
-		return fmt.Errorf("a share cannot send to %v: the group needs a multicast address of its own family", s.Dst)
+	case s.Dst.Is4() != g.Source.Dst.Is4():
+		return fmt.Errorf("a share cannot send to %v: the group needs an address of its own family", s.Dst)
 	case !s.Resolved() || s.DestQPN == 0:
 		return fmt.Errorf("the share at %v has no port or no QPN", s.Dst)
 	}
@@ -148,7 +152,9 @@ func (g *Group) checkShare(s *Share) error {
 // fits reports why the member of a path cannot have the share's copies; nil: it can.
 func (s *Share) fits(p *Path) error {
 	switch {
-	case p.Box != NoBox || p.Multipath:
+	case !s.Dst.IsMulticast() && p.Dst != s.Dst:
+		return fmt.Errorf("%v cannot share: its frames are not passed on by the box at %v", p.Dst, s.Dst)
+	case p.Box != NoBox || p.Multipath && s.Dst.IsMulticast():
 		return fmt.Errorf("%v cannot share: it is a box, or has several next hops", p.Dst)
 	case p.Port != s.Port || p.VLANs() != s.VLANs():
 		return fmt.Errorf("%v cannot share: it is behind another port or VLAN than the share", p.Dst)

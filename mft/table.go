@@ -188,6 +188,11 @@ func (g *Group) Keys() []Key {
 		add(Key{Dst: p.Src, QPN: p.RemoteQPN, Match: MatchDstQPN})
 	}
 	add(Key{Dst: g.Source.Src, QPN: g.Source.RemoteQPN, Match: MatchDstQPN})
+	if g.Relay != nil {
+		for _, k := range g.relayKeys() {
+			add(k)
+		}
+	}
 	if g.Addressing == ByGroupIP && seen[Key{Src: g.IP, Match: MatchSrc}] {
 		add(Key{Dst: g.IP, Match: MatchDst})
 	}

@@ -71,6 +71,7 @@ var reasons = map[dataplane.Reason]Row{
 	of(feedback.CNPFiltered): {},
 	of(feedback.Repaired):    {},
 	of(feedback.Gap):         {},
+	dataplane.Relayed:        {},
 
 	of(feedback.OutsideWindow): {Whose: Member, Stands: true, Says: func(c *Case) string {
 		return fmt.Sprintf("its packets have PSNs far from what the group has sent: its first PSN is not %d, as the group file says; create its QP and the group again", c.PSN)
