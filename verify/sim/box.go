@@ -134,10 +134,10 @@ func (w *world) arm() {
 }
 
 // keepTime schedules the next tick of the core, while the core wants one and the programs of the
-// sources have not heard of everything.
+// sources have not heard of everything, or the switch is to settle.
 func (w *world) keepTime() {
 	b, pause := &w.box, time.Duration(w.box.core.Pause(feedback.Tick(w.now)))
-	if at := w.now + pause; pause > 0 && !w.over() && (b.ticksAt == 0 || at < b.ticksAt) {
+	if at := w.now + pause; pause > 0 && (!w.over() || w.s.Settles) && (b.ticksAt == 0 || at < b.ticksAt) {
 		b.ticksAt = at
 		w.schedule.add(event{at: at, kind: tick})
 	}
@@ -174,8 +174,8 @@ func (w *world) classify(d *dataplane.Frame, h *host, f *frame) bool {
 	id, kind, class := dataplane.Classify(w.box.table, f.data())
 	if class != dataplane.ToGroup {
 		// With virtual-qpn the feedback of a receiver that has left has the address of a host, like
-		// any other frame.
-		if !f.touched && !(w.s.Addressing == mft.ByVirtualQPN && h.membership == left) {
+		// any other frame. What the far box passes on has that box's.
+		if !f.touched && !((w.s.Addressing == mft.ByVirtualQPN || h.Far) && h.membership == left) {
 			w.fail(Damaged, "an undamaged frame of %s was left to the kernel", hostName(h.number))
 		}
 		w.record(&h.toSwitch, f, "left to the kernel")
@@ -216,7 +216,7 @@ func (w *world) deliver(p *pass, original *frame) {
 			panic("sim: reply: " + err.Error()) // a scenario has one address family
 		}
 		f.bytes = len(b)
-		w.send(&w.hostOfLeg(r.Leg).toHost, i)
+		w.leave(w.hostOfLeg(r.Leg), i)
 	}
 	for k := range out.Copies {
 		w.sendCopy(p, original, &out.Copies[k])
@@ -245,9 +245,14 @@ func (w *world) sendCopy(p *pass, original *frame, c *dataplane.Copy) {
 		panic("sim: a copy on an untagged leg starts elsewhere than its original")
 	}
 	w.checkMark(e, p.ecn)
-	if w.s.Edges.Shares && c.Path.Dst == w.sharedIP() {
+	switch {
+	case w.isShared(c.Path) && w.s.hasFar():
+		w.carried.Shared++
+		w.checkShared(f)
+		w.toFar(i)
+	case w.isShared(c.Path):
 		w.replicate(i)
-		return
+	default:
+		w.leave(w.hostOfLeg(&c.Path.Leg), i)
 	}
-	w.send(&w.hostOfLeg(&c.Path.Leg).toHost, i)
 }

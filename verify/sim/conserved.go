@@ -6,7 +6,10 @@ import "github.com/rocast/rocast/internal/rnic"
 func (w *world) checkConserved() {
 	flying := uint64(0)
 	for i := range w.hosts {
-		flying += w.checkLink(&w.hosts[i].toSwitch) + w.checkLink(&w.hosts[i].toHost)
+		flying += w.checkLink(&w.hosts[i].toSwitch) + w.checkLink(&w.hosts[i].toHost) + w.checkLink(&w.hosts[i].fromFar)
+	}
+	if w.s.hasFar() {
+		flying += w.checkLink(&w.far.toFar)
 	}
 	if waiting := w.box.engine.waiting(); int(flying)+waiting+w.pool.retained != w.pool.lent() {
 		w.fail(Conserved, "%d frames are lent, %d are on links, %d wait at the switch and %d are retained there",
@@ -31,7 +34,9 @@ func (w *world) checkCounts() {
 	arrived := uint64(0)
 	for i := range w.hosts {
 		w.checkHostCounts(&w.hosts[i])
-		arrived += w.hosts[i].toSwitch.delivered
+		if arrived += w.hosts[i].fromFar.delivered; !w.hosts[i].Far {
+			arrived += w.hosts[i].toSwitch.delivered
+		}
 	}
 	lost := w.tally[SwitchCrash].Data + w.tally[SwitchCrash].Feedback
 	if w.box.received+lost != arrived {

@@ -25,6 +25,7 @@ const (
 	crashStream    = 6 // whether members come and go around a crash, and another one sends
 	confirmStream  = 8 // when a receiver that joins is ready
 	edgeStream     = 7 // whether receivers share a leg
+	farStream      = 9 // which receivers are behind the far box
 	forceStream    = 5 // whether the source switches by force: the seeds without stay what they were
 )
 

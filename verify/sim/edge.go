@@ -47,7 +47,15 @@ var sharedIPs = [2]netip.Addr{netip.MustParseAddr("239.77.0.1"), netip.MustParse
 // firstGeneration is the dest QPN of the first generation.
 const firstGeneration = roce.QPN(0x8000)
 
+// isShared reports whether what leaves by a path is a shared copy.
+func (w *world) isShared(p *mft.Path) bool {
+	return w.s.Edges.Shares && p.Dst == w.sharedIP() && p.DestQPN >= firstGeneration
+}
+
 func (w *world) sharedIP() netip.Addr {
+	if w.s.hasFar() {
+		return w.linkIP(&farIPs)
+	}
 	if w.s.IPv6 {
 		return sharedIPs[1]
 	}
@@ -72,17 +80,18 @@ func (w *world) share(g *mft.Group) {
 	for i := range g.Paths {
 		qp := g.Paths[i].QP()
 		was := state.Group.FindPath(qp.IP, qp.RemoteQPN)
-		fits := was >= 0 && takesData(state.Paths[was].Part) && qp != state.Source
+		h := w.hostOfLeg(&g.Paths[i].Leg)
+		fits := was >= 0 && takesData(state.Paths[was].Part) && qp != state.Source && (h.Far || !w.s.hasFar())
 		if fits {
 			deltas[i] = state.Group.Paths[was].FirstPSN.Sub(state.Since[was])
 			members = append(members, i)
 		}
-		if m := w.hostAtIP(qp.IP).edge.knows(w.generation); m != nil {
+		if m := h.edge.knows(w.generation); m != nil {
 			same = same && fits && m.delta == deltas[i]
 		}
 	}
 	for i := range w.hosts {
-		same = same && (w.hosts[i].edge.knows(w.generation) == nil || g.FindPath(w.address(i), groupQPN) >= 0)
+		same = same && (w.hosts[i].edge.knows(w.generation) == nil || g.FindPath(w.qp(i).IP, w.qp(i).RemoteQPN) >= 0)
 	}
 	if !same {
 		w.generation++
@@ -98,7 +107,7 @@ func (w *world) share(g *mft.Group) {
 	s.Turn = state.Turns
 	g.Shares = []mft.Share{s}
 	for _, i := range members {
-		if h := w.hostAtIP(g.Paths[i].Dst); h.edge.knows(w.generation) == nil {
+		if h := w.hostOfLeg(&g.Paths[i].Leg); h.edge.knows(w.generation) == nil {
 			h.edge.maps = append(h.edge.maps, w.mappingOf(deltas[i], &g.Paths[i], &g.Shares[0], g.Memory))
 		}
 	}
@@ -160,7 +169,10 @@ func (w *world) hostAtIP(ip netip.Addr) *host {
 
 // hostOfLeg returns the host to which a leg leads.
 func (w *world) hostOfLeg(l *mft.Leg) *host {
-	if !w.s.Edges.Shares {
+	switch far := w.s.hasFar(); {
+	case far && l.Dst == w.linkIP(&farIPs):
+		return &w.hosts[l.DestQPN-farQPN]
+	case !far && !w.s.Edges.Shares:
 		return &w.hosts[l.Port]
 	}
 	return w.hostAtIP(l.Dst)
@@ -168,7 +180,7 @@ func (w *world) hostOfLeg(l *mft.Leg) *host {
 
 // homePort is the port by which a host is reached.
 func (w *world) homePort(host int) mft.PortID {
-	if w.s.Edges.Shares && (host > 0 || w.s.Hosts[0].Receiver) {
+	if w.s.Edges.Shares && !w.s.hasFar() && (host > 0 || w.s.Hosts[0].Receiver) {
 		return 1
 	}
 	return mft.PortID(host)

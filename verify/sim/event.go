@@ -7,6 +7,9 @@ type eventKind uint8
 const (
 	atSwitch    eventKind = iota // a frame of host arrives at the switch
 	atHost                       // a frame arrives at host
+	atFarOfHost                  // a frame of host arrives at the far box
+	atFar                        // a frame of the switch arrives at the far box
+	fromFar                      // a frame of host arrives at the switch, by way of the far box
 	transmit                     // the link of source host is idle, so the next packet may go out
 	expire                       // a deadline of source host, which may have moved since
 	post                         // the program of source host posts messages

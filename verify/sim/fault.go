@@ -35,6 +35,7 @@ const (
 	MemoryChange                            // ranges that nobody uses come to the group's memory, or leave it
 	OtherUplink                             // a host's frames come by the other port that its route leads to
 	EdgeDies                                // the edge of a receiver maps nothing
+	FarCrash                                // the far box stops, and comes back
 
 	numFaults
 )
@@ -46,7 +47,7 @@ var faultNames = [numFaults]string{
 	"loss", "duplicate", "reorder", "late", "damage", "queue-full", "marked",
 	"burst", "cut", "slow-host", "receiver-crash", "switch-crash", "rnr-storm", "key-lost",
 	"join", "leave", "source-change", "source-leave", "cross-traffic", "next-hop", "move", "memory-change", "other-uplink",
-	"edge-dies",
+	"edge-dies", "far-crash",
 }
 
 func (f Fault) String() string { return faultNames[f] }

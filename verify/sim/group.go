@@ -121,13 +121,14 @@ func (w *world) makeGroup(was *mft.Group) *mft.Group {
 		}
 	}
 	w.share(g)
+	w.openFar(g)
 	return g
 }
 
 func (w *world) makePath(host int, memory *mft.Memory, was *mft.Group) mft.Path {
 	h := &w.s.Hosts[host]
 	p := mft.Path{
-		Leg: w.legOf(host), RemoteQPN: groupQPN, FirstPSN: h.RecvPSN, Sends: len(h.Messages) > 0, SendPSN: h.SendPSN,
+		Leg: w.legOf(host), RemoteQPN: w.qp(host).RemoteQPN, FirstPSN: h.RecvPSN, Sends: len(h.Messages) > 0, SendPSN: h.SendPSN,
 	}
 	p.FirstPSN = p.FirstPSN.Add(-int32(w.hosts[host].joinedAt))
 	p.Receivers = uint16(h.Weight)
@@ -175,14 +176,26 @@ func (w *world) portOf(h *host) mft.PortID {
 	if h.away > 0 {
 		return w.otherPort(h.number)
 	}
+	if h.Far {
+		return w.farPort()
+	}
 	return w.homePort(h.number)
 }
 
 // otherPort is the second port of a host with two.
 func (w *world) otherPort(host int) mft.PortID { return mft.PortID(len(w.hosts) + host) }
 
-// legOf returns how a host is reached, and the address that its queue pair has for its peer.
+// legOf returns how a host is reached from the switch.
 func (w *world) legOf(host int) mft.Leg {
+	if w.s.Hosts[host].Far {
+		return w.farLeg(host)
+	}
+	return w.hostLeg(host)
+}
+
+// hostLeg returns how a host is reached from its box, and the address that its queue pair has for
+// its peer.
+func (w *world) hostLeg(host int) mft.Leg {
 	l := mft.Leg{Port: w.homePort(host), Multipath: w.s.Hosts[host].Multipath, Src: w.groupIP(), Dst: w.address(host), DestQPN: hostQPN(host)}
 	if w.s.Addressing == mft.ByVirtualQPN {
 		l.Src = w.address(0)

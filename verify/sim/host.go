@@ -12,7 +12,8 @@ type host struct {
 	qp       *rnic.QP
 	toSwitch link
 	toHost   link
-	away     int // faults that lead its frames to its other port
+	fromFar  link // from the far box to the switch, if the host is behind that box
+	away     int  // faults that lead its frames to its other port
 	edge     edge
 	sender
 	receiver
@@ -31,6 +32,9 @@ func (w *world) openHost(h *host, number int, c *Host) error {
 	h.Host, h.number, h.away, h.edge, h.notifications = c, number, 0, edge{}, notifications{}
 	h.toSwitch.reset(&c.ToSwitch, number, true)
 	h.toHost.reset(&c.ToHost, number, false)
+	if h.fromFar.reset(&w.s.FarLink.Up, number, true); c.Far {
+		h.toSwitch.ends, h.fromFar.ends = atFarOfHost, fromFar
+	}
 	h.sender.reset(w.s, c)
 	if err := w.resetReceiver(h); err != nil {
 		return err
@@ -48,7 +52,7 @@ func (w *world) openHost(h *host, number int, c *Host) error {
 	if h.qp, err = rnic.NewQP(cfg, &h.regions); err != nil {
 		return err
 	}
-	peer := rnic.Peer{MAC: switchMAC, IP: w.legOf(number).Src, QPN: groupQPN, PSN: c.RecvPSN}
+	peer := rnic.Peer{MAC: switchMAC, IP: w.hostLeg(number).Src, QPN: groupQPN, PSN: c.RecvPSN}
 	if err := h.qp.Connect(peer); err != nil {
 		return err
 	}
@@ -72,7 +76,7 @@ func (w *world) arriveAtHost(h *host, i int32) {
 		w.pool.giveBack(i)
 		return
 	}
-	if w.s.Edges.Shares && !w.atEdge(h, i) {
+	if w.s.Edges.Shares && !h.Far && !w.atEdge(h, i) {
 		return
 	}
 	answer := w.pool.lend()

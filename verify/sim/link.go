@@ -10,6 +10,7 @@ type link struct {
 	*Link
 	host     int
 	toSwitch bool
+	ends     eventKind // what happens at the other end
 
 	idleAt  time.Duration // when the queue will be empty
 	freeAt  time.Duration // when the host will have sent its frames into the queue
@@ -34,7 +35,10 @@ const (
 )
 
 func (l *link) reset(c *Link, host int, toSwitch bool) {
-	*l = link{Link: c, host: host, toSwitch: toSwitch}
+	*l = link{Link: c, host: host, toSwitch: toSwitch, ends: atHost}
+	if toSwitch {
+		l.ends = atSwitch
+	}
 	for kind, rate := range [...]float64{Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Late: c.Late, Damage: c.Damage} {
 		l.chances[kind] = chance(rate)
 	}
@@ -124,12 +128,8 @@ func (w *world) fly(l *link, i int32, takes time.Duration) {
 	if w.befalls(l, Late, i) {
 		at += time.Duration(w.frameRNG.Int64N(int64(l.LateBy)))
 	}
-	kind := atHost
-	if l.toSwitch {
-		kind = atSwitch
-	}
 	l.flying++
-	w.schedule.add(event{at: at, kind: kind, host: int32(l.host), index: i})
+	w.schedule.add(event{at: at, kind: l.ends, host: int32(l.host), index: i})
 }
 
 // arrive counts a frame that has come to the end of the link.

@@ -7,6 +7,7 @@ import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -74,6 +75,8 @@ func (w *world) mayDrop(h *host, f *frame, reason dataplane.Reason) bool {
 		return f.stream != noStream && w.tally[SourceChange].Times > 0
 	case dataplane.NotReceiver, dataplane.NotMember:
 		return h.membership == left
+	case dataplane.WrongQPN:
+		return h.Far && h.membership == left // others of the far box are members
 	case dataplane.Reason(feedback.NotTakingPart):
 		return f.stream == noStream
 	case dataplane.Reason(feedback.BeyondSent), dataplane.Reason(feedback.OutsideWindow):
@@ -370,11 +373,12 @@ func (w *world) checkCopies(f *frame, copies []dataplane.Copy) {
 		w.fail(Conserved, "a packet that is not data was copied")
 	}
 	for k := range copies {
-		if h := w.hostAtIP(copies[k].Path.Dst); h != nil && h.membership == unconfirmed { // nil: a shared copy
+		if p := copies[k].Path; !w.isShared(p) && w.hostOfLeg(&p.Leg).membership == unconfirmed {
+			h := w.hostOfLeg(&p.Leg)
 			w.fail(Membership, "a copy for %v, which is not ready", h)
 		}
 		for _, other := range copies[:k] {
-			if copies[k].Path.Dst == other.Path.Dst {
+			if copies[k].Path.Dst == other.Path.Dst && copies[k].Path.DestQPN == other.Path.DestQPN {
 				w.fail(Conserved, "two copies of one frame for %v", other.Path.Dst)
 			}
 		}
@@ -623,7 +627,7 @@ func (w *world) joined(h *host, f *frame) bool {
 
 func (w *world) hostAt(n *dataplane.Note) *host {
 	for i := range w.hosts {
-		if w.address(i) == n.Receiver {
+		if w.qp(i) == (mft.QP{IP: n.Receiver, RemoteQPN: n.RemoteQPN}) {
 			return &w.hosts[i]
 		}
 	}

@@ -27,6 +27,7 @@ type Scenario struct {
 	Unused      int // regions more that nobody uses
 	MemoryBytes int // of all used regions together
 	Edges       Edges
+	FarLink     FarLink
 	FanOut      bool // an engine in front of the core carries plain packets
 	Engine      Engine
 	// RepairChunks is how many buffers the core may retain for repair.
@@ -54,6 +55,10 @@ type Scenario struct {
 
 	// Removed is a group that was there before; nil: the switch is new.
 	Removed *Removed
+
+	// Settles: the run goes on after the sources have heard of everything, for as long as the switch
+	// has something to do.
+	Settles bool
 
 	// Limit is the simulated time within which the run has to end.
 	Limit time.Duration
@@ -89,6 +94,7 @@ type Host struct {
 
 	// What the host receives. The members of the group are the source and all receivers.
 	Receiver    bool
+	Far         bool     // it is behind the far box: see far.go
 	Outside     bool     // it is no member until a Join
 	RecvPSN     roce.PSN // the first PSN that its queue pair expects
 	Weight      int      // receivers that a quorum counts for it; 0: one
@@ -172,6 +178,10 @@ func (s *Scenario) eachLink(f func(*Link)) {
 		f(&s.Hosts[i].ToSwitch)
 		f(&s.Hosts[i].ToHost)
 	}
+	if s.hasFar() {
+		f(&s.FarLink.Down)
+		f(&s.FarLink.Up)
+	}
 }
 
 // String describes the scenario.
@@ -189,6 +199,9 @@ func (s *Scenario) String() string {
 		s.Addressing, s.IPv6, s.Tagged, s.TakesNext, s.MTUBytes, s.Regions, s.Unused, s.ackTimeout(), s.RetryCount, s.RNRRetry, s.Limit)
 	if p.Repair != feedback.RepairOff {
 		fmt.Fprintf(&b, "%d buffers for repair\n", s.RepairChunks)
+	}
+	if s.hasFar() {
+		fmt.Fprintf(&b, "the link to the far box:\n  down %v\n  up   %v\n", &s.FarLink.Down, &s.FarLink.Up)
 	}
 	if s.Edges.Shares {
 		fmt.Fprintf(&b, "receivers share a leg: %+v\n", s.Edges)
@@ -231,8 +244,8 @@ func (s *Scenario) describe(b *strings.Builder, i int) {
 			n, packets, uint32(h.SendPSN), h.Outstanding, h.Think)
 	}
 	if h.Receiver {
-		fmt.Fprintf(b, "  receives from PSN %#06x, %d receives, back after %v, RNR timer %v, outside %v, counts %d\n",
-			uint32(h.RecvPSN), h.Receives, h.RepostAfter, h.RNRTimer.Duration(), h.Outside, h.weight())
+		fmt.Fprintf(b, "  receives from PSN %#06x, %d receives, back after %v, RNR timer %v, outside %v, far %v, counts %d\n",
+			uint32(h.RecvPSN), h.Receives, h.RepostAfter, h.RNRTimer.Duration(), h.Outside, h.Far, h.weight())
 	}
 }
 

@@ -46,6 +46,8 @@ func (w *world) beginFault(k int) {
 	case SourceLeave:
 		h.started = false
 		w.change(h, left)
+	case FarCrash:
+		w.far.down++
 	case NextHop:
 		w.hops++
 		w.publish()
@@ -66,8 +68,12 @@ func (w *world) endFault(f *Timed) {
 	if w.recorder != nil {
 		w.recorder.note(w.now, "%v of %s ends", f.Kind, hostName(f.Host))
 	}
-	if f.Kind == Join {
+	switch f.Kind {
+	case Join:
 		w.confirm(h)
+		return
+	case FarCrash:
+		w.far.down--
 		return
 	}
 	if f.Kind != SwitchCrash {

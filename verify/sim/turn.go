@@ -7,6 +7,7 @@ import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
 )
 
 // Turns is how control stores whose turn it is, so that a switch that comes back after a crash
@@ -156,7 +157,7 @@ func (w *world) recallTurn() {
 // hostOf returns the host of a member's queue pair. The first source may have none.
 func (w *world) hostOf(qp mft.QP) int {
 	for i := range w.hosts {
-		if w.address(i) == qp.IP {
+		if w.qp(i) == qp {
 			return i
 		}
 	}
@@ -164,4 +165,9 @@ func (w *world) hostOf(qp mft.QP) int {
 }
 
 // qp is the member that a host is, as a turn names it.
-func (w *world) qp(host int) mft.QP { return mft.QP{IP: w.address(host), RemoteQPN: groupQPN} }
+func (w *world) qp(host int) mft.QP {
+	if w.s.Hosts[host].Far {
+		return mft.QP{IP: w.linkIP(&farIPs), RemoteQPN: farQPN + roce.QPN(host)}
+	}
+	return mft.QP{IP: w.address(host), RemoteQPN: groupQPN}
+}

@@ -32,6 +32,7 @@ type world struct {
 	active         int             // the host that the switch takes for the source
 	notifying      *host           // the switch is handling a notification of this host
 	box            box
+	far            farBox
 	turns          turns
 	cut            bool // a turn began inside a message of the source before
 
@@ -67,6 +68,9 @@ func (w *world) open(s *Scenario) error {
 			return err
 		}
 	}
+	w.far.down = 0
+	w.far.toFar.reset(&s.FarLink.Down, 0, false)
+	w.far.toFar.ends = atFar
 	return w.openSwitch(false)
 }
 
@@ -135,6 +139,15 @@ func (w *world) handle(e *event) {
 	case atSwitch:
 		h.toSwitch.arrive()
 		w.forward(h, e.index)
+	case atFarOfHost:
+		h.toSwitch.arrive()
+		w.atFar(h, e.index)
+	case fromFar:
+		h.fromFar.arrive()
+		w.forward(h, e.index)
+	case atFar:
+		w.far.toFar.arrive()
+		w.atFar(nil, e.index)
 	case atHost:
 		h.toHost.arrive()
 		w.arriveAtHost(h, e.index)

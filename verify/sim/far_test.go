@@ -1,0 +1,89 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/rnic"
+)
+
+// Scenarios of all kinds hold where another box passes on what is for some of the receivers.
+func TestFarReceivers(t *testing.T) {
+	seeds := uint64(2000)
+	if testing.Short() {
+		seeds = 300
+	}
+	var r Runner
+	carried, shared := uint64(0), uint64(0)
+	var faults Tally
+	for seed := range seeds {
+		result, err := r.Run(DrawFar(seed))
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if result.Failure != nil {
+			t.Errorf("seed %d: %v", seed, result.Failure)
+		}
+		carried += result.Engine.Carried
+		shared += result.Engine.Shared
+		faults.Add(&result.Tally)
+	}
+	if carried == 0 || shared == 0 || faults[FarCrash].Data == 0 || faults[FarCrash].Feedback == 0 {
+		t.Errorf("the engine carried %d frames, %d copies were shared, and the far box lost %+v", carried, shared, faults[FarCrash])
+	}
+}
+
+// fastAndSlow is a group of which a near part is a quorum, and the others are behind a slow link.
+func fastAndSlow(seed uint64, loss float64) Scenario {
+	near := Link{PicosPerByte: 80, Delay: time.Microsecond, QueueBytes: 64 << 20, Loss: loss}
+	far := Link{PicosPerByte: 80 * int64(5+seed%8), Delay: time.Duration(20+seed%80) * time.Microsecond, QueueBytes: 64 << 20, Loss: loss}
+	s := Scenario{
+		Seed: seed, Policy: feedback.Policy{Ack: 2, Repair: feedback.RepairLocal}, MTUBytes: 1024, Regions: 1, MemoryBytes: 64 << 10,
+		RepairChunks: manyChunks, FarLink: FarLink{Down: far, Up: far}, FanOut: seed%2 == 0, Edges: Edges{Shares: seed%4 > 1},
+		Timeout: 14, RetryCount: 7, RNRRetry: 7, Limit: time.Minute, Settles: true,
+	}
+	source := Host{ToSwitch: near, ToHost: near, Outstanding: 4, SendPSN: 0xFFFF00}
+	for i := range 100 {
+		source.Messages = append(source.Messages, Message{Op: rnic.Write, Bytes: 8 << 10, From: i % 8 * 1024})
+	}
+	s.Hosts = []Host{source}
+	for i := range 4 {
+		s.Hosts = append(s.Hosts, Host{ToSwitch: near, ToHost: near, Receiver: true, RecvPSN: 500, Far: i >= 2})
+	}
+	return s
+}
+
+// With a quorum in the near part and healthy receivers behind a slow link, these come to have
+// everything, whether links lose packets or not.
+func TestFastNearPartSlowFarPart(t *testing.T) {
+	seeds := uint64(334)
+	if testing.Short() {
+		seeds = 10
+	}
+	for _, loss := range []float64{0, 1e-3, 1e-2} {
+		var w world
+		ahead := 0
+		for seed := range seeds {
+			s := fastAndSlow(seed, loss)
+			if err := w.open(&s); err != nil {
+				t.Fatal(err)
+			}
+			if w.run(); w.failure != nil {
+				t.Errorf("seed %d, loss %g: %v", seed, loss, w.failure)
+			}
+			for i := 1; i < len(w.hosts); i++ {
+				h := &w.hosts[i]
+				if has := h.qp.Counters().Get(rnic.RequestsExecuted); h.behind || h.membership != member || has != 800 {
+					t.Errorf("seed %d, loss %g: %v has %d of 800 packets, is behind: %t", seed, loss, h, has, h.behind)
+				}
+			}
+			if w.took < w.now/2 {
+				ahead++
+			}
+		}
+		if ahead == 0 {
+			t.Errorf("loss %g: the near part was never ahead of the far part", loss)
+		}
+	}
+}
