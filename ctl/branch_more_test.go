@@ -137,7 +137,11 @@ func newLeaves(t *testing.T, text string) (f *fabric, b1, b2 *box) {
 	b1, b2 = f.box("b1"), f.box("b2")
 	b1.route(2, "b2")
 	b1.route(3, "b3")
-	f.create(text)
+	if strings.Contains(text, "ack: quorum") {
+		f.createMerging(text)
+	} else {
+		f.create(text)
+	}
 	b1.sw.Carry("g1", 1005)
 	return f, b1, b2
 }
@@ -411,7 +415,7 @@ func TestAQuorumNeverCountsMoreBehindABox(t *testing.T) {
 	quorum := func(receivers ...string) string {
 		return strings.Replace(groupFile(receivers...), "mtu: 1024", "mtu: 1024\nack: quorum 2", 1)
 	}
-	f.create(quorum("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.4.0.1"))
+	f.createMerging(quorum("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.4.0.1"))
 	for _, c := range []struct {
 		receivers []string
 		counts    uint16

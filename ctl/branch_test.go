@@ -87,7 +87,7 @@ func TestAGroupStandsAtAllBoxes(t *testing.T) {
 
 func TestALinkIsOneReceiverForAllBehindIt(t *testing.T) {
 	f := newTree(t)
-	f.create(strings.Replace(groupFile(everywhere...), "mtu: 1024", "mtu: 1024\nack: quorum 3\nsilent-after: 100ms\nevict: true", 1))
+	f.createMerging(strings.Replace(groupFile(everywhere...), "mtu: 1024", "mtu: 1024\nack: quorum 3\nsilent-after: 100ms\nevict: true", 1))
 	f.check(wholeTree)
 	// The user is told what that means.
 	if g, _ := f.box("b1").Group("g1"); len(g.Notes) != 1 || g.Notes[0] != "the quorum counts the 4 receivers behind box b2 all together: once each of them has a packet, and before that none of them" {
@@ -96,7 +96,9 @@ func TestALinkIsOneReceiverForAllBehindIt(t *testing.T) {
 	if p := f.box("b1").published("g1"); p.Policy.Ack != 3 || p.Paths[1].Receivers != 4 || !p.Policy.Evict {
 		t.Errorf("%+v", p)
 	}
-	// A box behind acknowledges what all of its receivers have, and none leaves it alone.
+	// A box behind acknowledges what all of its receivers have, and none leaves it alone. So it
+	// hears with the next change.
+	f.box("b1").update(t, strings.Replace(groupFile(append(everywhere, "10.4.0.2")...), "mtu: 1024", "mtu: 1024\nack: quorum 3\nsilent-after: 100ms\nevict: true", 1))
 	for name, silent := range map[string]time.Duration{"b2": 50 * time.Millisecond, "b3": 25 * time.Millisecond} {
 		p := f.box(name).published("g1").Policy
 		if p.Ack != feedback.AckAll || p.OnFatal != feedback.FatalFail || p.Evict || p.SilentAfter != silent {
@@ -104,7 +106,6 @@ func TestALinkIsOneReceiverForAllBehindIt(t *testing.T) {
 		}
 	}
 	// One that joins lacks what was acknowledged: the quorum does not count it.
-	f.box("b1").update(t, strings.Replace(groupFile(append(everywhere, "10.4.0.2")...), "mtu: 1024", "mtu: 1024\nack: quorum 3\nsilent-after: 100ms\nevict: true", 1))
 	if got := f.box("b1").published("g1").Paths[1].Receivers; got != 4 {
 		t.Errorf("the link counts as %d", got)
 	}

@@ -430,7 +430,7 @@ func TestMembersThatAQuorumLeftBehindMoveOnlyTogether(t *testing.T) {
 	for i, box := range []string{"b2", "b3", "b4"} {
 		b1.route(i+2, box)
 	}
-	f.create(strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"), "mtu:", "ack: quorum 2\nmtu:", 1))
+	f.createMerging(strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"), "mtu:", "ack: quorum 2\nmtu:", 1))
 	b1.sw.Carry("g1", 1005)
 	b1.sw.Merge(b1.groups.Named("g1").ID, 1003)
 	leads := func(host, box string) {

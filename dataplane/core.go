@@ -59,7 +59,7 @@ func (c *Core) HandleTrain(now feedback.Tick, t *mft.Table, f *Frame, behind []F
 		return GroupGone, 0
 	}
 	if g.Relay != nil {
-		return c.passOn(now, g, f, out), 0
+		return passOn(c, now, g, f, out), 0
 	}
 	if f.Kind == KindData {
 		if n := c.train(now, g, f, behind, out); n > 0 {

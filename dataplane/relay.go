@@ -15,7 +15,7 @@ import (
 // who is to take it drops it.
 
 // relay passes on a frame of a group with a Relay. The state counts it.
-func (c *Core) relay(st *state, f *Frame, out *Outputs) Reason {
+func relay(st *state, f *Frame, out *Outputs) Reason {
 	g, v, head := st.group, &f.View, f.Head()
 	if err := v.Decode(head, f.Len()); err != nil {
 		if err == roce.ErrOpcode {
@@ -126,9 +126,9 @@ func newRelays(g *mft.Group) *mft.RelayEdits {
 }
 
 // passOn handles a frame of a group with a Relay.
-func (c *Core) passOn(now feedback.Tick, g *mft.Group, f *Frame, out *Outputs) Reason {
+func passOn(c *Core, now feedback.Tick, g *mft.Group, f *Frame, out *Outputs) Reason {
 	st, _ := c.adopt(now, g, out)
-	r := c.relay(st, f, out)
+	r := relay(st, f, out)
 	st.counts[r]++
 	if r.Refuses() {
 		c.astray.refuse(st, f, r)

@@ -189,7 +189,11 @@ func TestStrangersToARelay(t *testing.T) {
 		{"memory that the group does not have", "refused-memory", linkDown, down(ipUpper, qpnOfBoth, func(w *packet) { w.reth.VA = 1 })},
 		{"more hops than allowed", "hop-limit-exceeded", linkDown, down(ipUpper, qpnOfC, func(w *packet) { w.hopLimit = 1 })},
 		{"too long", "over-mtu", linkDown, down(ipUpper, qpnOfC, func(w *packet) { w.payload = make([]byte, 1500) })},
-		{"a receiver to another's QPN", "wrong-qpn", 2, func() packet { a := ack(ipC, 1, roce.SyndromeUnlimited); a.dst, a.bth.DestQPN = ipLower, qpnOfC; return a }()},
+		{"a receiver to another's QPN", "wrong-qpn", 2, func() packet {
+			a := ack(ipC, 1, roce.SyndromeUnlimited)
+			a.dst, a.bth.DestQPN = ipLower, qpnOfC
+			return a
+		}()},
 		{"a receiver to the link", "wrong-destination", 2, func() packet { a := ack(ipC, 1, roce.SyndromeUnlimited); a.dst = ipLower; return a }()},
 	} {
 		before := moved(p.lower.Switch)[tt.counter]

@@ -14,8 +14,8 @@ import (
 // A new packet may come once for several receivers: the box above has a Share with this box's
 // address. Then this box is what an edge is at a host: it maps the copy by constants.
 type Relay struct {
-	// Shared is the dest QPN of copies that are for all receivers that are Mapped; 0: there is none.
-	// As with a Share it names a generation, in which no mapping changes.
+	// Shared is the dest QPN of copies that are for all receivers that are Mapped; 0: there is
+	// none. As with a Share it names a generation, in which no mapping changes.
 	Shared roce.QPN
 	// Ends has each receiver of the group once.
 	Ends []RelayEnd
@@ -90,7 +90,8 @@ func (g *Group) relayKeys() (keys []Key) {
 	return keys
 }
 
-// RelayEdits are the edits of a group with a Relay. They are parallel to Group.Paths, except Shares.
+// RelayEdits are the edits of a group with a Relay. They are parallel to Group.Paths, except
+// Shares.
 type RelayEdits struct {
 	Down   []roce.Edit // of what is for one receiver
 	Up     []roce.Edit // of what a receiver sends

@@ -28,8 +28,8 @@ const (
 // which the members' edges map. When one of them would change, the share gets another dest QPN, so
 // an edge that knows only the former generation drops the copies.
 type Share struct {
-	// Leg has the multicast address as Dst and its MAC address in L2, or the address of the box. Src
-	// is that of the members' paths.
+	// Leg has the multicast address as Dst and its MAC address in L2, or the address of the box.
+	// Src is that of the members' paths.
 	Leg
 	// Members are the receivers whose edges have confirmed this generation, two or more. They are
 	// hosts on the network behind the port, because no router passes the copies on.

@@ -94,7 +94,7 @@ func TestSharesThatCannotWork(t *testing.T) {
 		want string
 	}{
 		{func(g *Group) { g.Shares[0].Members = g.Shares[0].Members[:1] }, "has 1 members"},
-		{func(g *Group) { g.Shares[0].Dst = addr(5) }, "needs a multicast address"},
+		{func(g *Group) { g.Shares[0].Dst = addr(5) }, "not passed on by the box"},
 		{func(g *Group) { g.Shares[0].Dst = netip.MustParseAddr("ff15::1") }, "of its own family"},
 		{func(g *Group) { g.Shares[0].Port = NoPort }, "no port"},
 		{func(g *Group) { g.Shares[0].DestQPN = 0 }, "no QPN"},

@@ -146,8 +146,9 @@ func (t *Branches) linkAddress(box string) (netip.Addr, error) {
 }
 
 // linksFor returns the links that a file needs, each with its members. A link to a neighbour that
-// the group already has keeps its ends. The caller has locked the groups.
-func (t *Branches) linksFor(f *groupfile.File, now []*groups.Link, visited []string) (next []*groups.Link, err error) {
+// the group already has keeps its ends. begins: the group is new, and all of it begins with the
+// source's first packet. The caller has locked the groups.
+func (t *Branches) linksFor(f *groupfile.File, now []*groups.Link, visited []string, begins bool) (next []*groups.Link, err error) {
 	behind, err := t.assign(f, now, visited)
 	if err != nil {
 		return nil, err
@@ -166,12 +167,58 @@ func (t *Branches) linksFor(f *groupfile.File, now []*groups.Link, visited []str
 		}
 		l.Members = append(l.Members, m.ID())
 	}
+	if passes(f, behind, now) {
+		if err := passOn(f, next, now, begins); err != nil {
+			return nil, err
+		}
+	}
 	for _, l := range next {
 		if l.Weight == 0 {
 			l.Weight = len(l.Members)
 		}
 	}
 	return next, nil
+}
+
+// passes reports whether the boxes behind this one pass frames on. They do where a quorum counts
+// each of their receivers, unless one of these may send: then its box has to merge. What the links
+// of a group do already, new ones do too, and a box that passes frames on has none behind it that
+// merges.
+func passes(f *groupfile.File, behind map[groupfile.ID]string, now []*groups.Link) bool {
+	switch {
+	case f.IsRelayed():
+		return true
+	case len(now) > 0:
+		return now[0].Passes()
+	case f.Policy.Ack == feedback.AckAll:
+		return false
+	}
+	return !slices.ContainsFunc(f.Receivers, func(m groupfile.Member) bool { return groups.IsBoth(m) && behind[m.ID()] != "" })
+}
+
+// passOn gives each member behind a link its QPN there: the one that it has, or a new one. Those of
+// a new link share copies there if they take part since the source's first packet, which begins
+// says, or the box above.
+func passOn(f *groupfile.File, links, now []*groups.Link, begins bool) error {
+	for _, l := range links {
+		was := groups.LinkTo(now, l.Box)
+		l.Relays = nil
+		for _, id := range l.Members {
+			m := &f.Receivers[f.Receiver(id)]
+			if groups.IsBoth(*m) {
+				return yamldoc.Errorf(m.Line, "the member at %v has role both and is behind box %s, which passes on what its receivers answer "+
+					"because ack is a quorum; give it role: receiver, or remove the group and create it again", m.IP, l.Box)
+			}
+			next := groups.Relayed{ID: id, QPN: drawQPN(), Shares: m.RelayShares || was == nil && begins && !f.IsRelayed()}
+			if was != nil {
+				if at := slices.IndexFunc(was.Relays, func(r groups.Relayed) bool { return r.ID == id }); at >= 0 {
+					next = was.Relays[at]
+				}
+			}
+			l.Relays = append(l.Relays, next)
+		}
+	}
+	return nil
 }
 
 // linkFor returns a copy of the present link to a box without members, or a new link.

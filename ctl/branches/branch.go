@@ -168,9 +168,6 @@ func (t *Branches) newBranch(ctx context.Context, upper, name string, b *api.Bra
 	t.Groups.Lock()
 	came, switched := t.gone.recall(ended{upper, name}, b)
 	t.Groups.Unlock()
-	if b.Switched || switched {
-		return nil, errSwitchedBelow
-	}
 	own, err := t.ownEnd(upper, b)
 	if err != nil {
 		return nil, err
@@ -178,6 +175,9 @@ func (t *Branches) newBranch(ctx context.Context, upper, name string, b *api.Bra
 	file, err := parseBranch(name, b, own, false)
 	if err != nil {
 		return nil, err
+	}
+	if (b.Switched || switched) && !file.IsRelayed() {
+		return nil, errSwitchedBelow
 	}
 	g := groups.New(file, true)
 	g.Restored, g.Epoch = b.Begun, b.Epoch
@@ -225,7 +225,7 @@ func (t *Branches) nextBranch(ctx context.Context, g *groups.Group, upper string
 			return g, err
 		}
 	}
-	if b.Switched { // newBranch would refuse it
+	if b.Switched && !g.File.IsRelayed() { // newBranch would refuse it
 		return nil, errSwitchedBelow
 	}
 	if err := t.dropBranch(g, b.Version-1); err != nil {

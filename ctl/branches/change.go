@@ -63,7 +63,7 @@ func (t *Branches) branchOff(g *groups.Group) error {
 	} else {
 		g.Epoch = groups.NextVersion(0, now)
 	}
-	links, err := t.linksFor(g.Wanted, nil, visited)
+	links, err := t.linksFor(g.Wanted, nil, visited, !g.Restored)
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (t *Branches) prepare(g *groups.Group, file *groupfile.File, next *groups.B
 	}
 	p.onto(g)
 	var err error
-	if p.links, err = t.linksFor(file, g.Links, visited); err != nil {
+	if p.links, err = t.linksFor(file, g.Links, visited, false); err != nil {
 		return nil, err
 	}
 	if err := t.RefuseTree(g, p.links); err != nil {
@@ -308,6 +308,9 @@ func (p *preparation) come(g *groups.Group, l, was *groups.Link) (joins bool, er
 		begins = g.LinkMembership(was)
 	}
 	running := 0
+	if l.Passes() {
+		return p.comeTo(g, l, was), nil
+	}
 	for _, id := range l.Members {
 		if was != nil && slices.Contains(was.Members, id) {
 			continue
@@ -340,6 +343,21 @@ func (p *preparation) come(g *groups.Group, l, was *groups.Link) (joins bool, er
 	return joins, nil
 }
 
+// comeTo is come for a link whose box passes frames on: each member takes part by itself. One that
+// moves there takes with it what is known of it.
+func (p *preparation) comeTo(g *groups.Group, l, was *groups.Link) (joins bool) {
+	for _, id := range l.Members {
+		if was != nil && slices.Contains(was.Members, id) {
+			continue
+		}
+		joins = true
+		if at, runs := p.memberships[id]; runs && at != g.Origin() {
+			p.here[l.EndOf(p.next.Wanted, id)] = at
+		}
+	}
+	return joins
+}
+
 // relink gives this box's end of a link another queue pair, and forgets that of the other box,
 // which answers with a new one.
 func (p *preparation) relink(g *groups.Group, l *groups.Link) {
@@ -356,7 +374,7 @@ func (p *preparation) relink(g *groups.Group, l *groups.Link) {
 // weight never grows: what the path acknowledges includes only the receivers that were counted
 // first.
 func (p *preparation) weight(g *groups.Group, l *groups.Link, state *dataplane.GroupState) (n int) {
-	if g.Wanted.Policy.Ack == feedback.AckAll {
+	if g.Wanted.Policy.Ack == feedback.AckAll || l.Passes() {
 		return len(l.Members)
 	}
 	was := groups.LinkTo(g.Links, l.Box)

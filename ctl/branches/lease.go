@@ -139,6 +139,11 @@ func (t *Branches) expire(g *groups.Group, now time.Time) bool {
 		return true
 	}
 	state, ok := t.Groups.Switch.GroupState(g.ID)
+	if g.File.IsRelayed() && ok && state.Traffic.Packets != b.Packets {
+		b.Packets, b.Expires = state.Traffic.Packets, now.Add(b.Lease)
+		t.Groups.Changed(g)
+		return false
+	}
 	if !ok || !state.Started || state.Sent == b.Sent {
 		return true
 	}
@@ -209,14 +214,17 @@ func (t *Branches) noteRenewal(g *groups.Group, next *groups.Link) {
 			_ = t.Boxes.NotifyUpper(ctx, b.Upper, name)
 		}()
 	}
-	before := at.Remote
-	otherEnd, sameLater := at.Remote != next.Remote, slices.EqualFunc(at.Later, next.Later, groups.Later.Equal)
+	before, passes := at.Remote, at.Passes()
+	otherEnd, sameLater := at.Remote != next.Remote && !at.Passes(), slices.EqualFunc(at.Later, next.Later, groups.Later.Equal)
 	t.Groups.Changed(g)
 	at.Remote, at.Absent, at.Problem, at.Asked, at.Begun, at.Later = next.Remote, next.Absent, next.Problem, next.Asked, next.Begun, next.Later
 	if !sameLater {
 		if err := errors.Join(t.Groups.SaveTree(g), t.Groups.SaveChronicle(g)); err != nil {
 			t.Log.Error("could not store since when members behind a neighbour take part", append(fields, zap.Error(err))...)
 		}
+	}
+	if passes && before != at.Remote {
+		groups.ShareLinks(t.Groups, g)
 	}
 	if !otherEnd {
 		if err := t.Groups.LetJoin(g); err != nil {
@@ -241,7 +249,7 @@ func (t *Branches) noteRenewal(g *groups.Group, next *groups.Link) {
 // may still wait.
 func (t *Branches) weighLess(g *groups.Group, l *groups.Link) {
 	isOut := func(m groups.Later) bool { return m.Out }
-	if g.Wanted.Policy.Ack == feedback.AckAll || g.Published == nil || !slices.ContainsFunc(l.Later, isOut) {
+	if g.Wanted.Policy.Ack == feedback.AckAll || l.Passes() || g.Published == nil || !slices.ContainsFunc(l.Later, isOut) {
 		return
 	}
 	state, _ := t.Groups.Switch.GroupState(g.ID)

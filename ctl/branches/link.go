@@ -34,6 +34,14 @@ func below(f *groupfile.File) *groupfile.File {
 	return &next
 }
 
+// passedOn returns a file as a box gets it that passes frames on: this box has the policy.
+func passedOn(f *groupfile.File) *groupfile.File {
+	next := *f
+	next.Policy, next.Lines = feedback.Policy{}, maps.Clone(f.Lines)
+	next.Lines[feedback.KeyRepair] = f.Lines["name"] // else a box takes the default
+	return &next
+}
+
 // newEnd returns an end of a link on this box.
 func newEnd(ip netip.Addr, psn roce.PSN) api.LinkEnd {
 	return api.LinkEnd{IP: ip.String(), QPN: uint32(drawQPN()), PSN: uint32(psn)}

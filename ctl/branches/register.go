@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,10 +54,14 @@ func (t *Branches) ask(ctx context.Context, e errand, l groups.Link) (groups.Lin
 	within := timeToAsk(ctx)
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
+	file := e.file
+	if l.Passes() {
+		file = passedOn(file)
+	}
 	request := api.Branch{
 		Registration: api.Registration, Root: e.root, Epoch: e.epoch, Claim: e.claim, Visited: e.visited, Version: l.Version,
 		Lease: int(t.lease() / time.Second), Within: int(within / time.Millisecond), Begun: l.Begun, Link: l.Local, First: l.FirstQPN(),
-		File: string(e.file.BranchText(l.MembersIn(e.file))), Switched: e.switched, OfService: e.ofService, Problem: e.problem,
+		File: string(file.BranchText(l.MembersIn(file))), Switched: e.switched, OfService: e.ofService, Problem: e.problem,
 	}
 	for _, m := range l.Later {
 		request.Later = append(request.Later, m.Message())
@@ -73,6 +78,10 @@ func (t *Branches) ask(ctx context.Context, e errand, l groups.Link) (groups.Lin
 	answer, err := t.Boxes.PutBranch(ctx, l.Box, e.name, request)
 	if err == nil {
 		err = t.checkAnswer(&l, answer)
+	}
+	if l.Passes() && hasKind(err, api.BadFile) && strings.Contains(err.Error(), groupfile.KeyRelayQPN) {
+		err = api.Errorf(api.BadRequest, "box %s runs an older release of rocast, which merges what its receivers answer, and a quorum "+
+			"counts each of them; upgrade it", l.Box)
 	}
 	if err != nil {
 		l.Problem = tellable(err).Error()

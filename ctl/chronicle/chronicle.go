@@ -184,14 +184,14 @@ func (c *Chronicle) Complete(id groupfile.ID) {
 }
 
 // Next returns the chronicle of the group after an update to file f. It drops the receivers that f
-// lacks; the receivers that only f has are joining.
+// lacks; the receivers that only f has are joining, unless the box above knows of that.
 func (c *Chronicle) Next(running, f *groupfile.File) Chronicle {
 	// A member that leaves may join again with another queue pair.
 	n := Chronicle{Switched: c.Switched, Turn: without(c.Turn, func(id groupfile.ID) bool { return f.Receiver(id) < 0 })}
 	for _, m := range f.Receivers {
 		if r := c.records[m.ID()]; r != nil {
 			n.set(m.ID(), *r)
-		} else if running.Receiver(m.ID()) < 0 && m.ID() != f.Source.ID() { // the source of a branch may receive from now on
+		} else if running.Receiver(m.ID()) < 0 && m.ID() != f.Source.ID() && !f.IsRelayed() { // the source of a branch may receive from now on
 			n.set(m.ID(), Record{Standing: Joining})
 		}
 		if c.IsConfirmed(m.ID()) {

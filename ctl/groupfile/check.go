@@ -12,7 +12,7 @@ import (
 
 // check runs the checks that need more than one value of the file.
 func (p *parser) check() error {
-	for _, step := range []func() error{p.checkPolicy, p.checkFamilies, p.checkRoles, p.checkQPs, p.checkRemoteIPs, p.checkAddressing, p.pairRegions} {
+	for _, step := range []func() error{p.checkPolicy, p.checkFamilies, p.checkRoles, p.checkQPs, p.checkRemoteIPs, p.checkRelay, p.checkAddressing, p.pairRegions} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -167,6 +167,23 @@ func (p *parser) checkRemoteIPs() error {
 		case line > 0:
 			return m.value.Errorf("has remoteIP %v, which is the ip of the member on line %d; write an address of this box",
 				m.RemoteIP, line)
+		}
+	}
+	return nil
+}
+
+// checkRelay refuses a file of which this box would pass on the frames of some members, or for
+// nobody.
+func (p *parser) checkRelay() error {
+	passes := p.IsRelayed()
+	for _, m := range p.members {
+		switch relayed := m.RelayQPN != 0; {
+		case m.RelayShares && !relayed:
+			return m.value.Errorf("has relayShares and no relayQPN; remove it")
+		case relayed && !p.Source.RemoteIP.IsValid():
+			return m.value.Errorf("has relayQPN, which boxes write where the source is another box; remove it")
+		case relayed != passes && m.Role != Source, relayed && m.Role != Receiver:
+			return m.value.Errorf("has or lacks relayQPN: all members have it, or none, and these are receivers")
 		}
 	}
 	return nil

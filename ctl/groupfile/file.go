@@ -64,7 +64,16 @@ type Member struct {
 	Via       string       // the neighbour that the member is behind; "": as the routes say
 	Confirm   bool         // the group waits until the member's program confirms that its QP is ready
 	Regions   []mft.Region // the regions of a receiver, parallel to File.Memory
-	Line      int
+	// RelayQPN is the QPN by which the box above and this one name the member to each other, if
+	// this box passes its frames on and does not merge (mft.Relay). 0: it merges.
+	RelayQPN roce.QPN
+	// RelayShares: copies that the box above sends once for several members are for this one too.
+	// Its FirstPSN goes with that of the source then.
+	RelayShares bool
+	// Relayed: another box passes the frames of the member on. IP, QPN and RemoteQPN are those of
+	// the link to that box.
+	Relayed bool
+	Line    int
 }
 
 // Weight is the number of receivers that a quorum counts for the member, all of them or none.
@@ -77,6 +86,9 @@ func (f *File) Members() []Member {
 	}
 	return append([]Member{f.Source}, f.Receivers...)
 }
+
+// IsRelayed reports whether this box passes the frames of the group on for the box above.
+func (f *File) IsRelayed() bool { return len(f.Receivers) > 0 && f.Receivers[0].RelayQPN != 0 }
 
 // Copies is the receivers of a group that may share copies (mft.Share). It is no key of the policy:
 // merging and data path know a group that does not share as one without shares.

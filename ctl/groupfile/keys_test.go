@@ -46,6 +46,8 @@ var keys = []listed{
 	{"members.remoteQPN", "that of the group", "1 to 16777214", "the remote QPN of the member's QP", ""},
 	{"members.remoteIP", "as addressing says", "IP of the box", "the peer IP of the member's QP, if the member is the end of a link", ""},
 	{"members.receivers", "1", "1 to 65535", "how many receivers a quorum counts for the member, if it is another box", ""},
+	{"members.relayQPN", "none", "1 to 16777214", "in a part of a group, the member's QPN on the link to the box above, if that box merges (boxes write it)", ""},
+	{"members.relayShares", "false", "true or false", "whether copies that come once for several members are for this one too (boxes write it)", ""},
 	{"members.via", "as the routes say", "name of a neighbour", "the box that the member is behind", ""},
 	{"members.confirm", "false", "true or false", "whether the group waits until the member's program says that its QP is ready", ""},
 	{"members.regions", "none", "region, or list of regions", "where a receiver has the memory: as many regions as memory has", ""},

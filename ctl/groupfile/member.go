@@ -18,6 +18,9 @@ type member struct {
 	behind  int             // the same for the key receivers
 }
 
+// KeyRelayQPN is the key of Member.RelayQPN. Boxes of older releases do not know it.
+const KeyRelayQPN = "relayQPN"
+
 func (p *parser) readMembers(v yamldoc.Value) error {
 	return v.Each("member", func(item yamldoc.Value) error {
 		m, err := readMember(item)
@@ -38,6 +41,8 @@ func readMember(v yamldoc.Value) (member, error) {
 		yamldoc.Field{Key: "remoteQPN", Set: yamldoc.Into(&m.RemoteQPN, remoteQPN)},
 		yamldoc.Field{Key: "remoteIP", Set: yamldoc.Into(&m.RemoteIP, Unicast)},
 		yamldoc.Field{Key: "receivers", Set: m.readBehind},
+		yamldoc.Field{Key: KeyRelayQPN, Set: yamldoc.Into(&m.RelayQPN, remoteQPN)},
+		yamldoc.Field{Key: "relayShares", Set: yamldoc.Into(&m.RelayShares, yamldoc.Value.Bool)},
 		yamldoc.Field{Key: "via", Set: yamldoc.Into(&m.Via, yamldoc.Value.Text)},
 		yamldoc.Field{Key: "confirm", Set: yamldoc.Into(&m.Confirm, yamldoc.Value.Bool)},
 		yamldoc.Field{Key: "regions", Set: m.readRegions},

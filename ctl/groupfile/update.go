@@ -236,7 +236,7 @@ func (f *File) sameReceivers(running *File) error {
 		if !stays {
 			continue
 		}
-		if m.QPN != old.QPN || m.FirstPSN != old.FirstPSN || m.SendPSN != old.SendPSN || m.Role != old.Role || !f.keepsRegions(&m, &old, ranges) {
+		if m.QPN != old.QPN || m.FirstPSN != old.FirstPSN || m.SendPSN != old.SendPSN || m.Role != old.Role || m.RelayQPN != old.RelayQPN || m.RelayShares != old.RelayShares || !f.keepsRegions(&m, &old, ranges) {
 			return yamldoc.Errorf(m.Line, "the member at %v with remote QPN %d is another QP, or has another psn, "+
 				"sendPSN, role or regions, than in the running group; update the group without it, and then with "+
 				"it, so that it joins again", m.IP, m.RemoteQPN)

@@ -76,6 +76,8 @@ func (m *Member) text() string {
 	add(true, "remoteQPN: %d", m.RemoteQPN)
 	add(m.RemoteIP.IsValid(), "remoteIP: %q", m.RemoteIP)
 	add(m.Behind > 0, "receivers: %d", m.Behind)
+	add(m.RelayQPN != 0, KeyRelayQPN+": %d", m.RelayQPN)
+	add(m.RelayShares, "relayShares: %t", m.RelayShares)
 	add(m.Via != "", "via: %q", m.Via)
 	add(m.Confirm, "confirm: %t", m.Confirm)
 	var regions []string

@@ -90,7 +90,7 @@ func TestEveryKeyIsWritten(t *testing.T) {
 			t.Errorf("%s is not written", key)
 		}
 	}
-	m := Member{IP: netip.MustParseAddr("10.0.0.1"), RemoteIP: netip.MustParseAddr("10.0.0.2"), Behind: 2, Via: "leaf2", Role: Both, Confirm: true, Regions: f.Receivers[0].Regions}
+	m := Member{IP: netip.MustParseAddr("10.0.0.1"), RemoteIP: netip.MustParseAddr("10.0.0.2"), Behind: 2, Via: "leaf2", RelayQPN: 7, RelayShares: true, Role: Both, Confirm: true, Regions: f.Receivers[0].Regions}
 	_, err = Parse([]byte("name: g\nip: 10.0.0.9\nqpn: 1\nmtu: 1024\nmembers: [{zzz: 1}]\n"))
 	_, known, _ = strings.Cut(text(err), "the known keys are ")
 	for _, key := range strings.Split(known, ", ") {

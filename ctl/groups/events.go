@@ -25,6 +25,7 @@ func (s *Set) PacketEvent(kind api.EventKind, g *Group, id groupfile.ID, psn roc
 }
 
 func memberEvent(kind api.EventKind, g *Group, id groupfile.ID, cause string) api.Event {
+	_, id = g.relayed(id)
 	return api.Event{Kind: kind, Group: g.Name, Member: id.IP.String(), RemoteQPN: uint32(id.RemoteQPN), Cause: cause}
 }
 

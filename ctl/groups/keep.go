@@ -144,13 +144,16 @@ func linksOfBoth(was, next []*Link, file *groupfile.File) (both []*Link) {
 		to := LinkTo(both, l.Box)
 		if to == nil {
 			copied := *l
-			copied.Members = nil
+			copied.Members, copied.Relays = nil, nil
 			to = &copied
 			both = append(both, to)
 		}
 		for _, id := range l.Members {
 			if file.Receiver(id) < 0 && LinkOf(both, id) == nil {
 				to.Members = append(slices.Clone(to.Members), id)
+				if qpn := l.relayOf(id); qpn != 0 {
+					to.Relays = append(slices.Clone(to.Relays), Relayed{id, qpn, l.shares(id)})
+				}
 			}
 		}
 	}

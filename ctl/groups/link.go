@@ -19,17 +19,74 @@ type Link struct {
 	Box     string         `json:"box"`
 	Members []groupfile.ID `json:"members"` // those behind the neighbour
 	// Later are the members that joined while the group was running, or came from another box.
-	Later   []Later     `json:"later,omitempty"`
-	Weight  int         `json:"weight"` // the receivers that a quorum counts; it never grows
-	Local   api.LinkEnd `json:"local"`
-	First   uint32      `json:"first,omitempty"` // see FirstQPN
-	Remote  api.LinkEnd `json:"remote"`
-	Version uint64      `json:"version"`
-	Begun   bool        `json:"begun"` // see api.Branch
+	Later  []Later     `json:"later,omitempty"`
+	Weight int         `json:"weight"` // the receivers that a quorum counts; it never grows
+	Local  api.LinkEnd `json:"local"`
+	First  uint32      `json:"first,omitempty"` // see FirstQPN
+	Remote api.LinkEnd `json:"remote"`
+	// Relays has each member behind the link with its QPN on the link, if the neighbour passes
+	// frames on. nil: it merges. Which of both a link does is so for its whole life.
+	Relays  []Relayed `json:"relays,omitempty"`
+	Version uint64    `json:"version"`
+	Begun   bool      `json:"begun"` // see api.Branch
 
 	Absent  []api.Absent `json:"-"` // the members behind the link that the group waits for
 	Problem string       `json:"-"` // why the neighbour could not be asked, or refuses; "" if the branch is set up
 	Asked   time.Time    `json:"-"` // the last request
+}
+
+// Relayed is a member whose frames the box behind a link passes on. To this box the member is a
+// receiver at the link's other end, and QPN is its queue pair there and its peer here.
+type Relayed struct {
+	groupfile.ID
+	QPN roce.QPN `json:"qpn"`
+	// Shares: the box behind maps copies for several members to this one too. That is so for those
+	// with whom the link begins, and for the packets of the first turn: the PSNs of their files go
+	// together.
+	Shares bool `json:"shares,omitempty"`
+}
+
+// Passes reports whether the box behind the link passes frames on, and does not merge.
+func (l *Link) Passes() bool { return l.Relays != nil }
+
+// relayOf returns the QPN of a member on the link, or 0.
+func (l *Link) relayOf(id groupfile.ID) roce.QPN {
+	for _, r := range l.Relays {
+		if r.ID == id {
+			return r.QPN
+		}
+	}
+	return 0
+}
+
+// shares reports whether the box behind the link maps shared copies to a member.
+func (l *Link) shares(id groupfile.ID) bool {
+	return slices.ContainsFunc(l.Relays, func(r Relayed) bool { return r.ID == id && r.Shares })
+}
+
+// EndOf returns the ID by which this box's part of the group has a member behind the link: that of
+// the link, or of its own if the neighbour passes frames on.
+func (l *Link) EndOf(f *groupfile.File, id groupfile.ID) groupfile.ID {
+	if l.Passes() {
+		return groupfile.ID{IP: AddrOf(l.Remote.IP), RemoteQPN: l.relayOf(id)}
+	}
+	m := l.Member(f)
+	return m.ID()
+}
+
+// ends returns what takes the place of the members behind the link.
+func (l *Link) ends(f *groupfile.File) (list []groupfile.Member) {
+	if !l.Passes() {
+		return []groupfile.Member{l.Member(f)}
+	}
+	for _, m := range f.Receivers {
+		if qpn := l.relayOf(m.ID()); qpn != 0 {
+			m.IP, m.QPN, m.RemoteIP, m.RemoteQPN = AddrOf(l.Remote.IP), qpn, AddrOf(l.Local.IP), qpn
+			m.Via, m.Confirm, m.Relayed = "", false, true
+			list = append(list, m)
+		}
+	}
+	return list
 }
 
 // Branch says for which upper box this box carries a group. The upper box's end of the link is the
@@ -50,6 +107,7 @@ type Branch struct {
 	Above   string    `json:"-"` // why the box above does not carry the group at present, or ""
 	Expires time.Time `json:"-"` // when the branch ends, unless it is renewed
 	Sent    roce.PSN  `json:"-"` // the highest PSN forwarded when the lease was looked at last
+	Packets uint64    `json:"-"` // the packets passed on then
 }
 
 // FirstQPN returns the QPN that Local had when the link was new: see api.Branch.
@@ -136,7 +194,7 @@ func (l *Link) Member(f *groupfile.File) groupfile.Member {
 func (l *Link) MembersIn(f *groupfile.File) (list []groupfile.Member) {
 	for _, m := range f.Receivers {
 		if slices.Contains(l.Members, m.ID()) {
-			m.Via = ""
+			m.Via, m.RelayQPN, m.RelayShares = "", l.relayOf(m.ID()), l.shares(m.ID())
 			list = append(list, m)
 		}
 	}

@@ -53,6 +53,9 @@ func (v *Version) MembershipOf(id groupfile.ID) Membership {
 	if l == nil {
 		return v.OwnMembership(id)
 	}
+	if l.Passes() {
+		return v.OwnMembership(l.EndOf(v.Wanted, id))
+	}
 	at := v.LinkMembership(l)
 	if m := l.LaterOf(id); at.Known && m != nil {
 		return m.membership(l, at)
@@ -62,6 +65,9 @@ func (v *Version) MembershipOf(id groupfile.ID) Membership {
 
 // LinkMembership returns since when a link takes part: the PSN of the first packet on it.
 func (v *Version) LinkMembership(l *Link) Membership {
+	if l.Passes() {
+		return v.Origin()
+	}
 	m := l.Member(v.Wanted)
 	return v.OwnMembership(m.ID())
 }
@@ -86,6 +92,9 @@ func (v *Version) Origin() Membership {
 // AnswerLater returns what the upper box hears about receivers in this box's part of the tree that
 // have not taken part from the first packet on.
 func (v *Version) AnswerLater() (list []api.Later) {
+	if v.File.IsRelayed() {
+		return nil // the box above knows of each by itself
+	}
 	add := func(id groupfile.ID, p Membership) {
 		if p != v.Origin() {
 			m := Later{ID: id, Out: p.Out}

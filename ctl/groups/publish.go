@@ -3,6 +3,7 @@ package groups
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -78,6 +79,7 @@ func (s *Set) build(g *Group, p *plan.Plan) (*mft.Group, error) {
 	}
 	if err == nil {
 		share(s, g, p, next)
+		relayShares(s, g, next)
 	}
 	return next, err
 }
@@ -92,7 +94,7 @@ func (s *Set) publish(g *Group, p plan.Plan) error {
 		return aboutFile(g.File, err)
 	}
 	g.ID, g.Published, g.Plan = id, next, p
-	if s.Edges != nil && g.Sharing.Own == "" {
+	if s.Edges != nil && g.Sharing.Own == "" || slices.ContainsFunc(g.Links, (*Link).Passes) {
 		shareAnew(s, g)
 	}
 	g.show()

@@ -15,6 +15,7 @@ import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
 )
 
 // share lets receivers of a group share a leg in its next version, as far as they can. Where their
@@ -57,6 +58,58 @@ func share(s *Set, g *Group, p *plan.Plan, next *mft.Group) {
 		receivers = append(receivers, r)
 	}
 	next.Shares, g.Sharing = s.Edges.Share(g.Name, next.Memory, state.Turns, receivers)
+}
+
+// relayShares lets receivers share the leg to a box that passes on what is for them: those with
+// whom the link began, in the first turn, as long as none of them is out. The box there maps copies
+// for all of them. A box that passes frames on itself does as the box above says.
+func relayShares(s *Set, g *Group, next *mft.Group) {
+	var state dataplane.GroupState
+	for _, l := range g.Links {
+		if !l.Passes() || l.Remote.QPN == 0 {
+			continue
+		}
+		if relays := next.Relay != nil; !relays && state.Group == nil {
+			var known bool
+			if state, known = s.Switch.GroupState(g.ID); g.Published == nil || !known || state.Turns > 0 {
+				return
+			}
+		}
+		if members, leg := relayMembers(g, l, next, &state); len(members) > 1 {
+			next.Shares = append(next.Shares, leg.Shared(leg.Dst, roce.QPN(l.Remote.QPN), members))
+		}
+	}
+}
+
+// relayMembers returns the receivers that share the leg to the box behind a link, and one of their
+// paths. There are none if the box would map copies for one that must not get them.
+func relayMembers(g *Group, l *Link, next *mft.Group, state *dataplane.GroupState) (members []mft.QP, leg *mft.Path) {
+	for _, r := range l.Relays {
+		if !r.Shares {
+			continue
+		}
+		end := mft.QP(l.EndOf(g.Wanted, r.ID))
+		i := slices.IndexFunc(next.Paths, func(p mft.Path) bool { return p.QP() == end }) // not sorted yet
+		if i < 0 || !next.Paths[i].Resolved() {
+			return nil, nil
+		}
+		leg = &next.Paths[i]
+		if next.Relay == nil {
+			why, add := standsAt(state, leg)
+			if why != "" || add != uint32(leg.FirstPSN-g.File.Source.FirstPSN)&0xFFFFFF {
+				return nil, nil
+			}
+		}
+		members = append(members, leg.QP())
+	}
+	return members, leg
+}
+
+// ShareLinks publishes a group again whose links have another end than before.
+func ShareLinks(s *Set, g *Group) {
+	if g.Published != nil {
+		shareAnew(s, g)
+	}
 }
 
 // standsAt returns what the PSNs of a receiver's QP are above those of the source, modulo 2^24, or

@@ -66,13 +66,43 @@ func (v *Version) NameOf(m *groupfile.Member) string {
 	if box := v.BoxBehind(m.ID()); box != "" {
 		return "box " + box
 	}
-	return m.IP.String()
+	return v.Own(m).IP.String()
+}
+
+// Own returns a member of this box's part as its own box has it: a box that passes its frames on
+// stands between.
+func (v *Version) Own(m *groupfile.Member) *groupfile.Member {
+	if l, id := v.relayed(m.ID()); l != nil {
+		return &v.Wanted.Receivers[v.Wanted.Receiver(id)]
+	}
+	return m
+}
+
+// RelayedBy returns the box that passes on the frames of a member of this box's part, or "".
+func (v *Version) RelayedBy(id groupfile.ID) string {
+	if l, _ := v.relayed(id); l != nil {
+		return l.Box
+	}
+	return ""
+}
+
+// relayed returns the link and the own ID of a member of this box's part that is relayed, or no
+// link.
+func (v *Version) relayed(id groupfile.ID) (*Link, groupfile.ID) {
+	for _, l := range v.Links {
+		for _, r := range l.Relays {
+			if r.QPN == id.RemoteQPN && l.EndOf(v.Wanted, r.ID) == id && v.Wanted.Receiver(r.ID) >= 0 {
+				return l, r.ID
+			}
+		}
+	}
+	return nil, id
 }
 
 // BoxBehind returns the box at the other end of a link, or "" for a member that is a host.
 func (v *Version) BoxBehind(id groupfile.ID) string {
 	for _, l := range v.Links {
-		if end := l.Member(v.Wanted); end.ID() == id {
+		if !l.Passes() && l.EndOf(v.Wanted, id) == id {
 			return l.Box
 		}
 	}
@@ -106,6 +136,9 @@ func (v *Version) MemberAt(ip netip.Addr, peer roce.QPN) (at *plan.Leg) {
 
 // LinkEnded returns the record of a link that no longer takes part, or nil.
 func (v *Version) LinkEnded(l *Link) *chronicle.Record {
+	if l.Passes() {
+		return nil
+	}
 	m := l.Member(v.Wanted)
 	return v.Ended(&m)
 }
@@ -123,7 +156,7 @@ func (v *Version) ShareLink(members []groupfile.ID) bool {
 }
 
 // SetLinks makes a group's own part of the tree: each member that is behind a link is replaced by
-// the link.
+// the link, or by itself as the neighbour passes it on.
 func (v *Version) SetLinks(links []*Link) {
 	v.Links, v.File = links, v.Wanted
 	if len(links) == 0 {
@@ -137,7 +170,7 @@ func (v *Version) SetLinks(links []*Link) {
 		}
 	}
 	for _, l := range links {
-		file.Receivers = append(file.Receivers, l.Member(v.Wanted))
+		file.Receivers = append(file.Receivers, l.ends(v.Wanted)...)
 	}
 	v.File = &file
 }
@@ -219,8 +252,12 @@ func (v *Version) waitsToJoin(id groupfile.ID) bool {
 	if i := v.Wanted.Receiver(id); i >= 0 {
 		return v.isUnconfirmed(&v.Wanted.Receivers[i])
 	}
+	if l, own := v.relayed(id); l != nil {
+		i := v.Wanted.Receiver(own)
+		return v.isUnconfirmed(&v.Wanted.Receivers[i]) && !l.hasConfirmed(own)
+	}
 	for _, l := range v.Links {
-		if m := l.Member(v.Wanted); m.ID() == id {
+		if m := l.Member(v.Wanted); m.ID() == id && !l.Passes() {
 			return slices.ContainsFunc(l.Members, func(behind groupfile.ID) bool {
 				i := v.Wanted.Receiver(behind)
 				return i >= 0 && v.isUnconfirmed(&v.Wanted.Receivers[i]) && !l.hasConfirmed(behind)
@@ -239,7 +276,11 @@ func (v *Version) someoneMayJoin() bool {
 
 // allMembers returns all members that this box is asked for, and the ends of its links.
 func (v *Version) allMembers() []groupfile.Member {
-	ends := v.File.Receivers[len(v.File.Receivers)-len(v.Links):] // as SetLinks has made them
+	n := 0
+	for _, l := range v.Links {
+		n += len(l.ends(v.Wanted))
+	}
+	ends := v.File.Receivers[len(v.File.Receivers)-n:] // as SetLinks has made them
 	return append(slices.Clip(v.Wanted.Members()), ends...)
 }
 

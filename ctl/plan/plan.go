@@ -219,6 +219,9 @@ func (p *Plan) Group(f *groupfile.File, table *regions.Table, past *chronicle.Ch
 			return nil, err
 		}
 	}
+	if g.Relay = relayOf(f); g.Relay != nil {
+		g.Policy = feedback.Policy{} // the box above has it
+	}
 	nobody := p.HasNobody(past, was)
 	for _, l := range p.Receivers {
 		m := l.Member
@@ -259,12 +262,27 @@ func (p *Plan) HasNobody(past *chronicle.Chronicle, was *mft.Group) bool {
 // above.
 func boxOf(f *groupfile.File, m *groupfile.Member) mft.Box {
 	switch {
-	case !m.RemoteIP.IsValid():
+	case !m.RemoteIP.IsValid(), m.Relayed:
 		return mft.NoBox
 	case m.ID() == f.Source.ID():
 		return mft.BoxAbove
 	}
 	return mft.BoxBelow
+}
+
+// relayOf returns how this box passes on the frames of a group with file f, or nil if it merges.
+func relayOf(f *groupfile.File) *mft.Relay {
+	if !f.IsRelayed() {
+		return nil
+	}
+	r := &mft.Relay{Shared: f.Source.RemoteQPN}
+	for i := range f.Receivers {
+		m := &f.Receivers[i]
+		r.Ends = append(r.Ends, mft.RelayEnd{
+			QP: mft.QP(m.ID()), QPN: m.RelayQPN, Mapped: m.RelayShares, AddPSN: uint32(m.FirstPSN-f.Source.FirstPSN) & 0xFFFFFF,
+		})
+	}
+	return r
 }
 
 // whereKept returns where a receiver keeps each range of the group's memory. Where a range is does
@@ -293,6 +311,7 @@ func Keys(f *groupfile.File) []mft.Key {
 	g := mft.Group{
 		Addressing: f.Addressing, IP: f.IP, QPN: f.QPN,
 		Source: mft.Source{Leg: p.Source.Leg, RemoteQPN: f.Source.RemoteQPN},
+		Relay:  relayOf(f),
 		Paths:  make([]mft.Path, len(p.Receivers)),
 	}
 	for i := range p.Receivers {

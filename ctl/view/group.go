@@ -65,7 +65,7 @@ func Group(g *groups.Version, d DataPath, set ports.Set) api.Group {
 		if kind, why := TroubleOf(g, l); kind == api.TroubleFrames && reach.State == api.Ready {
 			reach.Reason = why
 		}
-		v.Members = append(v.Members, Member(l.Member, reach))
+		v.Members = append(v.Members, Member(g.Own(l.Member), reach))
 	}
 	v.CopiesOwn, v.Shares = g.Sharing.Own, sharesOf(state)
 	v.Notes = append(v.Notes, tagsTaken(g, set)...)
@@ -120,6 +120,9 @@ func edgeOf(g *groups.Version, id groupfile.ID) string {
 // addTree adds the boxes above and below this one.
 func addTree(g *groups.Version, v *api.Group) {
 	if b := g.Branch; b != nil {
+		if g.File.IsRelayed() {
+			v.Notes = append(v.Notes, fmt.Sprintf("this box passes frames on between box %s and its receivers; what these have acknowledged is known at box %s", b.Upper, b.Root))
+		}
 		v.Upper = &api.Upper{Box: b.Upper, Root: b.Root, Visited: b.Visited}
 	}
 	for _, l := range g.Links {
@@ -132,7 +135,7 @@ func addTree(g *groups.Version, v *api.Group) {
 			link.Members = append(link.Members, id.IP.String())
 		}
 		v.Links = append(v.Links, link)
-		if g.Wanted.Policy.Ack != feedback.AckAll && l.Weight > 1 {
+		if g.Wanted.Policy.Ack != feedback.AckAll && l.Weight > 1 && !l.Passes() {
 			v.Notes = append(v.Notes, fmt.Sprintf("the quorum counts the %d receivers behind box %s all together: once each of "+
 				"them has a packet, and before that none of them", l.Weight, l.Box))
 		}

@@ -84,7 +84,7 @@ func receiverTraffic(g *groups.Version, now time.Time, state dataplane.GroupStat
 		}
 		reach := reachOf(g, l)
 		r := api.ReceiverTraffic{
-			IP: m.IP.String(), RemoteQPN: uint32(m.RemoteQPN), Box: g.BoxBehind(m.ID()), Port: reach.Port,
+			IP: g.Own(m).IP.String(), RemoteQPN: uint32(g.Own(m).RemoteQPN), Box: cmp.Or(g.BoxBehind(m.ID()), g.RelayedBy(m.ID())), Port: reach.Port,
 			State: reach.State, Reason: reach.Reason,
 		}
 		if kind, why := TroubleOf(g, l); kind != "" {

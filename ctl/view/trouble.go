@@ -51,7 +51,7 @@ func HeldUpBy(g *groups.Version) (first groupfile.ID, text string) {
 	}
 	for _, link := range g.Links {
 		end := link.Member(g.Wanted)
-		if !holdsUp(g, &end) {
+		if link.Passes() || !holdsUp(g, &end) {
 			continue
 		}
 		for _, a := range link.Absent {

@@ -134,10 +134,10 @@ func (w *world) arm() {
 }
 
 // keepTime schedules the next tick of the core, while the core wants one and the programs of the
-// sources have not heard of everything, or the switch is to settle.
+// sources have not heard of everything, or the run goes on.
 func (w *world) keepTime() {
 	b, pause := &w.box, time.Duration(w.box.core.Pause(feedback.Tick(w.now)))
-	if at := w.now + pause; pause > 0 && (!w.over() || w.s.Settles) && (b.ticksAt == 0 || at < b.ticksAt) {
+	if at := w.now + pause; pause > 0 && (!w.over() || w.s.GoesOn) && (b.ticksAt == 0 || at < b.ticksAt) {
 		b.ticksAt = at
 		w.schedule.add(event{at: at, kind: tick})
 	}

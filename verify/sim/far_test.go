@@ -41,7 +41,7 @@ func fastAndSlow(seed uint64, loss float64) Scenario {
 	s := Scenario{
 		Seed: seed, Policy: feedback.Policy{Ack: 2, Repair: feedback.RepairLocal}, MTUBytes: 1024, Regions: 1, MemoryBytes: 64 << 10,
 		RepairChunks: manyChunks, FarLink: FarLink{Down: far, Up: far}, FanOut: seed%2 == 0, Edges: Edges{Shares: seed%4 > 1},
-		Timeout: 14, RetryCount: 7, RNRRetry: 7, Limit: time.Minute, Settles: true,
+		Timeout: 14, RetryCount: 7, RNRRetry: 7, Limit: time.Minute, GoesOn: true,
 	}
 	source := Host{ToSwitch: near, ToHost: near, Outstanding: 4, SendPSN: 0xFFFF00}
 	for i := range 100 {

@@ -56,9 +56,9 @@ type Scenario struct {
 	// Removed is a group that was there before; nil: the switch is new.
 	Removed *Removed
 
-	// Settles: the run goes on after the sources have heard of everything, for as long as the switch
+	// GoesOn: the run goes on after the sources have heard of everything, for as long as the switch
 	// has something to do.
-	Settles bool
+	GoesOn bool
 
 	// Limit is the simulated time within which the run has to end.
 	Limit time.Duration
