@@ -15,8 +15,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// wood is a tree of boxes that set up a group by themselves: the root has the source and a receiver,
-// and a box behind a box without hosts has three receivers.
+// wood is a tree of boxes that set up a group by themselves. The root has the source and a receiver.
+// Behind a box without hosts is one with three receivers.
 type wood struct {
 	t     *testing.T
 	lab   *fabric.Fabric
@@ -72,7 +72,7 @@ func (w *wood) writes(midway func(), out ...*softgroup.Member) {
 	}
 }
 
-// The quorum is one of receivers at both ends of the tree, and nobody is stranded, whether links lose
+// The quorum is one of receivers at both ends of the tree. Nobody is stranded, whether links lose
 // packets or not.
 func TestAQuorumStrandsNobody(t *testing.T) {
 	for _, c := range []struct{ quorum, loss int }{{1, 0}, {2, 2000}} {
@@ -93,7 +93,7 @@ func near(w *wood) (g api.Group) {
 	return g
 }
 
-// A dead receiver behind a link is its own affair: the two beside it are the quorum with the near one.
+// A dead receiver behind a link is its own affair. The two beside it and the near one are enough.
 func TestADeadReceiverBehindALink(t *testing.T) {
 	w := newWood(t, 3, 0)
 	dead := w.group.Members[3]

@@ -373,8 +373,11 @@ func (w *world) checkCopies(f *frame, copies []dataplane.Copy) {
 		w.fail(Conserved, "a packet that is not data was copied")
 	}
 	for k := range copies {
-		if p := copies[k].Path; !w.isShared(p) && w.hostOfLeg(&p.Leg).membership == unconfirmed {
-			h := w.hostOfLeg(&p.Leg)
+		h := w.hostAtIP(copies[k].Path.Dst) // nil: a shared copy, or one for another box
+		if p := copies[k].Path; w.s.hasFar() && !w.isShared(p) {
+			h = w.hostOfLeg(&p.Leg)
+		}
+		if h != nil && h.membership == unconfirmed {
 			w.fail(Membership, "a copy for %v, which is not ready", h)
 		}
 		for _, other := range copies[:k] {
