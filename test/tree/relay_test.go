@@ -15,8 +15,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// wood is a tree of boxes that set up a group by themselves. The root has the source and a receiver.
-// Behind a box without hosts is one with three receivers.
+// wood is a tree of boxes that set up a group by themselves. The root has the source and a
+// receiver. Behind a box without hosts is one with three receivers.
 type wood struct {
 	t     *testing.T
 	lab   *fabric.Fabric
