@@ -29,6 +29,7 @@ build: ## rocastd, rocast and rocast-edge into build/
 # For the hosts, whose CPUs may be others than the box's: DPUs are arm64.
 EDGES := amd64 arm64
 edges: ## rocast-edge for the CPUs of hosts into build/edges
+	rm -rf $(BUILD)/edges
 	for arch in $(EDGES); do GOARCH=$$arch GOWORK=off CGO_ENABLED=0 \
 		$(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BUILD)/edges/$$arch/ ./cmd/rocast-edge || exit 1; done
 
@@ -85,7 +86,7 @@ test: ## every test that this machine allows, as root; prints which it left out 
 # SHORT=1 leaves out long tests of one thread, and packages that scripts/raced does not name: so
 # does .ci/run. One package at a time: under the race detector the hosts of test/afxdp are so slow
 # that other packages beside them let their timeouts end transfers. All are compiled before.
-race: ## the tests under the race detector; SHORT=1: without those in which it has nothing to find
+race: ## the tests under the race detector; SHORT=1: where goroutines are started
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@packages=$$($(if $(SHORT),scripts/raced,echo work)) && $(GO) list -race -test -export -deps $$packages >/dev/null && \
 		scripts/gotest -race -p 1 $(if $(SHORT),-short) $$packages

@@ -1,10 +1,12 @@
 package ctl
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -163,5 +165,30 @@ func TestWhereBoxesMergeForAQuorum(t *testing.T) {
 	_, err := f.box("b1").Update(t.Context(), "g1", []byte(strings.Replace(quorumFile("10.1.0.2", "10.3.0.1", "10.3.0.2"), "psn: 32,", "psn: 32, role: both, sendPSN: 300,", 1)))
 	if err == nil || !strings.Contains(err.Error(), "the member at 10.3.0.2 has role both and is behind box b2") {
 		t.Error(err)
+	}
+}
+
+// What the data path refuses while a link gets another end is tried again with the next look.
+func TestARefusedEndOfALinkIsTriedAgain(t *testing.T) {
+	f := newTree(t)
+	f.create(quorumFile(everywhere...))
+	b1 := f.box("b1")
+	g := b1.groups.Named("g1")
+	look := func() []string {
+		b1.groups.Lock()
+		defer b1.groups.Unlock()
+		b1.sw.Replaced()
+		b1.groups.ShareAsNow(g)
+		return b1.sw.Replaced()
+	}
+	b1.sw.Refuse(errors.New("no memory"))
+	b1.groups.Lock()
+	groups.ShareLinks(b1.groups, g)
+	b1.groups.Unlock()
+	if got := look(); !slices.Equal(got, []string{"g1"}) {
+		t.Errorf("after it was refused: %q", got)
+	}
+	if got := look(); len(got) > 0 {
+		t.Errorf("nothing is to change: %q", got)
 	}
 }

@@ -108,6 +108,9 @@ func newSharing(st *state, was *sharing, from []int, old *mft.Group) *sharing {
 		before := generation(old, &g.Shares[k])
 		if was != nil && before >= 0 {
 			s.legs[k] = was.legs[before]
+			if !g.Shares[k].Dst.IsMulticast() { // the box that maps the copies hears who has left
+				s.legs[k].retired = false
+			}
 		}
 	}
 	for i := range g.Paths {

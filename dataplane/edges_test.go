@@ -587,6 +587,41 @@ func TestALegIsRetiredWhenAMemberLeaves(t *testing.T) {
 	}
 }
 
+// The edges of a leg to a box are one box, which hears who has left. So the same generation goes on
+// without the receiver that was out.
+func TestALegToABoxGoesOnWithoutWhoWasOut(t *testing.T) {
+	version := func(out bool) *mft.Group {
+		g := sharingGroup()
+		g.Policy.Repair, g.Policy.RepairWindow = feedback.RepairLocal, 64
+		var members []mft.QP
+		for i := range g.Paths {
+			p := &g.Paths[i]
+			p.Dst, p.RemoteQPN = ipLower, roce.QPN(700+i)
+			members = append(members, p.QP())
+		}
+		if out {
+			g.Parts = []mft.Part{{QP: members[1], Part: feedback.PartGone}}
+		} else {
+			g.Paths, members = slices.Delete(g.Paths, 1, 2), slices.Delete(members, 1, 2)
+		}
+		g.Shares = []mft.Share{g.Paths[0].Shared(ipLower, generation, members)}
+		return g
+	}
+	net := porttest.NewRetaining(4, 64, nil, nil)
+	id, err := net.Switch.Add(version(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, out := range []bool{true, true, false} {
+		if err := net.Switch.Replace(id, version(out)); err != nil {
+			t.Fatal(err)
+		}
+		if st, _ := net.Switch.GroupState(id); st.Shares[0].Retired != out {
+			t.Errorf("one is out: %v; %+v", out, st.Shares[0])
+		}
+	}
+}
+
 // With a quorum copies are shared too. A receiver that lacks something is repaired alone, also when
 // the source has let go of it, and goes on sharing.
 func TestReceiversOfAQuorumShare(t *testing.T) {

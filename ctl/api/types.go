@@ -125,7 +125,7 @@ type Group struct {
 
 // Share is a leg that several receivers share.
 type Share struct {
-	IP      string `json:"ip"` // the multicast address
+	IP      string `json:"ip"` // the multicast address, or that of the box that makes the copies
 	QPN     uint32 `json:"qpn"`
 	Members int    `json:"members"`
 	Working int    `json:"working"` // members that get its copies

@@ -159,9 +159,10 @@ func (s *Set) AskEdge(at netip.Addr, q *api.EdgeQuestion) (answer api.EdgeAnswer
 // ShareAsNow lets the receivers of a group share as they take part now. One that has joined comes
 // to its share. If one has been taken out, its share gets another generation, because its edge
 // would map copies for it all the same; until then nothing leaves by that leg. So it is when
-// another turn has begun.
+// another turn has begun. What the data path refused is tried again for all groups, also for those
+// that share legs to boxes only.
 func (s *Set) ShareAsNow(g *Group) {
-	if s.Edges == nil || g.Published == nil || g.Sharing.Own != "" {
+	if g.Published == nil || !g.shareLate && (s.Edges == nil || g.Sharing.Own != "") {
 		return
 	}
 	state, known := s.Switch.GroupState(g.ID)

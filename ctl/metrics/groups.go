@@ -62,7 +62,7 @@ func member(name, help string, labels ...string) *prometheus.Desc {
 	return describe("member_"+name, help, append([]string{"group", "member", "remote_qpn"}, labels...)...)
 }
 
-// share describes a metric of the legs of a group that have one multicast address. A leg that
+// share describes a metric of the legs of a group that have one IP address. A leg that
 // begins anew counts from 0. Its QPN is no label: each turn has another.
 func share(name, help string) *prometheus.Desc {
 	return describe("share_"+name, help, "group", "address")

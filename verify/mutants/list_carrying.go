@@ -287,6 +287,22 @@ var carrying = []rule{
 	{"cm", "a request is served whose GID names another address", "ctl/cm/request.go", "req.Primary.LocalGID != wire.GIDOf(from) || ", ""},
 	{"cm", "a request is served whose header names another service", "ctl/cm/request.go", " || header.Dst != c.GroupIP || ", " || "},
 	{"cm", "a packet has the identification that the kernel replaces", "ctl/cm/socket.go", "s.id = max(s.id+1, 1)", "s.id++"},
+	// Groups whose frames a box passes on.
+	{"relay", "a shared copy is for receivers that are not mapped", "dataplane/relay.go", "end.Mapped && g.ShareOf(i) < 0", "g.ShareOf(i) < 0"},
+	{"relay", "who shares further on gets a copy of its own as well", "dataplane/relay.go", "end.Mapped && g.ShareOf(i) < 0", "end.Mapped"},
+	{"relay", "a shared copy keeps its PSN", "dataplane/relay.go", "o.PSN.Add(int32(end.AddPSN))", "o.PSN"},
+	{"relay", "a shared copy outside the memory is mapped", "dataplane/relay.go", "			return RefusedMemory\n", ""},
+	{"relay", "a frame may come by any port", "dataplane/relay.go", "	case !g.Hears(leg, f.Port):\n		return WrongPort\n", ""},
+	{"relay", "a frame may have any tag", "dataplane/relay.go", "	case mft.VLANsOf(head[:v.L3]) != leg.VLANs():\n		return WrongVLAN\n", ""},
+	{"relay", "a frame for another address is passed on", "dataplane/relay.go", "	case v.DstIP(head) != leg.Src:\n		return WrongDestination\n", ""},
+	{"relay", "frames go round for ever", "dataplane/relay.go", "	case v.HopLimit(head) <= 1:\n		return HopLimitExceeded\n", ""},
+	{"relay", "a packet larger than the path MTU is passed on", "dataplane/relay.go", "	case v.PayloadBytes > g.PathMTU:\n		return OverMTU\n", ""},
+	{"relay", "a QPN of no receiver is taken for a shared copy", "dataplane/relay.go", "path < 0 && qpn != g.Relay.Shared", "false"},
+	{"relay", "a receiver may have two QPNs at the link", "mft/relay.go", " || taken || r.ends[i].QPN != 0", " || taken"},
+	{"relay", "two receivers may have one QPN at the link", "mft/relay.go", " || taken || r.ends[i].QPN != 0", " || r.ends[i].QPN != 0"},
+	{"relay", "a receiver may be without a QPN at the link", "mft/relay.go", "		if r.ends[i].QPN == 0 {", "		if false {"},
+	{"relay", "what a receiver answers goes up with its own QPN", "mft/relay.go", "			up.DestQPN = g.End(i).QPN\n", ""},
+
 	// Legs that paths share.
 	{"sharing", "what shared copies brought is beyond what was sent", "repair.go", "		return later(rp.legs[i].high, s.upTo)\n", "		return rp.legs[i].high\n"},
 	{"sharing", "a NAK beside shared copies proves that the receiver is behind", "response.go", " || g.overtakes(ev.Path, ev.PSN))", ")"},
