@@ -299,7 +299,7 @@ var carrying = []rule{
 	{"relay", "a packet larger than the path MTU is passed on", "dataplane/relay.go", "	case v.PayloadBytes > g.PathMTU:\n		return OverMTU\n", ""},
 	{"relay", "a QPN of no receiver is taken for a shared copy", "dataplane/relay.go", "path < 0 && qpn != g.Relay.Shared", "false"},
 	{"relay", "a receiver may have two QPNs at the link", "mft/relay.go", " || taken || r.ends[i].QPN != 0", " || taken"},
-	{"relay", "two receivers may have one QPN at the link", "mft/relay.go", " || taken || r.ends[i].QPN != 0", " || r.ends[i].QPN != 0"},
+	{"relay", "two receivers may have one QPN at the link", "mft/relay.go", " || taken || r.ends[i].QPN != 0", " || taken && false || r.ends[i].QPN != 0"},
 	{"relay", "a receiver may be without a QPN at the link", "mft/relay.go", "		if r.ends[i].QPN == 0 {", "		if false {"},
 	{"relay", "what a receiver answers goes up with its own QPN", "mft/relay.go", "			up.DestQPN = g.End(i).QPN\n", ""},
 

@@ -187,15 +187,15 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 		"keeps a frame": {want: Conserved, s: calm(), after: on(20,
 			func(m *meddler, _ *dataplane.Frame, _ *dataplane.Outputs) { m.w.pool.lend() })},
 		"evicts a healthy receiver": {want: Membership, s: calm(), after: on(20, func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
-			out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(2), What: feedback.NoteEvicted})
+			out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(2), RemoteQPN: groupQPN, What: feedback.NoteEvicted})
 		})},
 		"lets a receiver join that did not ask": {want: Membership, s: calm(), after: on(20,
 			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
-				out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(2), What: feedback.NoteJoined})
+				out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(2), RemoteQPN: groupQPN, What: feedback.NoteJoined})
 			})},
 		"calls behind a receiver without a quorum": {want: Membership, s: calm(), after: on(20,
 			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
-				out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(2), What: feedback.NoteBehind})
+				out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(2), RemoteQPN: groupQPN, What: feedback.NoteBehind})
 			})},
 		"calls behind a receiver that has all its source was told of": {
 			want: Membership, s: quorum(), says: "that was told of packet", after: on(60, callBehind(1)),
@@ -284,7 +284,7 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 			})},
 		"lets a receiver join that is not ready": {want: Membership, s: notReady(), says: "joined without a cause", after: on(80,
 			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
-				out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(3), What: feedback.NoteJoined, PSN: f.View.PSN(f.Head())})
+				out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(3), RemoteQPN: groupQPN, What: feedback.NoteJoined, PSN: f.View.PSN(f.Head())})
 			})},
 		"sends a READ to the receivers": {want: Damaged, s: reading(), after: on(20,
 			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
@@ -330,7 +330,7 @@ func notReady() Scenario {
 func callBehind(receiver int) func(*meddler, *dataplane.Frame, *dataplane.Outputs) {
 	return func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
 		out.Notes = append(out.Notes, dataplane.Note{
-			Receiver: m.w.address(receiver), What: feedback.NoteBehind, PSN: m.w.s.Hosts[0].SendPSN,
+			Receiver: m.w.address(receiver), RemoteQPN: groupQPN, What: feedback.NoteBehind, PSN: m.w.s.Hosts[0].SendPSN,
 		})
 	}
 }
