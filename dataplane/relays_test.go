@@ -167,6 +167,19 @@ func TestLowerBoxKnowsNothing(t *testing.T) {
 	}
 }
 
+// Receivers behind the lower box that share a leg there get a copy of the box above by that leg.
+func TestACopyOfTheBoxAboveIsSharedFurtherOn(t *testing.T) {
+	p := newRelayPair(t, func(_, lower *mft.Group) {
+		lower.Paths[1].Port = lower.Paths[0].Port
+		lower.Shares = []mft.Share{lower.Paths[0].Shared(ipAll, generation, []mft.QP{lower.Paths[0].QP(), lower.Paths[1].QP()})}
+	})
+	say(t, p.upper, write(firstPSN, []byte("over the link")))
+	p.cross(t)
+	if list := got(t, p.lower, ipC); len(list) != 1 || list[0].Dst != ipAll || list[0].QPN != generation || list[0].PSN != firstPSN || !list[0].ICRCValid {
+		t.Errorf("%+v", list)
+	}
+}
+
 // What is none of the link's, and what no mapping is for, goes no further.
 func TestStrangersToARelay(t *testing.T) {
 	p := newRelayPair(t, func(_, lower *mft.Group) { lower.Relay.Ends[1].Mapped = false })
@@ -187,6 +200,7 @@ func TestStrangersToARelay(t *testing.T) {
 		{"by another port", "wrong-port", 4, down(ipUpper, qpnOfBoth, nil)},
 		{"the QPN of the link, which nobody uses", "wrong-qpn", linkDown, down(ipUpper, qpnLower, nil)},
 		{"memory that the group does not have", "refused-memory", linkDown, down(ipUpper, qpnOfBoth, func(w *packet) { w.reth.VA = 1 })},
+		{"in a VLAN", "wrong-vlan", linkDown, down(ipUpper, qpnOfC, func(w *packet) { w.tags = []uint16{7} })},
 		{"more hops than allowed", "hop-limit-exceeded", linkDown, down(ipUpper, qpnOfC, func(w *packet) { w.hopLimit = 1 })},
 		{"too long", "over-mtu", linkDown, down(ipUpper, qpnOfC, func(w *packet) { w.payload = make([]byte, 1500) })},
 		{"a receiver to another's QPN", "wrong-qpn", 2, func() packet {

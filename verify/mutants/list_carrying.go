@@ -294,7 +294,6 @@ var carrying = []rule{
 	{"relay", "a shared copy outside the memory is mapped", "dataplane/relay.go", "			return RefusedMemory\n", ""},
 	{"relay", "a frame may come by any port", "dataplane/relay.go", "	case !g.Hears(leg, f.Port):\n		return WrongPort\n", ""},
 	{"relay", "a frame may have any tag", "dataplane/relay.go", "	case mft.VLANsOf(head[:v.L3]) != leg.VLANs():\n		return WrongVLAN\n", ""},
-	{"relay", "a frame for another address is passed on", "dataplane/relay.go", "	case v.DstIP(head) != leg.Src:\n		return WrongDestination\n", ""},
 	{"relay", "frames go round for ever", "dataplane/relay.go", "	case v.HopLimit(head) <= 1:\n		return HopLimitExceeded\n", ""},
 	{"relay", "a packet larger than the path MTU is passed on", "dataplane/relay.go", "	case v.PayloadBytes > g.PathMTU:\n		return OverMTU\n", ""},
 	{"relay", "a QPN of no receiver is taken for a shared copy", "dataplane/relay.go", "path < 0 && qpn != g.Relay.Shared", "false"},
