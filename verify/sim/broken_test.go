@@ -186,17 +186,9 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 		}},
 		"keeps a frame": {want: Conserved, s: calm(), after: on(20,
 			func(m *meddler, _ *dataplane.Frame, _ *dataplane.Outputs) { m.w.pool.lend() })},
-		"evicts a healthy receiver": {want: Membership, s: calm(), after: on(20, func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
-			out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(2), RemoteQPN: groupQPN, What: feedback.NoteEvicted})
-		})},
-		"lets a receiver join that did not ask": {want: Membership, s: calm(), after: on(20,
-			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
-				out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(2), RemoteQPN: groupQPN, What: feedback.NoteJoined})
-			})},
-		"calls behind a receiver without a quorum": {want: Membership, s: calm(), after: on(20,
-			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
-				out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(2), RemoteQPN: groupQPN, What: feedback.NoteBehind})
-			})},
+		"evicts a healthy receiver":                {want: Membership, s: calm(), after: on(20, newsOf(2, feedback.NoteEvicted))},
+		"lets a receiver join that did not ask":    {want: Membership, s: calm(), after: on(20, newsOf(2, feedback.NoteJoined))},
+		"calls behind a receiver without a quorum": {want: Membership, s: calm(), after: on(20, newsOf(2, feedback.NoteBehind))},
 		"calls behind a receiver that has all its source was told of": {
 			want: Membership, s: quorum(), says: "that was told of packet", after: on(60, callBehind(1)),
 		},
@@ -284,7 +276,7 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 			})},
 		"lets a receiver join that is not ready": {want: Membership, s: notReady(), says: "joined without a cause", after: on(80,
 			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
-				out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(3), RemoteQPN: groupQPN, What: feedback.NoteJoined, PSN: f.View.PSN(f.Head())})
+				m.news(out, 3, feedback.NoteJoined, f.View.PSN(f.Head()))
 			})},
 		"sends a READ to the receivers": {want: Damaged, s: reading(), after: on(20,
 			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
@@ -329,10 +321,18 @@ func notReady() Scenario {
 // callBehind adds the report that a receiver is behind at packet 0.
 func callBehind(receiver int) func(*meddler, *dataplane.Frame, *dataplane.Outputs) {
 	return func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
-		out.Notes = append(out.Notes, dataplane.Note{
-			Receiver: m.w.address(receiver), RemoteQPN: groupQPN, What: feedback.NoteBehind, PSN: m.w.s.Hosts[0].SendPSN,
-		})
+		m.news(out, receiver, feedback.NoteBehind, m.w.s.Hosts[0].SendPSN)
 	}
+}
+
+// news says what became of a receiver.
+func (m *meddler) news(out *dataplane.Outputs, receiver int, what feedback.Note, psn roce.PSN) {
+	out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(receiver), RemoteQPN: groupQPN, What: what, PSN: psn})
+}
+
+// newsOf returns an after that says what became of a receiver.
+func newsOf(receiver int, what feedback.Note) func(*meddler, *dataplane.Frame, *dataplane.Outputs) {
+	return func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) { m.news(out, receiver, what, 0) }
 }
 
 // notify sends a notification to the member of leg.
