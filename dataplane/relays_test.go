@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/rocast/rocast/dataplane/porttest"
@@ -224,5 +225,22 @@ func TestStrangersToARelay(t *testing.T) {
 	sayAt(t, p.lower, linkDown, down(ipUpper, qpnOfBoth, nil))
 	if c, d := got(t, p.lower, ipC), got(t, p.lower, ipD); len(c) != 1 || len(d) != 0 {
 		t.Errorf("of a copy that is mapped for c alone, c got %d and d %d", len(c), len(d))
+	}
+}
+
+// Each receiver has one QPN at the link to the box above, and no other has the same.
+func TestARelayWithWrongEnds(t *testing.T) {
+	for name, edit := range map[string]func(*mft.Relay){
+		"two QPNs of one receiver": func(r *mft.Relay) { r.Ends = append(r.Ends, mft.RelayEnd{QP: r.Ends[0].QP, QPN: 99}) },
+		"one QPN of two":           func(r *mft.Relay) { r.Ends[1].QPN = r.Ends[0].QPN },
+		"a receiver without one":   func(r *mft.Relay) { r.Ends = r.Ends[:1] },
+		"the QPN of shared copies": func(r *mft.Relay) { r.Ends[1].QPN = r.Shared },
+	} {
+		g := *newRelayPair(t, nil).low
+		g.Relay = &mft.Relay{Shared: g.Relay.Shared, Ends: slices.Clone(g.Relay.Ends)}
+		edit(g.Relay)
+		if _, err := porttest.New(5).Switch.Add(&g); err == nil {
+			t.Errorf("%s: it was not refused", name)
+		}
 	}
 }
