@@ -23,15 +23,15 @@ all: build
 
 # Static, and the same bytes wherever the tree lies: no path, no time and no C compiler goes in, and
 # go.mod alone says which versions.
+COMPILE := GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 build: ## rocastd, rocast and rocast-edge into build/
-	GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/...
+	$(COMPILE) -o $(BUILD)/ ./cmd/...
 
 # For the hosts, whose CPUs may be others than the box's: DPUs are arm64.
 EDGES := amd64 arm64
 edges: ## rocast-edge for the CPUs of hosts into build/edges
 	rm -rf $(BUILD)/edges
-	for arch in $(EDGES); do GOARCH=$$arch GOWORK=off CGO_ENABLED=0 \
-		$(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BUILD)/edges/$$arch/ ./cmd/rocast-edge || exit 1; done
+	for arch in $(EDGES); do GOARCH=$$arch $(COMPILE) -o $(BUILD)/edges/$$arch/ ./cmd/rocast-edge || exit 1; done
 
 # The kernel's part of BPF is not emulated: bpf/edge is tested in guests.
 edge-arm64: ## the tests of rocast-edge as a program for arm64, which QEMU runs

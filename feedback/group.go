@@ -129,7 +129,7 @@ func (g *Group) Step(now Tick, ev Event, acts []Action) ([]Action, Outcome) {
 	}
 }
 
-// MaxActions is the most actions that one event causes: each path may join, be reported twice, and
-// get a copy or a question, one path may be sent a burst of repairs, and the source is sent an ACK
-// twice, a NAK and a fatal NAK at most.
+// MaxActions is the most actions that one event causes. Each path may join, be reported twice, get
+// a copy and be asked what it has, but who joins is not asked. One path may be sent a burst of
+// repairs. The source is sent an ACK twice, a NAK and a fatal NAK at most.
 func MaxActions(paths int) int { return 4*paths + 4 + RepairBurst }

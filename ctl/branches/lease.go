@@ -215,7 +215,7 @@ func (t *Branches) noteRenewal(g *groups.Group, next *groups.Link) {
 		}()
 	}
 	before, passes := at.Remote, at.Passes()
-	otherEnd, sameLater := at.Remote != next.Remote && !at.Passes(), slices.EqualFunc(at.Later, next.Later, groups.Later.Equal)
+	otherEnd, sameLater := before != next.Remote && !passes, slices.EqualFunc(at.Later, next.Later, groups.Later.Equal)
 	t.Groups.Changed(g)
 	at.Remote, at.Absent, at.Problem, at.Asked, at.Begun, at.Later = next.Remote, next.Absent, next.Problem, next.Asked, next.Begun, next.Later
 	if !sameLater {

@@ -184,7 +184,8 @@ func (c *Chronicle) Complete(id groupfile.ID) {
 }
 
 // Next returns the chronicle of the group after an update to file f. It drops the receivers that f
-// lacks; the receivers that only f has are joining, unless the box above knows of that.
+// lacks. The receivers that only f has are joining, unless this box passes their frames on: then
+// the box that merges keeps who has joined.
 func (c *Chronicle) Next(running, f *groupfile.File) Chronicle {
 	// A member that leaves may join again with another queue pair.
 	n := Chronicle{Switched: c.Switched, Turn: without(c.Turn, func(id groupfile.ID) bool { return f.Receiver(id) < 0 })}
