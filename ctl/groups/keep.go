@@ -151,8 +151,8 @@ func linksOfBoth(was, next []*Link, file *groupfile.File) (both []*Link) {
 		for _, id := range l.Members {
 			if file.Receiver(id) < 0 && LinkOf(both, id) == nil {
 				to.Members = append(slices.Clone(to.Members), id)
-				if qpn := l.relayOf(id); qpn != 0 {
-					to.Relays = append(slices.Clone(to.Relays), Relayed{id, qpn, l.shares(id)})
+				if relay := l.relayOf(id); relay.QPN != 0 {
+					to.Relays = append(slices.Clone(to.Relays), relay)
 				}
 			}
 		}

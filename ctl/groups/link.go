@@ -49,26 +49,21 @@ type Relayed struct {
 // Passes reports whether the box behind the link passes frames on, and does not merge.
 func (l *Link) Passes() bool { return l.Relays != nil }
 
-// relayOf returns the QPN of a member on the link, or 0.
-func (l *Link) relayOf(id groupfile.ID) roce.QPN {
+// relayOf returns a member behind the link as it is named there; its QPN is 0 if it is none.
+func (l *Link) relayOf(id groupfile.ID) Relayed {
 	for _, r := range l.Relays {
 		if r.ID == id {
-			return r.QPN
+			return r
 		}
 	}
-	return 0
-}
-
-// shares reports whether the box behind the link maps shared copies to a member.
-func (l *Link) shares(id groupfile.ID) bool {
-	return slices.ContainsFunc(l.Relays, func(r Relayed) bool { return r.ID == id && r.Shares })
+	return Relayed{}
 }
 
 // EndOf returns the ID by which this box's part of the group has a member behind the link: that of
 // the link, or of its own if the neighbour passes frames on.
 func (l *Link) EndOf(f *groupfile.File, id groupfile.ID) groupfile.ID {
 	if l.Passes() {
-		return groupfile.ID{IP: AddrOf(l.Remote.IP), RemoteQPN: l.relayOf(id)}
+		return groupfile.ID{IP: AddrOf(l.Remote.IP), RemoteQPN: l.relayOf(id).QPN}
 	}
 	m := l.Member(f)
 	return m.ID()
@@ -80,7 +75,7 @@ func (l *Link) ends(f *groupfile.File) (list []groupfile.Member) {
 		return []groupfile.Member{l.Member(f)}
 	}
 	for _, m := range f.Receivers {
-		if qpn := l.relayOf(m.ID()); qpn != 0 {
+		if qpn := l.relayOf(m.ID()).QPN; qpn != 0 {
 			m.IP, m.QPN, m.RemoteIP, m.RemoteQPN = AddrOf(l.Remote.IP), qpn, AddrOf(l.Local.IP), qpn
 			m.Via, m.Confirm, m.Relayed = "", false, true
 			list = append(list, m)
@@ -194,7 +189,8 @@ func (l *Link) Member(f *groupfile.File) groupfile.Member {
 func (l *Link) MembersIn(f *groupfile.File) (list []groupfile.Member) {
 	for _, m := range f.Receivers {
 		if slices.Contains(l.Members, m.ID()) {
-			m.Via, m.RelayQPN, m.RelayShares = "", l.relayOf(m.ID()), l.shares(m.ID())
+			relay := l.relayOf(m.ID())
+			m.Via, m.RelayQPN, m.RelayShares = "", relay.QPN, relay.Shares
 			list = append(list, m)
 		}
 	}
