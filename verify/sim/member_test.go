@@ -31,6 +31,30 @@ func TestMembersComeAndGo(t *testing.T) {
 	}
 }
 
+// A group whose last receiver leaves ends: its source does so by its retries, also where the engine
+// carries the packets, and where a crash has left the others out before.
+func TestTheLastReceiverLeaves(t *testing.T) {
+	for _, engine := range []bool{false, true} {
+		for _, more := range [][]Timed{nil, {
+			{Kind: NextHop, AfterPacket: 90, Delay: time.Millisecond}, {Kind: SwitchCrash, AfterPacket: 90, Delay: 2 * time.Millisecond, For: time.Millisecond},
+		}} {
+			s := calm()
+			s.RetryCount = 3
+			if engine {
+				s.Engine = Engine{Lag: 10 * time.Microsecond, Batch: 8}
+			}
+			for host := 1; host <= 3; host++ {
+				s.Timed = append(s.Timed, Timed{Kind: Leave, Host: host, AfterPacket: 30 * host})
+			}
+			s.Timed = append(s.Timed, more...)
+			var r Runner
+			if result := play(t, &r, s); result.Failure != nil || result.Status != rnic.RetryExceeded {
+				t.Errorf("engine: %v, %v: %v, %v", engine, more, result.Failure, result.Status)
+			}
+		}
+	}
+}
+
 // A receiver whose queue pair is not ready gets nothing before its program says that it is, also
 // where the switch crashes meanwhile. If all others leave, it joins all the same.
 func TestWhoIsNotReadyJoinsWhenItIs(t *testing.T) {

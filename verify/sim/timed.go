@@ -95,8 +95,8 @@ func (w *world) endFault(f *Timed) {
 	w.recall()
 	w.recallJoins()
 	w.recallTurn()
-	if !slices.ContainsFunc(w.hosts, func(h host) bool { return h.membership != outsider && h.membership != left }) {
-		w.box.down++ // a group without a receiver is carried no more, and its source ends by its retries
+	if w.deserted() {
+		w.box.down++
 		return
 	}
 	if err := w.openSwitch(true); err != nil {
@@ -226,11 +226,22 @@ func (w *world) confirm(h *host) {
 	}
 }
 
+// deserted reports whether no receiver is left. Such a group is carried no more, and its source
+// ends by its retries.
+func (w *world) deserted() bool {
+	return !slices.ContainsFunc(w.hosts, func(h host) bool { return h.membership != outsider && h.membership != left })
+}
+
 // publish publishes the group as it is now. The core sees that with the next frame. A core with an
 // engine in front may get no frame for long, so it is told.
 func (w *world) publish() {
+	if w.deserted() {
+		w.stopEngine()
+		w.box.down++
+		return
+	}
 	if err := w.publishMembers(); err != nil {
-		panic("sim: change the group: " + err.Error()) // at least one member stays
+		panic("sim: change the group: " + err.Error()) // it has receivers
 	}
 	if w.box.engine != nil {
 		w.schedule.add(event{at: w.now + w.lag(), kind: adopt, index: w.box.engine.life})
