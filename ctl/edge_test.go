@@ -645,3 +645,49 @@ func TestAShareThatTheDataPathRefuses(t *testing.T) {
 		})
 	}
 }
+
+// The edge in front of a host asks for it from its own IP. Nobody else may, and the host itself may
+// not any more.
+func TestAnEdgeInTheWire(t *testing.T) {
+	addresses := sharedAddresses
+	addresses.Wires = []edges.Wire{{IP: addr("10.77.0.12"), Host: addr("10.77.0.2")}}
+	sw := ctltest.NewStill("eth1", "eth2", "eth3")
+	w := &shareWorld{world: openWorldSharing(t, t.TempDir(), sw, ctltest.NewAddresses(), addresses), t: t, loaded: map[string]uint64{}}
+	w.behindEth2()
+	w.create(t, three)
+	w.load("10.77.0.3")
+	ask := func(from, host string, have uint64) (api.EdgeAnswer, error) {
+		q := api.EdgeQuestion{Protocol: api.EdgeProtocol, Have: have, Attach: "tcx"}
+		if host != "" {
+			q.Host = addr(host)
+		}
+		return w.AskEdge(t.Context(), addr(from), q)
+	}
+	for _, c := range []struct{ from, host, want string }{
+		{"10.77.0.12", "10.77.0.3", "10.77.0.12 may not ask for 10.77.0.3; edges: wires: in this box's rocastd.yaml says which address asks for which host"},
+		{"10.77.0.3", "10.77.0.4", "10.77.0.3 may not ask for 10.77.0.4; edges: wires: in this box's rocastd.yaml says which address asks for which host"},
+		{"10.77.0.3", "10.77.0.2", "10.77.0.12 asks for 10.77.0.2, and 10.77.0.3 may not: so say edges: wires: in this box's rocastd.yaml"},
+		{"10.77.0.2", "", "10.77.0.12 asks for 10.77.0.2, and 10.77.0.2 may not: so say edges: wires: in this box's rocastd.yaml"},
+	} {
+		if a, err := ask(c.from, c.host, 0); err == nil || err.Error() != c.want || len(a.Mappings) > 0 {
+			t.Errorf("%s asks for %q: %+v, %v, want %q", c.from, c.host, a, err, c.want)
+		}
+	}
+	w.members("when those were refused")
+	a, err := ask("10.77.0.12", "10.77.0.2", 0)
+	testlab.Must(t, err)
+	if len(a.Mappings) != 1 || a.Mappings[0].Host != addr("10.77.0.2") {
+		t.Fatalf("the edge in the wire is told %+v", a.Mappings)
+	}
+	_, err = ask("10.77.0.12", "10.77.0.2", a.Number)
+	testlab.Must(t, err)
+	w.load("10.77.0.3")
+	w.members("with an edge in the wire", "10.77.0.2", "10.77.0.3")
+	if got, want := w.part(t, "10.77.0.2").Edge, "tcx at 10.77.0.12: 0 mapped, 0 without mapping, 0 refused"; got != want {
+		t.Errorf("the edge is shown as %q, want %q", got, want)
+	}
+	// Its own IP is a host as any other.
+	if a, err := ask("10.77.0.12", "", 0); err != nil || len(a.Mappings) > 0 {
+		t.Errorf("for itself it is told %+v, %v", a, err)
+	}
+}

@@ -67,11 +67,15 @@ func command(exit *int) *cobra.Command {
 	var at paths
 	root := &cobra.Command{
 		Use:   "rocast-edge",
-		Short: "Map the shared copies of rocast's boxes to the queue pairs of a Soft-RoCE host",
+		Short: "Map the shared copies of rocast's boxes to the queue pairs of a host",
 		Long: `A box with edges: in its rocastd.yaml sends one copy of each packet to a multicast address, instead of one to each receiver.
 rocast-edge attaches an XDP or tc program in front of the host's Soft-RoCE device, which turns such a copy into the packet
 that a queue pair of this host expects. It joins the multicast addresses, and asks the boxes at their address hosts: listen
 which queue pairs there are. A receiver whose edge does not work gets copies of its own.
+
+In front of a host whose NIC takes RoCE by itself, rocast-edge runs on a machine in the wire: a bridge of two ports, or the
+cores of a DPU. With --wire it maps at the port towards the boxes, and the bridge carries the packet to the host. It asks from
+an address of its own machine, and edges: wires: in rocastd.yaml says so.
 
 Exit status: 0 it was stopped, or the command is done; 1 it failed; 64 wrong arguments.`,
 		Version:       version.Build().Version,
@@ -117,13 +121,13 @@ Exit status: 0 it was stopped, or the command is done; 1 it failed; 64 wrong arg
 }
 
 func runCommand(at *paths, exit *int) *cobra.Command {
+	c := agent.Config{Changed: at.write}
 	var boxes, ips, attach []string
 	cmd := &cobra.Command{
 		Use:   "run --box ADDRESS:PORT",
 		Short: "Ask the boxes, and map what they share, until a signal",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := agent.Config{Changed: at.write}
 			modes, err := parse(&c, boxes, ips, attach)
 			if err != nil {
 				return err
@@ -134,7 +138,7 @@ func runCommand(at *paths, exit *int) *cobra.Command {
 				return err
 			}
 			c.Log = log.Logger
-			c.Ask = func(box netip.AddrPort, ip netip.Addr) agent.Asker { return client.NewHost(box, ip) }
+			c.Ask = func(box netip.AddrPort, from netip.Addr) agent.Asker { return client.NewHost(box, from) }
 			edges := agent.New(c, at.pins, modes)
 			at.write(edges.State()) // status has something to show before the first answer
 			if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
@@ -145,6 +149,7 @@ func runCommand(at *paths, exit *int) *cobra.Command {
 	}
 	cmd.Flags().StringArrayVar(&boxes, "box", nil, "`address:port` of a box, hosts: listen of its rocastd.yaml; may be repeated")
 	cmd.Flags().StringArrayVar(&ips, "ip", nil, "`address` of an RDMA device; may be repeated; without it the one from which this host reaches the box")
+	cmd.Flags().StringVar(&c.Wire, "wire", "", "`port` of this machine towards the boxes, in a bridge with the port to the host that has the addresses --ip")
 	cmd.Flags().StringArrayVar(&attach, "attach", nil, "only this `mode`: "+modeNames()+"; may be repeated; without it the first that works")
 	return cmd
 }
@@ -174,9 +179,12 @@ func parse(c *agent.Config, boxes, ips, attach []string) (modes []edge.Mode, err
 	for _, text := range ips {
 		ip, err := netip.ParseAddr(text)
 		if err != nil {
-			return nil, fmt.Errorf("--ip %s: write an address of this host", text)
+			return nil, fmt.Errorf("--ip %s: write an address of an RDMA device", text)
 		}
 		c.IPs = append(c.IPs, ip)
+	}
+	if c.Wire != "" && len(ips) == 0 {
+		return nil, fmt.Errorf("--wire %s: write --ip ADDRESS too, of the host that is behind this machine", c.Wire)
 	}
 	for _, text := range attach {
 		mode := edge.Mode(text)

@@ -21,7 +21,8 @@ func TestWrongArguments(t *testing.T) {
 	for args, want := range map[string]string{
 		"run":                             "no box is named: write --box ADDRESS:PORT, as hosts: listen has it in the box's rocastd.yaml",
 		"run --box 10.77.3.254":           "--box 10.77.3.254: write ADDRESS:PORT, as hosts: listen has it in the box's rocastd.yaml",
-		"run --box [fd77::1]:1 --ip eth0": "--ip eth0: write an address of this host",
+		"run --box [fd77::1]:1 --ip eth0": "--ip eth0: write an address of an RDMA device",
+		"run --box 1.2.3.4:5 --wire eth0": "--wire eth0: write --ip ADDRESS too, of the host that is behind this machine",
 		"run --box 1.2.3.4:5 --attach tc": "--attach tc: write one of these: xdp native frags, xdp native, tcx, tc clsact, xdp generic",
 		"run eth0":                        `unknown command "eth0" for "rocast-edge run"`,
 		"stop":                            `unknown command "stop" for "rocast-edge"`,

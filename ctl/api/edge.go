@@ -9,9 +9,12 @@ const EdgeProtocol = 1
 const MaxEdgeRegions = 4
 
 // EdgeQuestion is what the edge of a host asks its box for: the mappings of shared copies to the
-// queue pairs at the IP from which the connection comes.
+// queue pairs at the IP from which the connection comes, or at Host.
 type EdgeQuestion struct {
 	Protocol int `json:"protocol"` // EdgeProtocol
+	// Host is the host that the edge is in front of, where it is not at the host itself. The box's
+	// config says who may ask for which host.
+	Host netip.Addr `json:"host,omitzero"`
 	// Have is the number of the answer whose mappings the edge has loaded, which confirms them. 0:
 	// it has loaded none.
 	Have uint64 `json:"have"`
@@ -41,7 +44,7 @@ type EdgeMapping struct {
 	From   netip.Addr `json:"from"`   // the copies' IP source
 	To     netip.Addr `json:"to"`     // the multicast address, which the edge joins
 	LegQPN uint32     `json:"legQPN"` // the copies' dest QPN
-	Host   netip.Addr `json:"host"`   // the asking host's own IP; an edge refuses any other
+	Host   netip.Addr `json:"host"`   // for whom the edge asks; it refuses any other
 	QPN    uint32     `json:"qpn"`    // of the queue pair at the host
 	AddPSN uint32     `json:"addPSN"` // modulo 2^24
 	// Regions are where the host has the group's memory. None: VA and R_Key stay as they are.

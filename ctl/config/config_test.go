@@ -70,12 +70,18 @@ neighbours:
   - {name: spine-1.lab, address: fd00::2, url: "https://spine-1.lab:1", local: fd00::1, behind: [fd00:7::/64, 10.82.0.0/22]}
 api: {listen: "[fd00::1]:7471", cert: /c, key: /k, ca: /a, clients: [monitor, trainer], readClients: [grafana]}
 hosts: {listen: "10.77.0.254:7472", groupIPs: [10.77.0.200, fd77::200]}
-edges: {addresses: [239.77.0.0/28, ff15::4d00/124]}
+edges: {addresses: [239.77.0.0/28, ff15::4d00/124], wires: [{ip: 10.77.0.12, host: 10.77.0.2}, {ip: 10.77.0.12, host: "fd77::2"}]}
 store: etcd
 etcd: {endpoints: ["https://10.0.0.5:2379", "https://e2:2379"], prefix: /lab/rocast, lease: 7s, cert: /ec, key: /ek, ca: /ea}
 `))
 	want := Config{
-		Edges: edges.Config{Addresses: []netip.Prefix{netip.MustParsePrefix("239.77.0.0/28"), netip.MustParsePrefix("ff15::4d00/124")}},
+		Edges: edges.Config{
+			Addresses: []netip.Prefix{netip.MustParsePrefix("239.77.0.0/28"), netip.MustParsePrefix("ff15::4d00/124")},
+			Wires: []edges.Wire{
+				{IP: netip.MustParseAddr("10.77.0.12"), Host: netip.MustParseAddr("10.77.0.2")},
+				{IP: netip.MustParseAddr("10.77.0.12"), Host: netip.MustParseAddr("fd77::2")},
+			},
+		},
 		Hosts: gather.Config{Listen: netip.MustParseAddrPort("10.77.0.254:7472"), GroupIPs: []netip.Addr{netip.MustParseAddr("10.77.0.200"), netip.MustParseAddr("fd77::200")}},
 		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", ReadGroup: "monitor", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Engine: "afxdp", Workers: 2,
 		LogFormat: "json", LogLevel: "debug", RepairMemory: 3 << 30, Metrics: netip.MustParseAddrPort("[::1]:9"),
@@ -150,6 +156,7 @@ func TestTheShippedExampleShowsEveryDefault(t *testing.T) {
 }
 
 func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
+	const wired = "ports: [eth1]\nhosts: {listen: '10.0.0.1:1', groupIPs: 10.0.0.9}\nedges: {addresses: 239.77.0.0/28, wires: ["
 	for _, c := range []struct{ text, want string }{
 		{"socket: /s\n", "line 1: the config has no ports; add ports: [NAME or GLOB, ...], the interfaces to carry groups on"},
 		{"ports: []\n", "line 1: ports names no interface; name at least one"},
@@ -159,6 +166,10 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: [eth1]\nhosts: {listen: '10.0.0.1:1', groupIPs: [10.0.0.9, 10.0.0.8]}\n", `line 2: hosts: group IP 2 is a second address of its family; write one, because the groups differ by their QPNs`},
 		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, readGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, metrics, perftest, cm, neighbours, api, hosts, edges, store, etcd`},
 		{"ports: [eth1]\nedges: {addresses: 239.77.0.0/28}\n", "line 2: edges needs hosts: {listen: ADDRESS:PORT, ...}, where edges ask for their mappings"},
+		{wired + "{ip: 10.77.0.2, host: 10.77.0.2}]}\n", "line 3: edges: wire 1 has 10.77.0.2 twice; an edge at the host itself needs no entry"},
+		{wired + "{ip: 10.77.0.12, host: 10.77.0.2}, {ip: 10.77.0.13, host: 10.77.0.2}]}\n", "line 3: edges: wire 2 is in front of 10.77.0.2, as wire 1 is; a host has one edge"},
+		{wired + "{ip: 10.77.0.12}]}\n", "line 3: edges: wire 1 has no host; add host: IP, the host that it is in front of"},
+		{wired + "{host: 10.77.0.2}]}\n", "line 3: edges: wire 1 has no ip; add ip: IP, the address from which it asks"},
 		{"ports: [eth1]\nedges: {addresses: 10.77.0.0/28}\n", `line 2: edges: range 1 "10.77.0.0/28" is not a range of multicast addresses; write one such as 239.77.0.0/28 or ff15::4d00/124`},
 		{"ports: [eth1]\nstore: etcd\n", "line 2: store is etcd; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or neither"},
 		{"ports: [eth1]\netcd: {endpoints: [\"http://a:1\"]}\n", "line 2: store is files; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or neither"},

@@ -18,16 +18,17 @@ var update = flag.Bool("update", false, "write the table in docs/reference.md")
 // texts has a text for each key that holds other keys, with all keys that are needed and %s for one
 // more.
 var texts = map[string]string{
-	"":           "%s",
-	"egress":     "egress: [{port: eth1, kmin: 1KiB, kmax: 2KiB, %s}]",
-	"log":        "log: {%s}",
-	"perftest":   "perftest: [{groupIP: 10.0.0.9, receivers: 10.0.0.2, %s}]",
-	"cm":         "cm: [{groupIP: 10.0.0.9, port: 7174, receivers: 10.0.0.2, %s}]",
-	"neighbours": "neighbours: [{name: leaf2, address: 10.9.0.2, url: \"https://h:1\", %s}]\napi: {listen: \"10.0.0.1:1\", cert: /c, key: /k, ca: /a}",
-	"api":        "api: {listen: \"10.0.0.1:1\", cert: /c, key: /k, ca: /a, %s}",
-	"hosts":      "hosts: {listen: \"10.0.0.1:1\", groupIPs: 10.0.0.9, %s}",
-	"edges":      "hosts: {listen: \"10.0.0.1:1\", groupIPs: 10.0.0.9}\nedges: {addresses: 239.77.0.0/28, %s}",
-	"etcd":       "store: etcd\netcd: {endpoints: [\"http://h:1\"], %s}",
+	"":            "%s",
+	"egress":      "egress: [{port: eth1, kmin: 1KiB, kmax: 2KiB, %s}]",
+	"log":         "log: {%s}",
+	"perftest":    "perftest: [{groupIP: 10.0.0.9, receivers: 10.0.0.2, %s}]",
+	"cm":          "cm: [{groupIP: 10.0.0.9, port: 7174, receivers: 10.0.0.2, %s}]",
+	"neighbours":  "neighbours: [{name: leaf2, address: 10.9.0.2, url: \"https://h:1\", %s}]\napi: {listen: \"10.0.0.1:1\", cert: /c, key: /k, ca: /a}",
+	"api":         "api: {listen: \"10.0.0.1:1\", cert: /c, key: /k, ca: /a, %s}",
+	"hosts":       "hosts: {listen: \"10.0.0.1:1\", groupIPs: 10.0.0.9, %s}",
+	"edges":       "hosts: {listen: \"10.0.0.1:1\", groupIPs: 10.0.0.9}\nedges: {addresses: 239.77.0.0/28, %s}",
+	"edges.wires": "hosts: {listen: \"10.0.0.1:1\", groupIPs: 10.0.0.9}\nedges: {addresses: 239.77.0.0/28, wires: [{ip: 10.0.0.3, host: 10.0.0.2, %s}]}",
+	"etcd":        "store: etcd\netcd: {endpoints: [\"http://h:1\"], %s}",
 }
 
 func parseWith(t *testing.T, holder, key string) (Config, error) {

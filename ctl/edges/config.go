@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
@@ -14,7 +15,12 @@ type Config struct {
 	// Addresses are the ranges of multicast addresses to which shared copies go. None: nothing is
 	// shared.
 	Addresses []netip.Prefix
+	Wires     []Wire
 }
+
+// Wire says that the edge of a host is in front of its NIC, in the wire, and asks from an address
+// of its own.
+type Wire struct{ IP, Host netip.Addr }
 
 // On reports whether copies may be shared.
 func (c *Config) On() bool { return len(c.Addresses) > 0 }
@@ -24,8 +30,49 @@ func ReadConfig(v yamldoc.Value) (c Config, err error) {
 	err = v.Fields(yamldoc.Field{
 		Key: "addresses", Set: c.readAddresses,
 		Needed: "addresses: [NETWORK], a range of multicast addresses that nobody else uses, such as 239.77.0.0/28",
-	})
+	}, yamldoc.Field{Key: "wires", Set: c.readWires})
 	return c, err
+}
+
+func (c *Config) readWires(v yamldoc.Value) error {
+	return v.Each("wire", func(item yamldoc.Value) error {
+		var w Wire
+		err := item.Fields(
+			yamldoc.Field{Key: "ip", Set: yamldoc.Into(&w.IP, yamldoc.Value.Addr), Needed: "ip: IP, the address from which it asks"},
+			yamldoc.Field{Key: "host", Set: yamldoc.Into(&w.Host, yamldoc.Value.Addr), Needed: "host: IP, the host that it is in front of"},
+		)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(c.Wires, func(o Wire) bool { return o.Host == w.Host })
+		switch {
+		case w.IP == w.Host:
+			return item.Errorf("has %v twice; an edge at the host itself needs no entry", w.IP)
+		case at >= 0:
+			return item.Errorf("is in front of %v, as wire %d is; a host has one edge", w.Host, at+1)
+		}
+		c.Wires = append(c.Wires, w)
+		return nil
+	})
+}
+
+// For returns for which host an edge asks: the one that it names, or that from whose IP the
+// question comes. The error says why it may not.
+func (c *Config) For(from, named netip.Addr) (host netip.Addr, err error) {
+	if host = from; named.IsValid() {
+		host = named
+	}
+	asks := host
+	if at := slices.IndexFunc(c.Wires, func(w Wire) bool { return w.Host == host }); at >= 0 {
+		asks = c.Wires[at].IP
+	}
+	switch {
+	case asks == from:
+		return host, nil
+	case asks == host:
+		return host, api.Errorf(api.Forbidden, "%v may not ask for %v; edges: wires: in this box's rocastd.yaml says which address asks for which host", from, host)
+	}
+	return host, api.Errorf(api.Forbidden, "%v asks for %v, and %v may not: so say edges: wires: in this box's rocastd.yaml", asks, host, from)
 }
 
 func (c *Config) readAddresses(v yamldoc.Value) error {

@@ -42,7 +42,7 @@ func forEdges(t *testing.T, e Edges) string {
 	return "http://" + l.Addr().String()
 }
 
-// An edge asks for the IP from which it comes, whatever it says.
+// An edge asks from the IP from which it comes. For which host, the box's config has to allow.
 func TestAnEdgeAsksForItsIP(t *testing.T) {
 	a := &asker{}
 	url := forEdges(t, a)
@@ -68,6 +68,11 @@ func TestAnEdgeAsksForItsIP(t *testing.T) {
 	}
 	request(t, "POST", url+api.EdgePath, `{"protocol": 1, "have": 5, "waitMs": 20, "attach": "tcx", "mapped": 3}`)
 	want := api.EdgeQuestion{Protocol: 1, Have: 5, Wait: 20, Attach: "tcx", Mapped: 3}
+	if a.host != netip.MustParseAddr("127.0.0.1") || a.question != want {
+		t.Errorf("asked for %v: %+v", a.host, a.question)
+	}
+	request(t, "POST", url+api.EdgePath, `{"protocol": 1, "have": 5, "waitMs": 20, "attach": "tcx", "mapped": 3, "host": "10.77.0.9"}`)
+	want.Host = netip.MustParseAddr("10.77.0.9")
 	if a.host != netip.MustParseAddr("127.0.0.1") || a.question != want {
 		t.Errorf("asked for %v: %+v", a.host, a.question)
 	}

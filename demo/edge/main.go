@@ -129,7 +129,7 @@ func (d *demo) build() (err error) {
 		if i == 0 { // the source
 			continue
 		}
-		e, err := edges.New(filepath.Join(d.bin, "rocast-edge"), h)
+		e, err := edges.New(filepath.Join(d.bin, "rocast-edge"), h.NS)
 		if err != nil {
 			return err
 		}

@@ -33,6 +33,13 @@ const written = 256 << 10 // bytes
 
 func newSite(t *testing.T, ipv6 bool, engine string) *site {
 	t.Helper()
+	return newSiteWith(t, ipv6, engine, nil)
+}
+
+// newSiteWith is newSite whose last host has no edge but what inWire puts in front of it, which
+// returns the box's keys for that; nil: it has one.
+func newSiteWith(t *testing.T, ipv6 bool, engine string, inWire func(*site) string) *site {
+	t.Helper()
 	testlab.NeedRoot(t)
 	path, err := build()
 	testlab.Must(t, err)
@@ -48,11 +55,15 @@ func newSite(t *testing.T, ipv6 bool, engine string) *site {
 	s.box, _, err = s.AddStick("box", ip)
 	testlab.Must(t, err)
 	t.Cleanup(func() { testlab.Must(t, s.box.Close()) })
+	atHosts, keys := s.Hosts[1:], ""
+	if inWire != nil {
+		atHosts, keys = s.Hosts[1:3], inWire(s)
+	}
 	s.asks = netip.AddrPortFrom(ip, port)
 	s.daemon = boxes.Launch(t, s.box, boxes.Ports("eth1")+
-		fmt.Sprintf("hosts: {listen: \"%v\", groupIPs: [\"%s\"]}\nedges: {addresses: [\"%s\"]}\n", s.asks, groupIPs, addresses))
-	for _, h := range s.Hosts[1:] {
-		e, err := edges.New(path, h)
+		fmt.Sprintf("hosts: {listen: \"%v\", groupIPs: [\"%s\"]}\nedges: {addresses: [\"%s\"]%s}\n", s.asks, groupIPs, addresses, keys))
+	for _, h := range atHosts {
+		e, err := edges.New(path, h.NS)
 		testlab.Must(t, err)
 		t.Cleanup(func() {
 			if t.Failed() {

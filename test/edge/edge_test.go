@@ -89,7 +89,7 @@ func newLab(t *testing.T, ipv6 bool, hosts int) *lab {
 	l.box = l.openBox()
 	for i, h := range l.Hosts {
 		one := &host{Host: h, memory: make([]byte, memoryBytes), first: roce.PSN(0xfffff0 + 1000*i).Add(0)}
-		one.edge, err = edges.New(path, h)
+		one.edge, err = edges.New(path, h.NS)
 		testlab.Must(t, err)
 		t.Cleanup(func() {
 			if t.Failed() {
@@ -176,18 +176,28 @@ func (b *box) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // say gives a host its mappings, and waits until it has confirmed them and the switch forwards.
 func (l *lab) say(h *host, number uint64, mappings ...api.EdgeMapping) {
 	l.t.Helper()
-	l.box.mu.Lock()
-	l.box.answers[h.IP] = api.EdgeAnswer{Number: number, Mappings: mappings}
-	l.box.mu.Unlock()
+	l.box.set(h.IP, api.EdgeAnswer{Number: number, Mappings: mappings})
 	l.confirmed(h, number, len(mappings) > 0)
+}
+
+func (b *box) set(asker netip.Addr, answer api.EdgeAnswer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.answers[asker] = answer
 }
 
 func (l *lab) confirmed(h *host, number uint64, joined bool) {
 	l.t.Helper()
+	l.loaded(h, h.IP, number, joined)
+}
+
+// loaded is confirmed for an edge that asks from another address than the host's.
+func (l *lab) loaded(h *host, asker netip.Addr, number uint64, joined bool) {
+	l.t.Helper()
 	testlab.Eventually(l.t, testlab.Patience, fmt.Sprintf("%v confirms %d", h.IP, number), func() bool {
 		l.box.mu.Lock()
 		defer l.box.mu.Unlock()
-		return l.box.asked[h.IP].Have == number
+		return l.box.asked[asker].Have == number
 	}, nil)
 	testlab.Eventually(l.t, testlab.Patience, fmt.Sprintf("the switch knows that %v has joined: %v", h.IP, joined), func() bool {
 		return l.forwards(h) == joined

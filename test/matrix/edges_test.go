@@ -14,7 +14,7 @@ func (l *lab) openEdges(b *bed.Bed) {
 	program, err := edges.Build(l.t.TempDir())
 	l.check(err)
 	for _, h := range b.Hosts[1:] {
-		e, err := edges.New(program, h)
+		e, err := edges.New(program, h.NS)
 		l.check(err)
 		l.t.Cleanup(func() {
 			if l.t.Failed() {

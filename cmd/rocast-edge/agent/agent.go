@@ -29,7 +29,7 @@ const (
 	firstPause, longestPause = time.Second, 8 * time.Second
 )
 
-// Asker asks one box for one IP of this host.
+// Asker asks one box for one IP.
 type Asker interface {
 	AskEdge(context.Context, api.EdgeQuestion) (api.EdgeAnswer, error)
 }
@@ -39,7 +39,11 @@ type Config struct {
 	Boxes []netip.AddrPort
 	// IPs are those of the RDMA devices. None: for each box the one from which the host reaches it.
 	IPs []netip.Addr
-	Ask func(box netip.AddrPort, ip netip.Addr) Asker
+	// Wire is the port towards the boxes, where the IPs are those of a host behind this machine.
+	// Without it they are this machine's.
+	Wire string
+	// Ask returns the Asker for a box that asks from an IP of this machine.
+	Ask func(box netip.AddrPort, from netip.Addr) Asker
 	Log *zap.Logger
 	// Changed is called after each change of the state; nil: nobody.
 	Changed func(State)
@@ -56,7 +60,7 @@ type Agent struct {
 	swept bool // what is pinned for interfaces without a partner has been removed
 }
 
-// partner is a box that is asked for one IP of this host.
+// partner is a box that is asked for one IP.
 type partner struct {
 	agent  *Agent
 	box    netip.AddrPort
@@ -128,11 +132,11 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // round looks where the IP is, asks the box, and loads the answer.
 func (p *partner) round(ctx context.Context) (ok bool) {
-	question, ip, err := p.prepare()
+	question, from, err := p.prepare()
 	var answer api.EdgeAnswer
 	if err == nil {
 		within, cancel := context.WithTimeout(ctx, askWait+answerWithin)
-		answer, err = p.agent.Ask(p.box, ip).AskEdge(within, question)
+		answer, err = p.agent.Ask(p.box, from).AskEdge(within, question)
 		cancel()
 	}
 	if ctx.Err() != nil {
@@ -151,30 +155,42 @@ func (p *partner) round(ctx context.Context) (ok bool) {
 	return err == nil
 }
 
-// prepare makes the question.
-func (p *partner) prepare() (q api.EdgeQuestion, ip netip.Addr, err error) {
+// prepare makes the question, which is asked from an IP of this machine.
+func (p *partner) prepare() (q api.EdgeQuestion, from netip.Addr, err error) {
 	p.agent.mu.Lock()
 	defer p.agent.mu.Unlock()
+	inWire := p.agent.Wire != ""
+	if from = p.ip; !p.chosen || inWire {
+		if from, err = p.agent.host.towards(p.box); err != nil {
+			return q, from, fmt.Errorf("find the IP from which this host reaches the box: %w", err)
+		}
+	}
+	if !p.chosen {
+		p.ip = from
+	}
+	if inWire {
+		q.Host = p.ip
+	}
 	if err := p.locate(); err != nil {
-		return q, ip, err
+		return q, from, err
 	}
 	c, err := p.port.program.Counters()
-	return api.EdgeQuestion{
-		Protocol: api.EdgeProtocol, Have: p.have, Wait: int(askWait / time.Millisecond), Attach: string(p.port.program.Mode()),
-		Mapped: c.Mapped, NoMapping: c.NoMapping, Refused: c.Refused(),
-	}, p.ip, err
+	q.Protocol, q.Have, q.Wait, q.Attach = api.EdgeProtocol, p.have, int(askWait/time.Millisecond), string(p.port.program.Mode())
+	q.Mapped, q.NoMapping, q.Refused = c.Mapped, c.NoMapping, c.Refused()
+	return q, from, err
 }
 
-// locate finds the interface with the IP, and moves the mappings there.
-func (p *partner) locate() error {
-	if !p.chosen {
-		ip, err := p.agent.host.towards(p.box)
-		if err != nil {
-			return fmt.Errorf("find the IP from which this host reaches the box: %w", err)
-		}
-		p.ip = ip
+// find returns the interface by which packets to an IP come.
+func (a *Agent) find(ip netip.Addr) (device, error) {
+	if a.Wire != "" {
+		return a.host.behind(a.Wire, ip)
 	}
-	at, err := p.agent.host.find(p.ip)
+	return a.host.find(ip)
+}
+
+// locate finds the interface for the IP, and moves the mappings there.
+func (p *partner) locate() error {
+	at, err := p.agent.find(p.ip)
 	if err != nil {
 		return err
 	}
@@ -214,6 +230,8 @@ func (p *partner) load(answer api.EdgeAnswer) (err error) {
 		switch other := p.agent.holder(p.port, m.Key); {
 		case m.Host != p.ip:
 			err = errors.Join(err, fmt.Errorf("the box gives a mapping of group %s to %v, which is not the IP for which it was asked", given.Group, m.Host))
+		case other != nil && other != p && other.box == p.box:
+			err = errors.Join(err, fmt.Errorf("%v is mapped to %v already, and not to %v too: a leg has one queue pair at an interface", m.Key, other.ip, p.ip))
 		case other != nil && other != p:
 			err = errors.Join(err, fmt.Errorf("the box gives a mapping of %v for group %s, as box %v does; give them other addresses for edges",
 				m.Key, given.Group, other.box))
@@ -291,7 +309,7 @@ func (p *partner) note(err error) {
 // of boxes that are no partners any more go.
 func (a *Agent) portAt(at device) (*port, error) {
 	if old := a.ports[at.name]; old != nil {
-		if old.at.index == at.index {
+		if old.at.index == at.index && old.at.joins == at.joins {
 			old.at = at
 			return old, nil
 		}

@@ -27,7 +27,7 @@ var (
 	ip1, ip2   = netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.78.0.2")
 	group      = netip.MustParseAddr("10.77.3.100")
 	shared     = netip.MustParseAddr("239.77.0.1")
-	eth0       = device{name: "eth0", index: 2, mac: roce.MAC{2, 0, 0, 0, 0, 2}}
+	eth0       = device{name: "eth0", index: 2, mac: roce.MAC{2, 0, 0, 0, 0, 2}, joins: 2}
 )
 
 // twin is a host in memory.
@@ -65,6 +65,17 @@ func (h *twin) find(ip netip.Addr) (device, error) {
 		return at, nil
 	}
 	return device{}, fmt.Errorf("no interface of this host has the IP %v", ip)
+}
+
+// behind finds the IPs behind the port eth0, and none behind another one. The bridge is interface
+// 9.
+func (h *twin) behind(wire string, ip netip.Addr) (device, error) {
+	at, err := h.find(ip)
+	if err == nil && wire != at.name {
+		err = fmt.Errorf("%s is in no bridge", wire)
+	}
+	at.joins = 9
+	return at, err
 }
 
 func (h *twin) move(ip netip.Addr, to device) {
@@ -109,7 +120,7 @@ func (h *twin) join(at device, to netip.Addr) (io.Closer, error) {
 	if h.full {
 		return nil, errors.New("no more addresses can be joined")
 	}
-	name := fmt.Sprintf("%v at %d", to, at.index)
+	name := fmt.Sprintf("%v at %d", to, at.joins)
 	h.joined[name]++
 	return twinMember(func() {
 		h.mu.Lock()
@@ -242,6 +253,8 @@ type world struct {
 	*twin
 	boxes map[netip.AddrPort]*fakeBox
 	ips   []netip.Addr
+	wire  string
+	from  netip.Addr // from which a box was asked last
 	state State
 	stop  func()
 }
@@ -253,8 +266,8 @@ func newWorld() *world {
 func (w *world) start(t *testing.T) {
 	t.Helper()
 	a := newAgent(Config{
-		Boxes: slices.SortedFunc(maps.Keys(w.boxes), netip.AddrPort.Compare), IPs: w.ips, Log: zap.NewNop(),
-		Ask:     func(box netip.AddrPort, _ netip.Addr) Asker { return w.boxes[box] },
+		Boxes: slices.SortedFunc(maps.Keys(w.boxes), netip.AddrPort.Compare), IPs: w.ips, Wire: w.wire, Log: zap.NewNop(),
+		Ask:     func(box netip.AddrPort, from netip.Addr) Asker { w.from = from; return w.boxes[box] },
 		Changed: func(s State) { w.state = s },
 	}, w.twin)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -502,11 +515,11 @@ func TestTheIPMoves(t *testing.T) {
 		time.Sleep(askWait)
 		w.expect(t, "with another MAC", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
 		anew := another
-		anew.index = 7
+		anew.index, anew.joins = 7, 7
 		w.move(ip1, anew)
 		time.Sleep(askWait)
 		w.expect(t, "made anew", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 7")
-		w.move(ip1, device{name: "eth1", index: 3, mac: roce.MAC{2, 9}})
+		w.move(ip1, device{name: "eth1", index: 3, mac: roce.MAC{2, 9}, joins: 3})
 		time.Sleep(askWait)
 		w.expect(t, "at another interface, the first one", " | 239.77.0.1 at 3")
 		if got, want := w.has("eth1"), "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 3"; got != want {
@@ -531,7 +544,7 @@ func TestTheIPMovesToWhereNothingCanBeJoined(t *testing.T) {
 		w.mu.Lock()
 		w.full = true
 		w.mu.Unlock()
-		w.move(ip1, device{name: "eth1", index: 3, mac: roce.MAC{2, 9}})
+		w.move(ip1, device{name: "eth1", index: 3, mac: roce.MAC{2, 9}, joins: 3})
 		time.Sleep(askWait + longestPause)
 		synctest.Wait()
 		if w.state.Partners[0].Problem == "" {
@@ -583,11 +596,76 @@ func TestInterfacesOfEarlierRuns(t *testing.T) {
 		if w.programs["old"] == nil {
 			t.Error("removed while the second IP may be there")
 		}
-		w.move(ip2, device{name: "eth1", index: 3})
+		w.move(ip2, device{name: "eth1", index: 3, joins: 3})
 		time.Sleep(longestPause)
 		synctest.Wait()
 		if names, _ := w.pinned(); !slices.Equal(names, []string{"eth0", "eth1"}) {
 			t.Errorf("pinned are %q", names)
 		}
 	})
+}
+
+// In the wire the agent asks from an address of its own for the host behind it. It maps to the MAC
+// of that host at the port towards the box, and joins the addresses at the bridge.
+func TestAHostBehindTheWire(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.wire, w.way = "eth0", ip2
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		w.start(t)
+		w.expect(t, "after the first answer", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 9")
+		want := api.EdgeQuestion{Protocol: 1, Host: ip1, Have: 5, Wait: 4000, Attach: "xdp generic", Mapped: 7, NoMapping: 3, Refused: 2}
+		if got := w.boxes[box1].asked; got != want || w.from != ip2 {
+			t.Errorf("the next question is %+v from %v, want %+v from %v", got, w.from, want, ip2)
+		}
+		another := eth0
+		another.mac[5]++
+		w.move(ip1, another)
+		time.Sleep(askWait)
+		w.expect(t, "when the host has another MAC", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 9")
+		stranger := given(0xb, 0x12)
+		stranger.Host = ip2
+		w.boxes[box1].say(6, stranger)
+		w.expect(t, "after a mapping to its own IP", " | ")
+		if got := w.boxes[box1].confirmed(); got != 5 {
+			t.Errorf("answer %d is confirmed", got)
+		}
+	})
+}
+
+// Where the bridge becomes another interface, the addresses are joined there.
+func TestTheBridgeIsMadeAnew(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		w.start(t)
+		w.expect(t, "at first", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
+		anew := eth0
+		anew.joins = 8
+		w.move(ip1, anew)
+		time.Sleep(askWait)
+		w.expect(t, "made anew", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 8")
+	})
+}
+
+// At one port of a machine in the wire a leg becomes the packets of one queue pair. The second host
+// behind it has copies of its own, and status says why.
+func TestTwoHostsBehindOneWire(t *testing.T) {
+	w := newTwin()
+	w.move(ip2, eth0)
+	a := newAgent(Config{Boxes: []netip.AddrPort{box1}, IPs: []netip.Addr{ip1, ip2}, Wire: "eth0", Log: zap.NewNop()}, w)
+	var errs []error
+	for i, p := range a.partners {
+		if _, _, err := p.prepare(); err != nil {
+			t.Fatal(err)
+		}
+		m := given(0xa, 0x11+uint32(i))
+		m.Host = p.ip
+		errs = append(errs, p.load(api.EdgeAnswer{Number: 5, Mappings: []api.EdgeMapping{m}}))
+	}
+	want := "10.77.3.100 to 239.77.0.1, QPN 0xa is mapped to 10.77.0.2 already, and not to 10.78.0.2 too: a leg has one queue pair at an interface"
+	if errs[0] != nil || errs[1] == nil || errs[1].Error() != want {
+		t.Errorf("%v, want %q", errs, want)
+	}
+	if got := w.has("eth0"); got != "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 9" {
+		t.Error(got)
+	}
 }

@@ -14,18 +14,22 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// device is an interface of this host.
+// device is an interface where the program maps.
 type device struct {
 	name  string
 	index int
-	mac   roce.MAC
+	mac   roce.MAC // of the host's RDMA device
+	joins int      // index of the interface at which addresses are joined
 }
 
 // host is what an agent needs of the machine it runs on.
 type host interface {
 	// towards returns the IP from which packets to a box leave.
 	towards(box netip.AddrPort) (netip.Addr, error)
+	// find returns the interface with an IP of this host.
 	find(ip netip.Addr) (device, error)
+	// behind returns this machine's port towards the boxes, for a host behind another port.
+	behind(wire string, ip netip.Addr) (device, error)
 	attach(at device) (mapper, error)
 	detach(name string) error
 	pinned() (names []string, err error)
@@ -69,7 +73,7 @@ func (k kernel) find(ip netip.Addr) (device, error) {
 		if len(at.HardwareAddr) != len(roce.MAC{}) || dev.Attrs().Flags&net.FlagLoopback != 0 {
 			return device{}, fmt.Errorf("%v is at %s, which is no Ethernet interface", ip, at.Name)
 		}
-		return device{name: at.Name, index: at.Index, mac: roce.MAC(at.HardwareAddr)}, nil
+		return device{name: at.Name, index: at.Index, mac: roce.MAC(at.HardwareAddr), joins: at.Index}, nil
 	}
 	return device{}, fmt.Errorf("no interface of this host has the IP %v", ip)
 }
@@ -89,11 +93,11 @@ func (k kernel) join(at device, to netip.Addr) (io.Closer, error) {
 	}
 	if to.Is6() {
 		err = unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{
-			Multiaddr: to.As16(), Interface: uint32(at.index),
+			Multiaddr: to.As16(), Interface: uint32(at.joins),
 		})
 	} else {
 		err = unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, &unix.IPMreqn{
-			Multiaddr: to.As4(), Ifindex: int32(at.index),
+			Multiaddr: to.As4(), Ifindex: int32(at.joins),
 		})
 	}
 	if err != nil {

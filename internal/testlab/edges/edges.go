@@ -9,13 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/internal/testlab"
-	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
@@ -53,15 +53,16 @@ func Build(folder string) (path string, err error) {
 // Edge is a rocast-edge at a host. It may be started again after it was killed.
 type Edge struct {
 	program string // path
-	host    *bed.Host
-	dir     string // a BPF file system
+	at      *netns.NS
+	options []string // of each start
+	dir     string   // a BPF file system
 	process *os.Process
 	ended   chan struct{} // closed when the process has ended
 	log     testlab.Output
 }
 
-// New prepares an edge at a host. Close removes it.
-func New(program string, host *bed.Host) (*Edge, error) {
+// New prepares an edge at a host, which is started with these options. Close removes it.
+func New(program string, at *netns.NS, options ...string) (*Edge, error) {
 	dir, err := os.MkdirTemp("", "rce")
 	if err != nil {
 		return nil, err
@@ -70,7 +71,7 @@ func New(program string, host *bed.Host) (*Edge, error) {
 	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
 		return nil, errors.Join(fmt.Errorf("mount a BPF file system: %w", err), os.Remove(dir))
 	}
-	return &Edge{program: program, host: host, dir: dir}, nil
+	return &Edge{program: program, at: at, options: options, dir: dir}, nil
 }
 
 func (e *Edge) flags() []string {
@@ -79,14 +80,14 @@ func (e *Edge) flags() []string {
 
 // Start starts the edge, which asks the boxes.
 func (e *Edge) Start(boxes ...netip.AddrPort) error {
-	arguments := append([]string{"run"}, e.flags()...)
+	arguments := slices.Concat([]string{"run"}, e.flags(), e.options)
 	for _, box := range boxes {
 		arguments = append(arguments, "--box", box.String())
 	}
 	command := exec.Command(e.program, arguments...)
 	command.Stdout, command.Stderr = &e.log, &e.log
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := e.host.NS.Do(command.Start); err != nil {
+	if err := e.at.Do(command.Start); err != nil {
 		return err
 	}
 	ended := make(chan struct{})
@@ -97,7 +98,7 @@ func (e *Edge) Start(boxes ...netip.AddrPort) error {
 
 // Do runs another command of rocast-edge at the host: status or remove.
 func (e *Edge) Do(command string) (string, error) {
-	return e.host.NS.Exec(e.program, append([]string{command}, e.flags()...)...)
+	return e.at.Exec(e.program, append([]string{command}, e.flags()...)...)
 }
 
 // Kill ends the edge without a warning, if it runs. Its program stays at the interface.

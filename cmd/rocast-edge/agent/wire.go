@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/roce"
+)
+
+const (
+	// answersWithin is how long a host may take to say its MAC, and lookEvery between two looks
+	// whether it has.
+	answersWithin, lookEvery = 200 * time.Millisecond, 10 * time.Millisecond
+)
+
+func (k kernel) behind(wire string, ip netip.Addr) (device, error) {
+	dev, err := netlink.LinkByName(wire)
+	if err != nil {
+		return device{}, fmt.Errorf("look at %s, the port towards the boxes: %w", wire, err)
+	}
+	// The program only changes the frame. A bridge has to carry it to the host.
+	if dev.Attrs().MasterIndex == 0 {
+		return device{}, fmt.Errorf("%s is in no bridge; put it and the port to %v into one", wire, ip)
+	}
+	routes, err := netlink.RouteGet(ip.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return device{}, fmt.Errorf("look for the way to %v: %w", ip, err)
+	}
+	way := routes[0]
+	switch {
+	case way.Type == unix.RTN_LOCAL:
+		return device{}, fmt.Errorf("%v is an IP of this machine, and --wire is for a host behind it", ip)
+	case way.Gw != nil:
+		return device{}, fmt.Errorf("%v is behind the router %v; give the bridge an address of the host's network", ip, way.Gw)
+	}
+	mac, err := macOf(way.LinkIndex, ip)
+	// The bridge joins: only it hears the questions of the switch, which come by its port.
+	return device{name: wire, index: dev.Attrs().Index, mac: mac, joins: way.LinkIndex}, err
+}
+
+// macOf returns the MAC of a neighbour. Each look makes the kernel ask for it, if that is due.
+func macOf(ifindex int, ip netip.Addr) (roce.MAC, error) {
+	const known = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | netlink.NUD_PERMANENT
+	family := unix.AF_INET
+	if ip.Is6() {
+		family = unix.AF_INET6
+	}
+	for range answersWithin / lookEvery {
+		if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: ifindex, IP: ip.AsSlice(), Flags: netlink.NTF_USE}); err != nil {
+			return roce.MAC{}, fmt.Errorf("ask for the MAC of %v: %w", ip, err)
+		}
+		all, err := netlink.NeighList(ifindex, family)
+		if err != nil {
+			return roce.MAC{}, fmt.Errorf("look for the MAC of %v: %w", ip, err)
+		}
+		for _, one := range all {
+			if addr, _ := netip.AddrFromSlice(one.IP); addr.Unmap() == ip && one.State&known != 0 && len(one.HardwareAddr) == len(roce.MAC{}) {
+				return roce.MAC(one.HardwareAddr), nil
+			}
+		}
+		time.Sleep(lookEvery)
+	}
+	return roce.MAC{}, fmt.Errorf("%v does not answer who asks for its MAC", ip)
+}
