@@ -61,7 +61,8 @@ func refusesTeam(t *testing.T, ctx context.Context, site inGuest) {
 // then the other one. Then one of them leaves the bond. The source only notices lost packets.
 func storyFailOver(t *testing.T, ctx context.Context, s *stage) string {
 	spec := ordinary()
-	spec.bytes = longBytes
+	const bytes = 4 * longBytes // that take longer than a command in the box's guest
+	spec.bytes = bytes
 	g := s.addGroup(t, ctx, spec)
 	s.locked(func() { g.unseenLoss = true }) // what is on its way by a lower device that goes down
 	box := s.Box.(*BoxGuest)
@@ -81,22 +82,22 @@ func storyFailOver(t *testing.T, ctx context.Context, s *stage) string {
 	}
 	s.awaitPorts(t, ctx, PortName(1), secondLower, PortName(2), PortName(3), PortName(4))
 	for i, name := range lowers {
-		transfer := g.transfer("write", messageBytes, longMessages)
+		transfer := g.transfer("write", messageBytes, bytes/messageBytes)
 		must(t, g.from.StartTransfer(transfer))
-		s.reaches(t, ctx, g, int32(i*longBytes/g.pathMTU)+200)
+		s.reaches(t, ctx, g, int32(i*bytes/g.pathMTU)+200)
 		set(i, "down")
-		if sent, _ := s.tally(g); sent == (i+1)*longBytes/g.pathMTU {
+		if sent, _ := s.tally(g); sent == (i+1)*bytes/g.pathMTU {
 			t.Errorf("the source was done before %s was down", name)
 		}
 		g.await(t, ctx, transfer)
-		g.delivered(t, ctx, longBytes)
+		g.delivered(t, ctx, bytes)
 		set(i, "up")
 		s.awaitCarrying(t, ctx, name, box.bondMode == lacpMode)
 	}
 	set(1, "nomaster")
 	s.awaitPorts(t, ctx, PortName(1), PortName(2), PortName(3), PortName(4))
-	g.run(t, ctx, g.transfer("write", messageBytes, longMessages))
-	g.delivered(t, ctx, longBytes)
+	g.run(t, ctx, g.transfer("write", messageBytes, bytes/messageBytes))
+	g.delivered(t, ctx, bytes)
 	return "two fail-overs, and a lower device leaves: all messages done, hashes equal, QPs live"
 }
 

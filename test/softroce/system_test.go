@@ -70,7 +70,7 @@ func playSystem(t *testing.T, release string, missing []string, old, next string
 // makeDeb makes the packages of this tree, and returns the path of rocast's .deb.
 func makeDeb(t *testing.T, version string) string { return makeDebOf(t, "rocast", version) }
 
-// makeDebOf is makeDeb for another of the packages.
+// makeDebOf is makeDeb for another of the packages, which may be made for several kinds of CPU.
 func makeDebOf(t *testing.T, name, version string) string {
 	t.Helper()
 	build := t.TempDir()
@@ -79,7 +79,7 @@ func makeDebOf(t *testing.T, name, version string) string {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make package: %v\n%s", err, out)
 	}
-	found, err := filepath.Glob(filepath.Join(build, "packages", name+"_*.deb"))
+	found, err := filepath.Glob(filepath.Join(build, "packages", name+"_*_amd64.deb"))
 	if err != nil || len(found) != 1 {
 		t.Fatalf("make package made %q, %v", found, err)
 	}
