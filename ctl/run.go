@@ -94,7 +94,9 @@ func (c *Controller) Run(ctx context.Context) error {
 		tasks.Go(func() error { return c.shared.Run(ctx) })
 	}
 	if c.qpns != nil {
-		tasks.Go(func() error { return c.qpns.KeepUp(ctx) })
+		tasks.Go(func() error {
+			return c.qpns.KeepUp(ctx, func(err error) { c.Log.Warn("no further receivers share copies", zap.Error(err)) })
+		})
 	}
 	tasks.Go(func() error { return c.watch.FollowProgress(ctx) })
 	return tasks.Wait()

@@ -47,10 +47,15 @@ const (
 func NewQPNs(keep Keeper) *QPNs { return &QPNs{keep: keep, low: make(chan struct{}, 1)} }
 
 // KeepUp stores numbers before they are drawn, until ctx is done: the groups are locked when one is
-// drawn, and nobody is to wait for the disk then. What the disk refuses, Draw tries again.
-func (q *QPNs) KeepUp(ctx context.Context) error {
-	for {
-		_ = q.store(keptAhead / 2)
+// drawn, and nobody is to wait for the disk then. What the disk refuses, Draw tries again. Before
+// that warn hears of it, once until something is stored again.
+func (q *QPNs) KeepUp(ctx context.Context, warn func(error)) error {
+	for warned := false; ; {
+		err := q.store(keptAhead / 2)
+		if err != nil && !warned {
+			warn(err)
+		}
+		warned = err != nil
 		select {
 		case <-q.low:
 		case <-ctx.Done():

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -116,7 +117,7 @@ func TestNobodyWaitsForTheDisk(t *testing.T) {
 		q, drawn := NewQPNs(k), map[roce.QPN]bool{}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- q.KeepUp(ctx) }()
+		go func() { ended <- q.KeepUp(ctx, func(err error) { t.Error(err) }) }()
 		for range 5 {
 			k.let <- struct{}{}
 			synctest.Wait()
@@ -130,6 +131,43 @@ func TestNobodyWaitsForTheDisk(t *testing.T) {
 			synctest.Wait()
 		}
 		k.let <- struct{}{}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A file that cannot be read is reported when the daemon starts, and not only when copies are to be
+// shared; once, whoever draws meanwhile.
+func TestADamagedNumberIsReportedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &kept{fail: errors.New("the file is damaged")}
+		q := NewQPNs(k)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended, warned := make(chan error, 1), make(chan error, 10)
+		go func() { ended <- q.KeepUp(ctx, func(err error) { warned <- err }) }()
+		synctest.Wait()
+		for range 3 {
+			q.low <- struct{}{} // somebody has drawn
+			synctest.Wait()
+		}
+		if len(warned) != 1 || !strings.Contains((<-warned).Error(), "remove the file legs") {
+			t.Errorf("%d warnings", len(warned))
+		}
+		k.n, k.fail = firstQPN, nil
+		q.low <- struct{}{}
+		synctest.Wait()
+		for range keptAhead - 1 { // the last one is not drawn: its number is to be stored first
+			if _, err := q.Draw(); err != nil {
+				t.Fatal(err)
+			}
+			k.fail = errors.New("the disk is full")
+		}
+		synctest.Wait()
+		if len(warned) != 1 || !strings.Contains((<-warned).Error(), "the disk is full") {
+			t.Errorf("%d warnings, when the disk is full", len(warned))
+		}
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
