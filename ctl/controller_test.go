@@ -346,12 +346,12 @@ func TestANameAndAQPNAreTakenOnce(t *testing.T) {
 func TestEveryPolicyKeyIsPublishedAndShown(t *testing.T) {
 	w := newWorld(t)
 	keys := "ack: quorum 1\nnak: lower\nsilent-after: 200ms\nevict: true\ncnp: filter\ncnp-interval: 50us\ncredits: merge\nsource-switch: force\n" +
-		"repair: local\nrepair-window: 100\nrepair-bytes: 40KiB\nrepair-attempts: 3\nrepair-timer-floor: 300us\nrepair-timer-cap: 5ms\n"
+		"repair: local\non-slow: go-on\nrepair-window: 100\nrepair-bytes: 40KiB\nrepair-attempts: 3\nrepair-timer-floor: 300us\nrepair-timer-cap: 5ms\n"
 	g := w.create(t, keys+g1)
 	want := api.Policy{
 		Ack: "quorum 1", Nak: "lower", OnFatal: "evict", SilentAfter: "200ms", Evict: true, CNP: "filter", CNPInterval: "50µs",
 		Credits: "merge", SourceSwitch: "force",
-		Repair: "local", RepairWindow: 100, RepairBytes: 40 << 10, RepairAttempts: 3, RepairTimerFloor: "300µs", RepairTimerCap: "5ms",
+		Repair: "local", OnSlow: "go-on", RepairWindow: 100, RepairBytes: 40 << 10, RepairAttempts: 3, RepairTimerFloor: "300µs", RepairTimerCap: "5ms",
 	}
 	if *g.Policy != want {
 		t.Errorf("\nshown %+v\nwant  %+v", *g.Policy, want)

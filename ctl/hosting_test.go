@@ -443,7 +443,7 @@ func TestThePolicyOfAGroup(t *testing.T) {
 	refused("nak=lower", "10.77.0.4 says policy nak=lower, and 10.77.0.2 says "+policy+"; write the same policy at all hosts of group g1, or at one alone")
 	refused("repair=of", `policy repair=of: repair "of" is not one of off, local`)
 	refused("mtu=9", `policy mtu=9: key "mtu" is unknown here; the known keys are ack, nak, on-fatal, silent-after, evict, cnp, cnp-interval, credits, source-switch, `+
-		"repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap")
+		"repair, on-slow, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap")
 	refused("source-switch=force,repair=off", "policy source-switch=force,repair=off: source-switch is force, which needs repair, and repair is off; use repair: local")
 	refused("evict=true", "policy evict=true: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict")
 	// The order of the keys, and those that say what is so without them, make no difference.

@@ -58,6 +58,9 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	}
 	if quorum {
 		d := &g.doubts
+		if g.policy.repairs() {
+			b = binary.AppendUvarint(b, uint64(g.ahead()))
+		}
 		b = binary.AppendUvarint(b, uint64(g.beside))
 		b = binary.AppendVarint(b, int64(min(now-d.countedAt, doubtPeriod)))
 		if s.known && g.someoneBelow(d.lowest) {
@@ -125,6 +128,9 @@ func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 	}
 	if g.policy.Ack != AckAll {
 		b = append(b, byte(p.lack), flags(p.follows, i == g.absent), p.unheard)
+		if g.policy.OnSlow == SlowWait && g.policy.repairs() && g.letGo(p.acked.Next()) {
+			b = binary.AppendVarint(b, int64(min(now-p.since, neverReadyAfter)))
+		}
 		b = binary.AppendUvarint(b, uint64(g.weight(i)))
 	}
 	if after := Tick(g.policy.SilentAfter); after != 0 {

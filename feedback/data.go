@@ -211,6 +211,7 @@ func (g *Group) hearSource(now Tick, psn roce.PSN) {
 // forward notes that new packets up to psn are forwarded.
 func (g *Group) forward(psn roce.PSN, last bool) {
 	g.source.forward(psn, last)
+	g.merged.sends(psn)
 	g.gap = gapCalls{}
 	g.source.unsure = g.source.unsure && !g.floor.known
 	g.retain()

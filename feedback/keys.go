@@ -74,6 +74,8 @@ var Keys = []Key{
 		Meaning: "force: another member may become the source before all have everything of the old one"},
 	{Name: KeyRepair, Default: "local; off where the box has no memory for it", Values: "off or local", Of: func(p *Policy) any { return &p.Repair },
 		Meaning: "local: the box sends again what a receiver lost; off: the source does"},
+	{Name: KeyOnSlow, Default: "wait", Values: "wait or go-on", Of: func(p *Policy) any { return &p.OnSlow }, Repairs: true,
+		Meaning: "whether a quorum waits for a receiver that repair could soon not help any more"},
 	{Name: "repair-window", Default: strconv.Itoa(DefaultRepairWindow), Values: "packets, 1 to 65536", Of: func(p *Policy) any { return &p.RepairWindow },
 		Least: 1, Most: MaxRepairWindow, Repairs: true,
 		Meaning: "how many packets are kept for that"},
@@ -95,6 +97,7 @@ var Keys = []Key{
 const (
 	KeySourceSwitch     = "source-switch"
 	KeyRepair           = "repair"
+	KeyOnSlow           = "on-slow"
 	KeyRepairBytes      = "repair-bytes"
 	KeyRepairTimerFloor = "repair-timer-floor"
 	KeyRepairTimerCap   = "repair-timer-cap"
@@ -190,6 +193,7 @@ func (p *CNPPolicy) read(text string) error    { return oneOf(p, text, cnpNames[
 func (p *SwitchPolicy) read(text string) error { return oneOf(p, text, switchNames[:]) }
 func (p *CreditPolicy) read(text string) error { return oneOf(p, text, creditNames[:]) }
 func (p *RepairPolicy) read(text string) error { return oneOf(p, text, repairNames[:]) }
+func (p *SlowPolicy) read(text string) error   { return oneOf(p, text, slowNames[:]) }
 
 func oneOf[P ~uint8](p *P, text string, names []string) error {
 	i := slices.Index(names, text)

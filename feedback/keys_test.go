@@ -77,7 +77,7 @@ func TestEveryPolicyHasAKey(t *testing.T) {
 	for _, k := range Keys {
 		name := fields[k.Of(&p)]
 		delete(fields, k.Of(&p))
-		if name == "" || k.Repairs != strings.HasPrefix(k.Name, "repair-") || k.Bytes != strings.HasSuffix(k.Name, "-bytes") || k.Meaning == "" || k.Values == "" || k.Default == "" {
+		if name == "" || k.Repairs != (strings.HasPrefix(k.Name, "repair-") || k.Name == KeyOnSlow) || k.Bytes != strings.HasSuffix(k.Name, "-bytes") || k.Meaning == "" || k.Values == "" || k.Default == "" {
 			t.Errorf("%s is the key of %q: %+v", k.Name, name, k)
 		}
 	}

@@ -227,6 +227,8 @@ func (rp *repair) legTimers(now Tick, acts []Action) []Action {
 		}
 		switch {
 		case !l.running || now < l.due:
+		case l.barred:
+			acts = inquireAgain(rp, now, i, acts)
 		case rp.spent(l):
 			rp.giveUp(i, GivenUpAttempts)
 		case !rp.repairable(i):

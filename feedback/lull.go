@@ -104,7 +104,7 @@ func (rr *replier) ignored() bool { return rr.back.newest && rr.back.by == roce.
 func (rr *replier) mute() bool {
 	s := &rr.source
 	return !rr.lull.asked && s.known && s.pos == s.sent && !s.asks && rr.floor.known &&
-		rr.merged.psn.Before(s.sent) && !rr.back.awaited && !rr.back.newest && rr.end.syndrome == 0
+		rr.merged.psn.Before(s.sent) && !rr.back.awaited && !rr.back.newest && rr.end.syndrome == 0 && !rr.holdsBack()
 }
 
 // breakSilence does what may help a source that is silent.
@@ -154,7 +154,7 @@ func (rr *replier) patienceWithSource(unheard bool) Tick {
 // replySilent sends a silent source back to the newest packet that came, when all receivers have
 // it.
 func (rr *replier) replySilent(acts []Action) []Action {
-	if !rr.lull.asked || rr.source.pos != rr.source.sent || rr.back.newest || rr.end.syndrome != 0 || !rr.Settled() {
+	if !rr.lull.asked || rr.source.pos != rr.source.sent || rr.back.newest || rr.end.syndrome != 0 || !rr.Settled() || rr.holdsBack() {
 		return acts
 	}
 	rr.tally.Called++

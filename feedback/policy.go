@@ -14,6 +14,7 @@ type Policy struct {
 	Credits CreditPolicy
 	Switch  SwitchPolicy
 	Repair  RepairPolicy
+	OnSlow  SlowPolicy
 
 	// SilentAfter is how long a receiver may make no progress, while another one does and the
 	// source resends, before it is reported as silent (rule 8). 0: for ever. With Evict it leaves
@@ -97,6 +98,18 @@ const (
 	RepairLocal
 )
 
+// SlowPolicy is what a quorum does about a receiver that falls so far behind the source that repair
+// could soon not help it any more (ahead.go).
+type SlowPolicy uint8
+
+const (
+	// SlowWait lets the source wait for it, as long as it answers.
+	SlowWait SlowPolicy = iota
+	// SlowGoOn does not wait. When such a receiver loses a packet that is not retained, it is
+	// behind.
+	SlowGoOn
+)
+
 // The bounds of repair where the policy says 0.
 const (
 	DefaultRepairWindow     = 1024
@@ -123,6 +136,7 @@ var (
 	switchNames = [...]string{SwitchGuard: "guard", SwitchForce: "force"}
 	creditNames = [...]string{CreditsUnlimited: "unlimited", CreditsMerge: "merge"}
 	repairNames = [...]string{RepairOff: "off", RepairLocal: "local"}
+	slowNames   = [...]string{SlowWait: "wait", SlowGoOn: "go-on"}
 )
 
 func (p AckPolicy) String() string {
@@ -138,6 +152,7 @@ func (p CNPPolicy) String() string    { return cnpNames[p] }
 func (p SwitchPolicy) String() string { return switchNames[p] }
 func (p CreditPolicy) String() string { return creditNames[p] }
 func (p RepairPolicy) String() string { return repairNames[p] }
+func (p SlowPolicy) String() string   { return slowNames[p] }
 
 // settleWithin is how long a receiver has to show that it has everything, where the policy has
 // no silent-after. It is longer than seven probes take, and a fraction of the time after which

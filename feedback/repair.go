@@ -253,6 +253,9 @@ func (rp *repair) repairAfterNAK(now Tick, ev *Event, acts []Action) (_ Outcome,
 		return Swallowed, acts, true
 	case rnr && rp.letGo(ev.PSN):
 		l.attempts = 0 // the source cannot help, and the path answers
+		if rp.policy.OnSlow == SlowWait && p.neverReady(now) {
+			acts = append(acts, Action{Kind: Notice, Note: NoteSilent, Path: ev.Path, PSN: ev.PSN})
+		}
 		rp.rest(now, ev)
 		rp.runFor(now, l, max(l.due-now, rp.patience(l))) // it may do so for ever
 		l.backoff = min(l.backoff+1, 16)
@@ -473,6 +476,7 @@ func (rp *repair) giveUp(i int, why GivenUp) {
 	if p.pending == 0 && !rp.letGo(psn) {
 		rp.setPending(p, roce.NAKSequence)
 	}
+	inquire(rp, i)
 }
 
 func (rp *repair) snapshotLeg(i int, s *PathSnapshot) {
@@ -516,7 +520,7 @@ func (rp *repair) carriedTo(now Tick, i int, ev *Event) {
 func (rp *repair) askLacking(now Tick, acts []Action) []Action {
 	for i := range rp.legs {
 		l := &rp.legs[i]
-		if !rp.source.lackedBy(rp.paths[i]) || l.running {
+		if !rp.source.lackedBy(rp.paths[i]) || l.running && !l.barred {
 			continue
 		}
 		l.barred, l.attempts, l.backoff = false, 0, 0

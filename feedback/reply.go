@@ -19,6 +19,7 @@ type merged struct {
 	psn     roce.PSN // the last one; lower while the source resends from below it (see arrive)
 	highest roce.PSN // the highest one, if known
 	msn     roce.MSN // which went with highest
+	flight  int32    // the most packets beyond highest that the source had on their way since it had none (ahead)
 }
 
 // replies appends what is due to the source: an ACK when the floor has moved, then the NAK whose
@@ -60,7 +61,7 @@ func (rr *replier) limit() roce.PSN {
 	if before := rr.end.psn.Prev(); rr.end.syndrome != 0 && before.Before(place) {
 		return before
 	}
-	return place
+	return rr.bound(place)
 }
 
 // replyEnd sends the fatal NAK when its turn has come: the floor is right below it and the source
@@ -86,6 +87,8 @@ func (rr *replier) replyGoBack(acts []Action) []Action {
 		return acts
 	case psn.After(rr.place()):
 		return acts // the source is below it and sends it again anyway
+	case rr.holdsBack():
+		return acts // a NAK acknowledges what lies below
 	}
 	s, cause := rr.dueNAK(rr.floor.psn), CauseReceiver
 	switch {
@@ -151,8 +154,12 @@ func (rr *replier) ack(psn roce.PSN, acts []Action) []Action {
 		return acts
 	}
 	for i := range rr.paths {
-		if p := &rr.paths[i]; p.part == PartActive && p.lack == lackProven && p.acked.Before(psn) {
+		switch p := &rr.paths[i]; {
+		case p.part != PartActive || !p.acked.Before(psn):
+		case p.lack == lackProven:
 			acts = rr.fallBehind(i, acts)
+		case rr.policy.repairs() && rr.legs[i].barred:
+			inquire(&rr.repair, i)
 		}
 	}
 	rr.ripen()
@@ -165,7 +172,9 @@ func (rr *replier) sentACK(psn roce.PSN, msn roce.MSN) {
 	if !m.known || psn.After(m.highest) {
 		m.highest, m.msn = psn, msn
 	}
-	m.psn, m.known = psn, true
+	if m.psn, m.known = psn, true; psn == rr.source.sent {
+		m.flight = 0
+	}
 	if rr.relayed && !psn.Before(rr.back.psn) {
 		rr.back.awaited = false // another box does not come back to what it hears an ACK of
 	}

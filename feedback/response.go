@@ -37,6 +37,12 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	outcome := Duplicate
 	if d == 0 && !learned {
 		p.answersAgain(p.isAsked())
+		if g.policy.repairs() && g.legs[ev.Path].inquired() {
+			var behind bool
+			if acts, behind = answersInquiry(&g.repair, now, ev.Path, ev.Syndrome.IsACK(), acts); behind {
+				return g.replies(g.fallBehind(ev.Path, acts)), Behind
+			}
+		}
 	}
 	var resumes bool
 	if d > 0 {
@@ -123,6 +129,7 @@ func (g *Group) negative(now Tick, ev *Event, p *path, acts []Action) (Outcome, 
 	case g.letGo(ev.PSN) && p.lack == lackProven:
 		return Behind, g.fallBehind(ev.Path, acts)
 	case g.letGo(ev.PSN):
+		inquire(&g.repair, ev.Path)
 		return Swallowed, acts // a copy may be on its way, and the source sends no other (rule 9)
 	case g.back.awaited && !ev.PSN.Before(g.back.psn):
 		return Swallowed, acts // the source is on its way back and sends this packet again (rule 4)

@@ -621,7 +621,7 @@ func (s *story) showLeg(i int) {
 		fmt.Fprintf(&s.out, " %s at %s", states[l.state], s.show24(l.cursor))
 	}
 	if l.running {
-		fmt.Fprintf(&s.out, " timer %v", time.Duration(l.due-s.now))
+		fmt.Fprintf(&s.out, " timer %v", time.Duration(max(0, l.due-s.now)))
 	}
 }
 

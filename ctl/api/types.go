@@ -164,6 +164,7 @@ type Policy struct {
 
 	// What follows is absent with repair: off.
 
+	OnSlow           string `json:"on-slow,omitempty"`
 	RepairWindow     int    `json:"repair-window,omitempty"` // packets
 	RepairBytes      int    `json:"repair-bytes,omitempty"`
 	RepairAttempts   int    `json:"repair-attempts,omitempty"`
@@ -322,6 +323,7 @@ type PolicyKeys struct {
 	CNPInterval      string `json:"cnp-interval,omitempty"`
 	Credits          string `json:"credits,omitempty"`
 	Repair           string `json:"repair,omitempty"`
+	OnSlow           string `json:"on-slow,omitempty"`
 	RepairWindow     int    `json:"repair-window,omitempty"` // packets
 	RepairBytes      string `json:"repair-bytes,omitempty"`
 	RepairAttempts   int    `json:"repair-attempts,omitempty"`

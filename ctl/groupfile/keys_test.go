@@ -60,7 +60,7 @@ var keys = []listed{
 var otherPolicies = map[string]string{
 	"ack": "quorum 1", "nak": "lower", "on-fatal": "evict", "silent-after": "200ms", "evict": "true", "cnp": "all", "cnp-interval": "50us",
 	"credits": "merge", "source-switch": "force", "repair": "off", "repair-window": "64", "repair-bytes": "1MiB", "repair-attempts": "3",
-	"repair-timer-floor": "90us", "repair-timer-cap": "9ms",
+	"on-slow": "go-on", "repair-timer-floor": "90us", "repair-timer-cap": "9ms",
 }
 
 func init() {

@@ -82,7 +82,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 	good := read(t, "g1.yaml")
 	receiver := "  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}\n"
 	for _, c := range []struct{ name, old, new, want string }{
-		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is unknown here; the known keys are name, ip, qpn, mtu, addressing, engine, copies, degraded-below, degraded-after, hosts, hosts-secret, memory, members, ack, nak, on-fatal, silent-after, evict, cnp, cnp-interval, credits, source-switch, repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap`},
+		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is unknown here; the known keys are name, ip, qpn, mtu, addressing, engine, copies, degraded-below, degraded-after, hosts, hosts-secret, memory, members, ack, nak, on-fatal, silent-after, evict, cnp, cnp-interval, credits, source-switch, repair, on-slow, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap`},
 		{"unknown member key", "psn: 5", "spn: 5", `line 10: member 2: key "spn" is unknown here; the known keys are ip, qpn, psn, sendPSN, role, remoteQPN, remoteIP, receivers, relayQPN, relayShares, via, confirm, regions`},
 		{"key twice", "ack: all", "mtu: 1024", `line 5: key "mtu" was already given on line 4; keep one of them`},
 		{"no name", "name: g1", "", "line 2: the group file has no name; add name: WORD, what the group is called"},

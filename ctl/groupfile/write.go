@@ -31,6 +31,9 @@ func (f *File) text(members []Member) []byte {
 		if !asks && (k.Repairs || k.Name == feedback.KeyRepair && f.Policy.Repair != feedback.RepairOff) {
 			continue
 		}
+		if k.Name == feedback.KeyOnSlow && f.Policy.OnSlow == feedback.SlowWait { // a box of an older release knows no such key
+			continue
+		}
 		fmt.Fprintf(&b, "%s: %s\n", k.Name, keyText(k, f.Policy))
 	}
 	if f.Copies != CopiesAuto { // a box of an older release knows no such key

@@ -101,3 +101,26 @@ func TestADeadReceiverBehindALink(t *testing.T) {
 	w.writes(func() { dead.QP.Destroy() }, dead)
 	w.writes(nil, dead)
 }
+
+// restarts ends the daemon of a box without a warning, and starts it again.
+func (w *wood) restarts(box int) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	testlab.Must(w.t, w.set.Boxes[box].Kill())
+	testlab.Must(w.t, w.set.Boxes[box].Start(ctx))
+}
+
+// A box is killed in mid-transfer. The near receiver is enough, so the source has sent everything
+// and is idle when the box is back, and repair has given up whom it did not reach. They are asked,
+// and repaired.
+func TestABoxOfAQuorumIsKilled(t *testing.T) {
+	for box, name := range []string{"the root", "the middle", "the last"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWood(t, 1, 0)
+			w.writes(nil)
+			w.writes(func() { w.restarts(box) })
+			w.writes(nil)
+		})
+	}
+}

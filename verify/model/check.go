@@ -93,6 +93,8 @@ func (e *engine) perform(s *state, ev feedback.Event, acts []feedback.Action, re
 			e.forward(s, a, uint8(e.packet(a.PSN)))
 		case feedback.Repair:
 			e.repair(s, ev, a, retained)
+		case feedback.Question:
+			e.forward(s, a, question)
 		case feedback.Reply:
 			e.checkReply(s, a)
 			e.checkHelpless(s, a, helps)

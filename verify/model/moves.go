@@ -1,6 +1,8 @@
 package model
 
 import (
+	"slices"
+
 	"time"
 
 	"github.com/rocast/rocast/feedback"
@@ -68,7 +70,7 @@ func (e *engine) moves(s *state, ms []move) []move {
 		ms = e.receiverMoves(s, uint8(i), ms)
 	}
 	if len(ms) == from {
-		if (s.src.waits(e.World) || s.group.Waiting()) && !e.stands(s) {
+		if (s.src.waits(e.World) || s.group.Waiting() && !e.deadAlone(s)) && !e.stands(s) {
 			ms = append(ms, move{kind: quiet})
 		}
 	} else {
@@ -370,8 +372,12 @@ func (e *engine) quiet(s *state) {
 		e.sync(s)
 	}
 	for tried := false; e.Policy.NeedsTimer() && !tried || s.group.Waiting(); tried = true {
-		if e.tick(s); len(e.acts) > 0 {
+		e.tick(s)
+		if slices.ContainsFunc(e.acts, func(a feedback.Action) bool { return a.Kind != feedback.Question || !s.receivers[a.Path].dead }) {
 			return
+		}
+		if len(e.acts) > 0 {
+			break // who is dead is asked for ever
 		}
 	}
 	if s.src.waits(e.World) {
@@ -380,6 +386,21 @@ func (e *engine) quiet(s *state) {
 		}
 		s.src.retry(e.World)
 	}
+}
+
+// deadAlone reports whether the group waits only for receivers that are dead: it has given up their
+// repair, asks what they have, and all others have everything.
+func (e *engine) deadAlone(s *state) (some bool) {
+	for i, p := range s.group.Snapshot().Paths {
+		switch {
+		case p.Part != feedback.PartActive || p.Acked.Next() == s.group.NextPSN():
+		case !s.receivers[i].dead || !p.Unmended:
+			return false
+		default:
+			some = true
+		}
+	}
+	return some
 }
 
 // takeAll makes the receivers take all packets on their links. The switch does not hear their

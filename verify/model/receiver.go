@@ -28,6 +28,10 @@ type receiver struct {
 // ACK, although the source's packet does not.
 const asksAnyway = 0x80
 
+// question stands for a packet that the receiver has executed before the first one of the world.
+// The switch asks by it what the receiver has.
+const question = 0x7F
+
 // answer is a receiver's answer to a packet. Packet -1 is an ACK that acknowledges nothing.
 type answer struct {
 	packet   int8
@@ -58,6 +62,8 @@ func (r *receiver) take(w *World, packet uint8, how response) (a answer, ok bool
 	switch {
 	case r.dead:
 		return answer{}, false
+	case packet == question:
+		return r.says(w, int8(r.expected)-1, roce.SyndromeUnlimited), true
 	case packet > r.expected:
 		if r.naked {
 			return answer{}, false

@@ -46,7 +46,7 @@ func TestStateIsWhole(t *testing.T) {
 		{field(group, "lull"), []string{"acked", "asked", "seen", "since", "times", "spoke"}},
 		{field(group, "source"), []string{"known", "inside", "asks", "told", "unsure", "first", "sent", "pos", "counted", "messages", "resentAt", "unanswered"}},
 		{field(group, "again"), []string{"known", "psn", "msn"}},
-		{field(group, "merged"), []string{"known", "psn", "highest", "msn"}},
+		{field(group, "merged"), []string{"known", "psn", "highest", "msn", "flight"}},
 		{field(group, "floor"), []string{"known", "migReq", "psn", "msn", "above", "need"}},
 		{field(group, "back"), []string{"psn", "awaited", "asked", "came", "askedAt", "newest", "oneACK", "by"}},
 		{field(group, "pending"), []string{"sequence", "rnr"}},

@@ -187,6 +187,8 @@ func (t *tape) event(w *World, s *state, ev feedback.Event, outcome feedback.Out
 			said += ", to " + receiverNames[a.Path]
 		case feedback.Repair:
 			said += fmt.Sprintf(", %d again to %s", n(a.PSN), receiverNames[a.Path])
+		case feedback.Question:
+			said += ", asks " + receiverNames[a.Path]
 		case feedback.Reply:
 			said += fmt.Sprintf(", tells %v %d", a.Syndrome, n(a.PSN))
 		case feedback.Join:

@@ -170,7 +170,7 @@ var carrying = []rule{
 	{"14", "a source is called back while a receiver is mended", "lull.go", "	case !l.seen, !unheard && rr.repairHoldsFloor(): //", "	case !l.seen: //"},
 	{"14", "the receivers are not asked for the newest packet", "lull.go", "rr.replies(rr.askNewest(now, acts))", "rr.replies(acts)"},
 	{"14", "the newest packet of a silent source is acknowledged", "reply.go", "	if rr.lull.asked && place == rr.source.sent {\n", "	if false {\n"},
-	{"14", "a silent source is called back before the receivers have answered", "lull.go", " || !rr.Settled() {\n", " {\n"},
+	{"14", "a silent source is called back before the receivers have answered", "lull.go", " || !rr.Settled() || rr.holdsBack() {\n", " {\n"},
 	{"14", "a silent source is called back behind its newest packet", "lull.go", "rr.sendBack(rr.source.sent, roce", "rr.sendBack(rr.source.sent.Next(), roce"},
 	{"14", "a slow source counts as silent", "lull.go", "max(muteAfter, pauseTimes*rr.pace.pause)", "muteAfter"},
 	{"14", "a pause between messages counts", "lull.go", "rr.source.inside && psn == rr.source", "psn == rr.source"},

@@ -87,3 +87,48 @@ func TestFastNearPartSlowFarPart(t *testing.T) {
 		}
 	}
 }
+
+// A receiver that is much slower than the quorum falls further behind than what is retained, on one
+// box and behind another one. With on-slow: wait the source waits for it, and it comes to have
+// everything. With go-on it may lose what nobody has any more. Then it is behind, which is
+// reported: nobody is stranded without a word.
+func TestASlowReceiverBeyondWhatIsRetained(t *testing.T) {
+	seeds := uint64(100)
+	if testing.Short() {
+		seeds = 10
+	}
+	for _, policy := range []feedback.SlowPolicy{feedback.SlowWait, feedback.SlowGoOn} {
+		for _, far := range []bool{false, true} {
+			var w world
+			left := 0
+			for seed := range seeds {
+				s := fastAndSlow(seed, 1e-2)
+				s.Policy.OnSlow, s.Policy.RepairWindow = policy, 128
+				s.FarLink.Down.PicosPerByte *= 20
+				for i := range s.Hosts {
+					if h := &s.Hosts[i]; h.Far && !far {
+						h.Far, h.ToHost = false, s.FarLink.Down
+					}
+				}
+				if err := w.open(&s); err != nil {
+					t.Fatal(err)
+				}
+				if w.run(); w.failure != nil {
+					t.Errorf("%v, far %t, seed %d: %v", policy, far, seed, w.failure)
+				}
+				for i := 1; i < len(w.hosts); i++ {
+					h := &w.hosts[i]
+					switch has := h.qp.Counters().Get(rnic.RequestsExecuted); {
+					case h.behind && policy == feedback.SlowGoOn:
+						left++
+					case h.behind || h.membership != member || has != 800:
+						t.Errorf("%v, far %t, seed %d: %v has %d of 800 packets, is behind: %t", policy, far, seed, h, has, h.behind)
+					}
+				}
+			}
+			if (left > 0) != (policy == feedback.SlowGoOn) {
+				t.Errorf("%v, far %t: %d receivers were left behind", policy, far, left)
+			}
+		}
+	}
+}
