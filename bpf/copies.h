@@ -61,7 +61,7 @@ static __always_inline int edit(struct xdp_md *ctx, const struct rocast_path *pa
 	struct reth *reth = (void *)(bth + 1);
 	const struct rocast_operator *behind;
 	const struct rocast_crc *c;
-	__u32 words = tag->words, psn = (tag->psn + path->delta_psn) & PSN_MASK, zero = 0, change, sum, off;
+	__u32 words = tag->words, psn = (tag->psn + path->delta_psn) & PSN_MASK, zero = 0, change, sum, off, icrc;
 
 	c = bpf_map_lookup_elem(&crc, &zero);
 	if (!c || (void *)(bth + 1) > end)
@@ -110,15 +110,21 @@ static __always_inline int edit(struct xdp_md *ctx, const struct rocast_path *pa
 	 * The compiler must not move the constant part of the offset into the bound check: the verifier
 	 * has to see the bound check on the same pointer that is used afterwards.
 	 */
-	off = sizeof(struct ethhdr) + l3_bytes + sizeof(*udp) + sizeof(*bth) + (tag->words & (LENGTHS - 1)) * 4;
+	off = sizeof(struct ethhdr) + l3_bytes + sizeof(*udp) + sizeof(*bth) + (tag->words & WORDS_MASK) * 4;
 	asm volatile("" : "+r"(off));
 	off &= 0x1fff;
 	tail = data + off;
 	asm volatile("" : "+r"(tail));
-	if (tail + 4 > (__u8 *)end)
+	change = apply(behind, change);
+	if (tail + 4 <= (__u8 *)end) {
+		*(__u32 *)tail ^= change;
+		return FOUND;
+	}
+	/* The ICRC may lie in another buffer, or in two of them. */
+	if (bpf_xdp_load_bytes(ctx, off, &icrc, sizeof(icrc)))
 		return COPY_MALFORMED;
-	*(__u32 *)tail ^= apply(behind, change);
-	return FOUND;
+	icrc ^= change;
+	return bpf_xdp_store_bytes(ctx, off, &icrc, sizeof(icrc)) ? COPY_MALFORMED : FOUND;
 }
 
 /* Returns how many copies of the same packet went to the port before: see struct rocast_rank. */

@@ -18,8 +18,8 @@ const (
 	SlotRegions = len(Slot{}.Regions)
 	SlotAnswers = len(Slot{}.Acked) // paths of a group whose answers are merged
 	Fans        = 256               // different sets of ports that groups send to
-	Lengths     = 1024              // different lengths of a packet, in 4-byte words between the BTH and the ICRC
-	// RetainedBytes is the longest frame of which the kernel can keep a copy.
+	Lengths     = 1032              // different lengths of a packet, in 4-byte words between the BTH and the ICRC
+	// RetainedBytes is the longest frame of which the kernel can keep a copy in one entry.
 	RetainedBytes = len(retained{}.Frame)
 )
 
@@ -53,7 +53,7 @@ type FanOut struct {
 	maps     fanOutMaps
 	programs fanOutPrograms
 	mapped   [3][]byte // slots, paths, retained packets
-	retained int       // number of packets
+	retained int       // number of entries
 
 	noMerging error // why the programs do not merge answers; nil: they do
 }
@@ -82,7 +82,7 @@ type fanOutPrograms struct {
 // LoadFanOut loads the programs that fan out, and what they need. The ports go on without them
 // until Engage, so they forward meanwhile: the verifier takes a tenth of a second. If the verifier
 // refuses only the part that merges answers, that part is left out: see FanOut.NoMerging. retained
-// is the number of packets of which the kernel can keep a copy; 0: none.
+// is the number of entries for packets of which the kernel keeps a copy; 0: none.
 func (c *Classifier) LoadFanOut(t Tables, retained int) (*FanOut, error) {
 	spec, err := loadPrograms()
 	if err != nil {
@@ -224,20 +224,30 @@ func (f *FanOut) Acked(i, path int) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&f.Slot(i).Acked[path]))
 }
 
-// RetainedEntries is the number of packets of which the kernel can keep a copy.
+// RetainedEntries is the number of entries for packets of which the kernel keeps a copy.
 func (f *FanOut) RetainedEntries() int { return f.retained }
 
-// Retained returns the packet with this PSN as the source sent it, in shared memory, or nil if the
-// entry has another packet: slot i has not carried this one with the block that it has now. The
-// kernel writes to the entry when it carries a packet that has the same entry. Slot.Limit must
-// forbid that for as long as the result is used.
-func (f *FanOut) Retained(i, entry int, psn uint32) []byte {
-	r := &f.entries()[entry]
-	epoch := f.Word(i).Load() >> WordEpochShift
-	if r.packet().Load() != uint64(psn)|uint64(i)<<packetSlotShift|epoch<<packetEpochShift {
-		return nil
+// Retained returns the packet with this PSN as the source sent it, in shared memory: head, and rest
+// where it goes on in the next entry. Both are nil if an entry has another packet: slot i has not
+// carried this one with the block that it has now. The kernel writes to the entries when it carries
+// a packet that has the same ones. Slot.Limit must forbid that for as long as the result is used.
+func (f *FanOut) Retained(i, entry int, psn uint32) (head, rest []byte) {
+	want := uint64(psn) | uint64(i)<<packetSlotShift | f.Word(i).Load()>>WordEpochShift<<packetEpochShift
+	var parts [2][]byte
+	for k := range parts {
+		if entry+k >= f.retained {
+			return nil, nil
+		}
+		r := &f.entries()[entry+k]
+		if r.packet().Load() != want {
+			return nil, nil
+		}
+		parts[k] = r.Frame[:min(int(r.Bytes), RetainedBytes)]
+		if int(r.Bytes) <= RetainedBytes {
+			return parts[0], parts[1]
+		}
 	}
-	return r.Frame[:min(int(r.Bytes), RetainedBytes)]
+	return nil, nil
 }
 
 // As in fanout.h.

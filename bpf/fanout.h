@@ -22,8 +22,8 @@ enum {
 	L2_BYTES = 22, /* of an Ethernet header with two VLAN tags */
 	FANS = 256, /* different sets of ports that groups send to */
 	FAN_ENTRIES = SLOT_PATHS,
-	LENGTHS = 1024, /* different lengths, in 4-byte words between the BTH and the ICRC */
-	RETAINED_BYTES = 2168, /* of a frame that can be retained: payload of 2048 bytes, and headers */
+	LENGTHS = 1032, /* different lengths, in 4-byte words between the BTH and the ICRC */
+	RETAINED_BYTES = 2168, /* of a frame that one entry can retain: payload of 2048 bytes, and headers; two hold any */
 };
 
 enum { NO_REGION = 0xff };
@@ -31,8 +31,8 @@ enum { NO_REGION = 0xff };
 /* The distance of PSNs that may be in flight: feedback.Window. */
 enum { WINDOW = 1 << 21 };
 
-/* No packet of LENGTHS words has more UDP bytes; the verifier needs the bound. */
-enum { UDP_BYTES_MASK = 0x1fff };
+/* No packet of LENGTHS words has more words or UDP bytes; the verifier needs the bounds. */
+enum { WORDS_MASK = 0x7ff, UDP_BYTES_MASK = 0x1fff };
 
 /*
  * The word of a slot, which user space and the kernel share. User space stores a new word only
@@ -90,9 +90,10 @@ struct rocast_slot {
 	__u8 ipv6;
 	__u32 vlans[2]; /* of the source, as in struct frame */
 	__u16 mtu; /* payload bytes */
-	__u16 region_count;
+	__u8 region_count;
+	__u8 wide; /* 1: the packets may have several buffers, and one copy of each leaves */
 	__u32 retained_first; /* the group's part of the map retained */
-	__u32 retained_entries; /* a power of two; 0: the group's packets are not retained */
+	__u32 retained_packets; /* a power of two; 0: the group's packets are not retained */
 	__u32 asked; /* the last packet that asks for an ACK, and ASKED; 0: none since the group was armed */
 	struct rocast_region regions[SLOT_REGIONS];
 	struct rocast_range copies[SLOT_PORTS]; /* the paths for which copies leave by the port */
@@ -161,8 +162,10 @@ struct {
 
 /*
  * A packet as the source sent it, for user space to send again to a receiver that lost its copy.
- * The packet with a PSN has the entry retained_first + PSN % retained_entries. User space sets the
- * slot's limit so that no packet is overwritten that a receiver may still lack.
+ * The packet with a PSN has the entry retained_first + PSN % retained_packets. Where the slot is
+ * wide, each packet has two neighbouring entries, and the second one is written if the first one is
+ * too small. User space sets the slot's limit so that no packet is overwritten that a receiver may
+ * still lack.
  *
  * The memory of a group goes to others, and a group that is made again may have the addresses, QPNs
  * and PSNs of the one before it. A CPU may write a packet of an earlier block late. So an entry
@@ -173,7 +176,7 @@ struct {
  */
 struct rocast_retained {
 	__u64 packet; /* written last; NO_PACKET while the frame is written */
-	__u32 bytes;
+	__u32 bytes; /* of the packet from here on: it may go on in the next entry */
 	__u8 frame[RETAINED_BYTES];
 };
 
@@ -424,7 +427,7 @@ static __always_inline int plain(struct xdp_md *ctx, const struct frame *f, cons
 	struct udphdr *udp = (void *)(l3 + l3_bytes);
 	struct bth *bth = (void *)(udp + 1);
 	struct reth *reth = (void *)(bth + 1);
-	__u32 udp_bytes, ip_bytes, ext_bytes, what, pad, traffic_class, hops, frame_bytes, bound;
+	__u32 udp_bytes, ip_bytes, ext_bytes, what, pad, traffic_class, hops, frame_bytes, has_bytes, bound;
 
 	if ((void *)(bth + 1) > end)
 		return DISARMED_HEADER;
@@ -458,11 +461,15 @@ static __always_inline int plain(struct xdp_md *ctx, const struct frame *f, cons
 	    udp_bytes > sizeof(*udp) + sizeof(*bth) + ext_bytes + slot->mtu + pad + 4 ||
 	    tag->words >= LENGTHS)
 		return DISARMED_HEADER;
-	/* The frame must have one buffer, and behind the packet at most the padding of Ethernet. */
+	/*
+	 * Behind the packet there must be at most the padding of Ethernet. The packet must be in the
+	 * first buffer: the kernel broadcasts no others.
+	 */
 	frame_bytes = l3_bytes + udp_bytes;
 	if (frame_bytes < ETH_DATA_MIN)
 		frame_bytes = ETH_DATA_MIN;
 	frame_bytes += f->meta.l3_off;
+	has_bytes = bpf_xdp_get_buff_len(ctx);
 	/*
 	 * The compiler must not mask in front of the byte swap: the verifiers of 6.1 and 6.12 know no
 	 * bound of what is swapped.
@@ -470,7 +477,8 @@ static __always_inline int plain(struct xdp_md *ctx, const struct frame *f, cons
 	bound = udp_bytes;
 	asm volatile("" : "+r"(bound));
 	bound &= UDP_BYTES_MASK;
-	if (bpf_xdp_get_buff_len(ctx) > frame_bytes || l3 + l3_bytes + bound > (__u8 *)end)
+	if (has_bytes > frame_bytes ||
+	    (slot->wide ? has_bytes < f->meta.l3_off + l3_bytes + udp_bytes : l3 + l3_bytes + bound > (__u8 *)end))
 		return DISARMED_HEADER;
 	tag->region = NO_REGION;
 	if (what & HAS_RETH) {
@@ -489,10 +497,10 @@ static __always_inline int plain(struct xdp_md *ctx, const struct frame *f, cons
 	return FOUND;
 }
 
-/* Returns the entry for the packet; 0 where it has none. */
-static __always_inline struct rocast_retained *retained_at(const struct rocast_slot *slot, __u32 psn)
+/* Returns an entry for the packet, the first one or the one behind it; 0 where it has none. */
+static __always_inline struct rocast_retained *retained_at(const struct rocast_slot *slot, __u32 psn, __u32 second)
 {
-	__u32 index = slot->retained_first + (psn & (slot->retained_entries - 1));
+	__u32 index = slot->retained_first + ((psn & (slot->retained_packets - 1)) << (slot->wide & 1)) + second;
 
 	return bpf_map_lookup_elem(&retained, &index);
 }
@@ -503,15 +511,17 @@ static __always_inline __u64 packet_of(__u32 slot, __u64 word)
 	return (word & PSN_MASK) | (__u64)slot << PACKET_SLOT_SHIFT | word >> WORD_EPOCH_SHIFT << PACKET_EPOCH_SHIFT;
 }
 
-/* Copies the packet, which was not changed yet, to its entry. */
-static __always_inline void retain(struct xdp_md *ctx, struct rocast_retained *to, __u64 packet, __u32 bytes)
+/* Copies the packet, which was not changed yet, from a byte on, as far as the entry has room. */
+static __always_inline void retain(struct xdp_md *ctx, struct rocast_retained *to, __u64 packet, __u32 from, __u32 bytes)
 {
 	*(volatile __u64 *)&to->packet = NO_PACKET;
 	in_order();
 	to->bytes = bytes;
+	if (bytes > RETAINED_BYTES)
+		bytes = RETAINED_BYTES;
 	/* The verifier of 6.1 loses the bound when the compiler spills the register. */
 	asm volatile("" : "+r"(bytes));
-	if (bytes == 0 || bytes > RETAINED_BYTES || bpf_xdp_load_bytes(ctx, 0, to->frame, bytes))
+	if (bytes == 0 || bytes > RETAINED_BYTES || bpf_xdp_load_bytes(ctx, from, to->frame, bytes))
 		return;
 	in_order();
 	*(volatile __u64 *)&to->packet = packet;
@@ -563,7 +573,7 @@ static __always_inline int carry(struct xdp_md *ctx, const struct frame *f, __u3
 	__u32 index = f->meta.group & (SLOTS - 1), ends = 0, asks = 0, payload = 0, fan;
 	struct rocast_slot *slot;
 	struct rocast_traffic *count;
-	struct rocast_retained *entry = 0;
+	struct rocast_retained *entry = 0, *second = 0;
 	struct fan_tag tag = {};
 	void *devices;
 	__u64 word, next;
@@ -588,11 +598,16 @@ static __always_inline int carry(struct xdp_md *ctx, const struct frame *f, __u3
 		step = DISARMED_FAN;
 	tag.flags = (f->meta.flags & IPV6) | f->pcp;
 	bytes = frame_bytes_of(&tag) + f->meta.l3_off - sizeof(struct ethhdr);
-	if (step == FOUND && slot->retained_entries) {
-		entry = retained_at(slot, tag.psn);
-		if (!entry || bytes > RETAINED_BYTES)
+	if (step == FOUND && slot->retained_packets) {
+		entry = retained_at(slot, tag.psn, 0);
+		if (bytes > RETAINED_BYTES && slot->wide)
+			second = retained_at(slot, tag.psn, 1);
+		if (!entry || (bytes > RETAINED_BYTES && !second))
 			step = DISARMED_RETAIN;
 	}
+	/* Before the packet is counted. A later redirect to a socket takes the place of this one. */
+	if (step == FOUND && bpf_redirect_map(devices, 0, slot->wide ? 0 : BPF_F_BROADCAST) != XDP_REDIRECT)
+		step = DISARMED_FAN;
 	if (step != FOUND)
 		goto disarm;
 
@@ -611,7 +626,9 @@ static __always_inline int carry(struct xdp_md *ctx, const struct frame *f, __u3
 	}
 	__sync_fetch_and_add(&slot->payload, payload);
 	if (entry)
-		retain(ctx, entry, packet_of(index, word), bytes);
+		retain(ctx, entry, packet_of(index, word), 0, bytes);
+	if (second)
+		retain(ctx, second, packet_of(index, word), RETAINED_BYTES, bytes - RETAINED_BYTES);
 	/* Without tags the headers of all copies stand at one place. put_l2 writes the path's tags. */
 	if (f->meta.l3_off != sizeof(struct ethhdr) &&
 	    bpf_xdp_adjust_head(ctx, f->meta.l3_off - (int)sizeof(struct ethhdr)))
@@ -627,7 +644,6 @@ static __always_inline int carry(struct xdp_md *ctx, const struct frame *f, __u3
 		count->rx_frames++;
 		count->rx_bytes += bytes;
 	}
-	bpf_redirect_map(devices, 0, BPF_F_BROADCAST);
 	return REDIRECT_FAN_OUT;
 disarm:
 	__sync_fetch_and_and(&slot->word, ~WORD_ARMED);

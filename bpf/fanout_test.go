@@ -173,7 +173,7 @@ func (b *fanBench) arm(f *flow, psn roce.PSN, n int) {
 	*slot = Slot{
 		Limit: uint32(psn.Add(100)), Group: fanGroup, Fan: 0, Ingress: loopback,
 		Src: wordsOf(f.in.Src), Dst: wordsOf(f.in.Dst), Qpn: uint32(f.in.DestQPN), Pkey: 0xFFFF, TrafficClass: f.tclass,
-		Mtu: 4096, RegionCount: uint16(f.at + 1),
+		Mtu: 4096, RegionCount: uint8(f.at + 1),
 	}
 	if f.in.Dst.Is6() {
 		slot.Ipv6 = 1
@@ -200,12 +200,17 @@ func (b *fanBench) arm(f *flow, psn roce.PSN, n int) {
 // map.
 func (b *fanBench) retain(entries uint32) {
 	slot := b.fan.Slot(fanGroup)
-	slot.RetainedFirst, slot.RetainedEntries = fanRetained, entries
+	slot.RetainedFirst, slot.RetainedPackets = fanRetained, entries
 }
 
 // retained returns the packet that the group retained; nil: it has not.
 func (b *fanBench) retained(psn roce.PSN) []byte {
-	return b.fan.Retained(fanGroup, fanRetained+int(psn%fanRetained), uint32(psn))
+	slot := b.fan.Slot(fanGroup)
+	head, rest := b.fan.Retained(fanGroup, int(slot.RetainedFirst)+int(psn)%fanRetained<<slot.Wide, uint32(psn))
+	if head == nil {
+		return nil
+	}
+	return slices.Concat(head, rest)
 }
 
 func wordsOf(a netip.Addr) (w [4]uint32) {
@@ -547,7 +552,7 @@ func TestARetainedPacketIsOfOneBlock(t *testing.T) {
 			t.Errorf("epoch %d: its packet has %d bytes, want %d", epoch, len(got), len(frame))
 		}
 		entry := fanRetained + int(psn%fanRetained)
-		if got := b.fan.Retained(fanGroup, entry, uint32(psn^fanRetained)); got != nil {
+		if got, _ := b.fan.Retained(fanGroup, entry, uint32(psn^fanRetained)); got != nil {
 			t.Errorf("epoch %d: another packet has %d bytes", epoch, len(got))
 		}
 		for _, later := range []uint64{epoch + 1, epoch ^ 0x2000, epoch + 0x100} {
@@ -557,7 +562,7 @@ func TestARetainedPacketIsOfOneBlock(t *testing.T) {
 			}
 		}
 		other.Store(uint64(psn) | 1<<49 | epoch<<50)
-		if got := b.fan.Retained(fanGroup+1, entry, uint32(psn)); got != nil {
+		if got, _ := b.fan.Retained(fanGroup+1, entry, uint32(psn)); got != nil {
 			t.Errorf("another slot in epoch %d has the packet", epoch)
 		}
 	}
@@ -569,7 +574,7 @@ func TestWhatCannotBeRetainedDisarms(t *testing.T) {
 	b := newFanBench(t)
 	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
 	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2, 9, 9, 9, 9, 9}, roce.MAC{2, 8, 8, 8, 8, 8}, 0x0800))
-	const psn = 7
+	const psn = 5 // not in the last entry: the one behind it is another packet's
 	room := (RetainedBytes - len(f.packet(roce.OpSendOnly, psn, 0))) / 4 * 4
 	for _, tt := range []struct {
 		name    string

@@ -81,7 +81,7 @@ int rocast_classify_alone(struct xdp_md *ctx)
 	return classify(ctx, 0);
 }
 
-SEC("xdp/devmap")
+SEC("xdp.frags/devmap")
 int rocast_fan_out(struct xdp_md *ctx)
 {
 	return send(ctx, ctx->egress_ifindex);
@@ -91,7 +91,7 @@ int rocast_fan_out(struct xdp_md *ctx)
  * rocast_fan_out with the attach type of a receive path, which BPF_PROG_TEST_RUN can run. Such a
  * program knows no port by which the frame leaves.
  */
-SEC("xdp")
+SEC("xdp.frags")
 int rocast_fan_out_test(struct xdp_md *ctx)
 {
 	return send(ctx, ctx->ingress_ifindex);

@@ -143,9 +143,10 @@ type programsRocastSlot struct {
 	Ipv6            uint8
 	Vlans           [2]uint32
 	Mtu             uint16
-	RegionCount     uint16
+	RegionCount     uint8
+	Wide            uint8
 	RetainedFirst   uint32
-	RetainedEntries uint32
+	RetainedPackets uint32
 	Asked           uint32
 	Regions         [4]struct {
 		_      structs.HostLayout

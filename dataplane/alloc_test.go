@@ -32,7 +32,7 @@ func (s *slots) Get(f *dataplane.Frame) bool {
 	return true
 }
 
-func (s *slots) Load(*dataplane.Frame, []byte) bool { return false }
+func (s *slots) Load(*dataplane.Frame, []byte, []byte) bool { return false }
 
 func (s *slots) Put(*dataplane.Frame) {}
 

@@ -52,9 +52,13 @@
 //     to give the group back soon. Where a receiver has acknowledged nothing that the kernel
 //     sent, a driver may drop what XDP redirects: the number becomes 4096, then 65536, then 2^20.
 //   - The kernel (bpf/fanout.h) takes a packet only if one compare-and-swap of the group's word
-//     moves the PSN by one. A resent packet, a READ, another P_Key, a frame of several buffers:
-//     the group is disarmed, counted as fan-out-disarmed, and the packet goes to the core. What
-//     is not from the group's source goes to the core too, and the kernel keeps the group.
+//     moves the PSN by one. A resent packet, a READ, another P_Key: the group is disarmed, counted
+//     as fan-out-disarmed, and the packet goes to the core. What is not from the group's source
+//     goes to the core too, and the kernel keeps the group.
+//   - XDP broadcasts no frame of several buffers, but redirects one. So a group with path MTU 4096
+//     is armed only where one copy of each packet leaves, to one receiver or by one shared leg,
+//     and only by a port whose driver says that it sends such frames. Of any other group a frame
+//     of several buffers goes to the core.
 //   - The core gets one Carried event for the carried packets before every other event of the
 //     group. It has the effect of one Data event for each packet: feedback/carried_test.go
 //     compares the two, and fanout_test.go compares every byte that both engines send. Data of
@@ -89,8 +93,8 @@
 //     from there when a receiver asks for it, and checks its ICRC. The limit of the kernel's turn
 //     follows the lowest receiver, so nothing is overwritten that a receiver may still need. A
 //     group has one part of 64 packets at first, and up to its window when its source has more on
-//     its way (dataplane/afxdp/kernelmemory.go). Where memory is short, a group that has been
-//     idle gives way.
+//     its way (dataplane/afxdp/kernelmemory.go). With path MTU 4096 a packet takes two entries.
+//     Where memory is short, a group that has been idle gives way.
 //   - With repair the ACK that measures a round trip, and one that answers a repair, come to the
 //     core (AcksDecide). While the kernel merges, the core looks every 4 ms whether a receiver
 //     has lost the end of what was carried, and every 16 ms while a source sends more than 128

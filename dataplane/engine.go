@@ -52,12 +52,12 @@ func (e *engine) report(st *state, captured bool) EngineState {
 		s.Reason = "the daemon's config says engine: afxdp"
 	case st.group.Engine == mft.EngineAFXDP:
 		s.Reason = "the group's engine is afxdp"
-	case st.group.PathMTU > mft.BlockPathMTU:
-		s.Reason = mft.ErrBlockMTU.Error()
 	case captured:
 		s.Reason = errCaptured.Error()
 	case st.fan.why != nil:
 		s.Reason = st.fan.why.Error()
+	case st.group.PathMTU > mft.BlockPathMTU && st.group.Copies() != 1:
+		s.Reason = mft.ErrBlockMTU.Error()
 	default:
 		s.Reason = fmt.Sprintf("the kernel takes over after %d plain packets in a row", max(st.fan.need, calmPackets))
 	}
@@ -175,8 +175,10 @@ func (e *engine) prepare(now feedback.Tick, st *state) error {
 // waiting for.
 func (e *engine) wanted(st *state) Want { return e.fanOut.Wanted(st.group.ID) }
 
-// retained returns a packet that the engine has carried and retains, or nil.
-func (e *engine) retained(st *state, psn roce.PSN) []byte { return e.fanOut.Retained(st.group.ID, psn) }
+// retained returns a packet that the engine has carried and retains, or nil: see FanOut.
+func (e *engine) retained(st *state, psn roce.PSN) (head, rest []byte) {
+	return e.fanOut.Retained(st.group.ID, psn)
+}
 
 // claim takes the group's slot in the engine. If another group has it, holder is that group.
 func (e *engine) claim(st *state) (holder mft.GroupID, ok bool) {

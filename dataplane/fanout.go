@@ -42,10 +42,11 @@ type FanOut interface {
 	// source was told last, which is not beyond that. Call it before Load and Disarm, so that they
 	// count every packet that was acknowledged.
 	EndMerge(id mft.GroupID, at []feedback.Progress) (told feedback.Progress)
-	// Retained returns a packet that the engine carried and retains, as the source sent it, or nil.
-	// The group must have a slot. It must have been armed with a block with Retain, and what may
-	// be carried must end less than Retain beyond psn, for as long as the result is used.
-	Retained(id mft.GroupID, psn roce.PSN) []byte
+	// Retained returns a packet that the engine carried and retains, as the source sent it: head,
+	// and then rest. If head is nil, the engine does not have it. The group must have a slot. It
+	// must have been armed with a block with Retain, and what may be carried must end less than
+	// Retain beyond psn, for as long as the result is used.
+	Retained(id mft.GroupID, psn roce.PSN) (head, rest []byte)
 }
 
 // Want says which resource of a group in the engine another group is waiting for.

@@ -24,8 +24,8 @@ type memoryBench struct {
 type endless struct{}
 
 // Load is part of dataplane.Pool.
-func (endless) Load(f *dataplane.Frame, b []byte) bool {
-	*f = dataplane.Frame{Buf: slices.Clone(b), FragmentCount: 1}
+func (endless) Load(f *dataplane.Frame, head, rest []byte) bool {
+	*f = dataplane.Frame{Buf: slices.Concat(head, rest), FragmentCount: 1}
 	f.Fragments[0] = f.Buf
 	return true
 }

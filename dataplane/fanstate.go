@@ -103,7 +103,7 @@ func (st *state) kept() int { return min(max(st.fan.keeps, leastKept), len(st.he
 // group must not have more packets retained than it has room for.
 func (st *state) retainable() roce.PSN {
 	h, oldest := st.held, st.merge.Oldest()
-	last := earlier(oldest.Add(int32(len(h.at))-1), st.merge.NextPSN().Add(int32(h.room-h.used)-1))
+	last := earlier(oldest.Add(int32(len(h.at))-1), st.merge.NextPSN().Add(int32((h.room-h.used)/h.each)-1))
 	if oldest.Before(st.fan.from) {
 		oldest = st.fan.from
 	}

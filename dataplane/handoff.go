@@ -60,7 +60,7 @@ func (h *handoff) take(pool Pool, frames []Frame) int {
 	for ; tail != head && n < len(frames); n++ {
 		p := &h.slots[tail%uint32(len(h.slots))]
 		f := &frames[n]
-		if !pool.Load(f, p.bytes[:p.n]) {
+		if !pool.Load(f, p.bytes[:p.n], nil) {
 			break
 		}
 		f.Group, f.Kind, f.Port = p.group, p.kind, p.port

@@ -33,7 +33,7 @@ func Plain(f *Frame, b *mft.Block, w FanWord, limit roce.PSN) (region int, not N
 	switch err := v.Decode(head, f.Len()); {
 	case (err == nil || err == roce.ErrOpcode || err == roce.ErrTVer) && !isOf(f, b):
 		return -1, NotOfSource
-	case err != nil, f.FragmentCount != 1:
+	case err != nil, f.FragmentCount != 1 && !b.IsWide():
 		return -1, NotItsHeaders
 	}
 	switch psn := v.PSN(head); {

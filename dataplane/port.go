@@ -45,9 +45,9 @@ type Pool interface {
 	// Get makes f an empty frame with one buffer, which came by no port: Start leaves room for
 	// HeadroomBytes, and there are no fragments. The result is false if no buffer is free.
 	Get(f *Frame) bool
-	// Load makes f a frame of these bytes, in as many buffers as needed. The result is false if not
-	// enough are free.
-	Load(f *Frame, bytes []byte) bool
+	// Load makes f a frame of the bytes of head and rest, in as many buffers as needed. The result
+	// is false if not enough are free.
+	Load(f *Frame, head, rest []byte) bool
 	// Put takes the buffers of a frame back, unless the frame is Kept. They may serve the port by
 	// which the frame came.
 	Put(f *Frame)

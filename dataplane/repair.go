@@ -70,7 +70,7 @@ func (c *Core) Retained() (packets, chunks int) {
 }
 
 // RetainedBytes returns the packet memory of what is retained of a group. Packets that the engine
-// retains count as one buffer each.
+// retains count as full ones.
 func (c *Core) RetainedBytes(id mft.GroupID) int {
 	if st := c.stateOf(id); st != nil && st.held != nil {
 		return st.held.used * mft.BufferBytes
@@ -173,7 +173,8 @@ func (c *Core) sendRepair(st *state, a *feedback.Action, out *Outputs) {
 		return // what lies behind a packet that is missing is of no use to the receiver
 	}
 	if h.engineHas(a.PSN) {
-		ok, lost := c.repair.fetch(st, a.PSN, c.engine.retained(st, a.PSN))
+		head, rest := c.engine.retained(st, a.PSN)
+		ok, lost := c.repair.fetch(st, a.PSN, head, rest)
 		if lost != nil {
 			h.lost, h.lostPSN = lost, a.PSN
 		}
@@ -203,16 +204,16 @@ func (c *Core) sendRepair(st *state, a *feedback.Action, out *Outputs) {
 	out.Repairs = append(out.Repairs, again)
 }
 
-// fetch copies packet psn of a group from b, the engine's memory, into a buffer. b is nil if the
-// engine does not have the packet. If there is no room yet, ok is false and lost is nil: the
-// merging sends the packet again when the receiver stays silent. If the packet is lost, lost is the
-// counter for it.
-func (r *repairs) fetch(st *state, psn roce.PSN, b []byte) (ok bool, lost *uint64) {
+// fetch copies packet psn of a group from head and rest, the engine's memory, into buffers. head is
+// nil if the engine does not have the packet. If there is no room yet, ok is false and lost is nil:
+// the merging sends the packet again when the receiver stays silent. If the packet is lost, lost is
+// the counter for it.
+func (r *repairs) fetch(st *state, psn roce.PSN, head, rest []byte) (ok bool, lost *uint64) {
 	f, counts := &r.fetched, &r.counts
 	switch {
-	case b == nil:
+	case head == nil:
 		return false, &counts.Missing
-	case !r.pool.Load(f, b):
+	case !r.pool.Load(f, head, rest):
 		return false, &counts.NoMemory
 	}
 	defer r.pool.Put(f)

@@ -55,7 +55,8 @@ type held struct {
 	at           []int32 // slots by PSN, modulo their number, which is a power of two
 	oldest, next roce.PSN
 	room         int // buffers that the group may have
-	used         int // buffers that it has; a packet in the engine counts as one
+	each         int // buffers that a packet in the engine counts as: those of a full one
+	used         int // buffers that the group has
 	inEngine     int // number of the packets that the engine has
 
 	// Packet lostPSN could not be sent again, and lost is the counter for it. The merging has not
@@ -74,14 +75,16 @@ func newHeld(packets, room int) *held {
 	for n < packets {
 		n *= 2
 	}
-	return &held{at: make([]int32, n), room: room}
+	return &held{at: make([]int32, n), room: room, each: 1}
 }
 
 // heldFor returns a held with the bounds of a group's policy.
 func heldFor(g *mft.Group) *held {
 	window := cmp.Or(g.Policy.RepairWindow, feedback.DefaultRepairWindow)
 	room := cmp.Or(g.Policy.RepairBytes, window*mft.PacketBytes(g.PathMTU)) / mft.BufferBytes
-	return newHeld(min(window, room), room) // a packet takes one buffer at least
+	h := newHeld(min(window, room), room) // a packet takes one buffer at least
+	h.each = mft.PacketBytes(g.PathMTU) / mft.BufferBytes
+	return h
 }
 
 func (h *held) slot(psn roce.PSN) *int32 { return &h.at[int(psn)&(len(h.at)-1)] }
@@ -97,13 +100,13 @@ func (h *held) hasRoom(f *Frame) bool { return h.used+f.FragmentCount <= h.room 
 
 // hasRoomInstead reports whether the group may retain f in place of the packet with the same PSN.
 func (r *retention) hasRoomInstead(h *held, f *Frame) bool {
-	return h.used-r.buffers(*h.slot(f.Original.PSN))+f.FragmentCount <= h.room
+	return h.used-r.buffers(h, *h.slot(f.Original.PSN))+f.FragmentCount <= h.room
 }
 
 // buffers is what a slot counts in held.used.
-func (r *retention) buffers(i int32) int {
+func (r *retention) buffers(h *held, i int32) int {
 	if i == engineSlot {
-		return 1
+		return h.each
 	}
 	return r.slots[i].frame.FragmentCount
 }
@@ -133,7 +136,7 @@ func (r *retention) carried(h *held, oldest, psn roce.PSN) {
 	for ; !psn.Before(h.next); h.next = h.next.Next() {
 		*h.slot(h.next) = engineSlot
 		h.inEngine++
-		h.used++
+		h.used += h.each
 	}
 }
 
@@ -231,7 +234,7 @@ func (r *retention) releaseAll(h *held) { r.releaseBelow(h, h.next) }
 
 // release takes a packet of a group out. Its slot and its buffers are in use until putBack.
 func (r *retention) release(h *held, i int32) {
-	h.used -= r.buffers(i)
+	h.used -= r.buffers(h, i)
 	if i == engineSlot {
 		h.inEngine--
 		return

@@ -17,8 +17,8 @@ type chunkPool struct {
 	next uint64
 }
 
-func (p *chunkPool) Get(*Frame) bool          { return false }
-func (p *chunkPool) Load(*Frame, []byte) bool { return false }
+func (p *chunkPool) Get(*Frame) bool                  { return false }
+func (p *chunkPool) Load(*Frame, []byte, []byte) bool { return false }
 
 func (p *chunkPool) Put(f *Frame) {
 	if f.Kept {

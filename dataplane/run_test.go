@@ -77,7 +77,7 @@ func (l *line) Receive(frames []dataplane.Frame) int {
 	n := min(len(l.in), len(frames))
 	for i, b := range l.in[:n] {
 		f := &frames[i]
-		l.pool.Load(f, b)
+		l.pool.Load(f, b, nil)
 		f.Group, f.Kind, _ = dataplane.Classify(l.table(), b)
 	}
 	l.in = l.in[n:]

@@ -78,7 +78,7 @@ func (s *Switch) Trace(port mft.PortID, frame []byte) (t Trace, err error) {
 // try handles one frame as handle does. Retained packets are sent from buffers of the trial's own.
 func (w *Worker) try(table *mft.Table, frame []byte, t *Trace, port mft.PortID) {
 	var f Frame
-	w.pool.Load(&f, frame)
+	w.pool.Load(&f, frame, nil)
 	f.Group, f.Kind, f.Port = t.Group, t.Kind, port
 	w.core.tryEngine(&f, t)
 	w.sawFrame(&f, w.core.Handle(w.polled, table, &f, &w.out))
@@ -232,7 +232,8 @@ func (unbounded) Get(f *Frame) bool {
 	return true
 }
 
-func (u unbounded) Load(f *Frame, bytes []byte) bool {
+func (u unbounded) Load(f *Frame, head, rest []byte) bool {
+	bytes := slices.Concat(head, rest)
 	for u.Get(f); len(bytes) > 0; f.FragmentCount++ {
 		n := min(len(bytes), mft.BufferBytes-HeadroomBytes)
 		f.Fragments[f.FragmentCount] = slices.Clone(bytes[:n])

@@ -14,7 +14,7 @@ const (
 	BlockPaths   = 64
 	BlockPorts   = 64 // a block names ports below this number only
 	BlockRegions = 4
-	BlockPathMTU = 2048 // packets of a longer one have two buffers, and XDP redirects none of them
+	BlockPathMTU = 2048 // packets of a longer one have two buffers, and XDP sends one copy of them
 	BlockAnswers = 16   // an engine merges the ACKs of no more paths
 )
 
@@ -58,7 +58,7 @@ type BlockPath struct {
 
 // Reasons why a group has no block.
 var (
-	ErrBlockMTU     = fmt.Errorf("the group's path MTU is above %d, the limit of the kernel engine", BlockPathMTU)
+	ErrBlockMTU     = fmt.Errorf("the group's path MTU is above %d, where the kernel engine sends one copy of a packet, and the group needs more", BlockPathMTU)
 	ErrBlockRegions = fmt.Errorf("the group has more than %d memory regions, the limit of the kernel engine",
 		BlockRegions)
 	ErrBlockNoRegion = errors.New("the group's memory has no ranges yet")
@@ -76,8 +76,6 @@ func (b *Block) Begin(g *Group, source int, ingress PortID, pkey uint16, traffic
 		ingress = leg.Port
 	}
 	switch {
-	case g.PathMTU > BlockPathMTU:
-		return ErrBlockMTU
 	case leg.Port >= BlockPorts:
 		return ErrBlockPort
 	case g.Memory != nil && g.Memory.Len() == 0:
@@ -127,6 +125,22 @@ func (b *Block) hasRoom(p *Path) error {
 	return nil
 }
 
+// Copies returns how many copies of a packet leave while all receivers take part, all that can
+// share do, and the first source sends.
+func (g *Group) Copies() int {
+	n := len(g.Shares)
+	for i := range g.Paths {
+		if p := &g.Paths[i]; g.ShareOf(i) < 0 && !(p.Sends && p.Dst == g.Source.Dst) {
+			n++
+		}
+	}
+	return n
+}
+
+// IsWide reports whether packets of the block may have several buffers. Then it makes one copy of
+// each.
+func (b *Block) IsWide() bool { return b.PathMTU > BlockPathMTU }
+
 // Copies returns how many copies of a packet the block makes.
 func (b *Block) Copies() (n int) {
 	for i := range b.Paths {
@@ -139,8 +153,11 @@ func (b *Block) Copies() (n int) {
 
 // End completes the block.
 func (b *Block) End() error {
-	if len(b.Paths) == 0 {
+	switch {
+	case len(b.Paths) == 0:
 		return ErrBlockEmpty
+	case b.IsWide() && b.Copies() != 1:
+		return ErrBlockMTU
 	}
 	slices.SortStableFunc(b.Paths, func(x, y BlockPath) int {
 		if byPort := cmp.Compare(x.Path.Port, y.Path.Port); byPort != 0 || x.Shared == y.Shared {

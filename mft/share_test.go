@@ -27,6 +27,27 @@ func sharingGroup() *Group {
 	return g
 }
 
+// One copy leaves by each share, one for each receiver that has none, and none for the source.
+func TestCopiesOfAGroup(t *testing.T) {
+	g := sharingGroup()
+	if n := g.Copies(); n != 7 {
+		t.Errorf("%d copies before the shares are known, want 7", n)
+	}
+	if _, err := new(Table).With(g); err != nil {
+		t.Fatal(err)
+	}
+	if n := g.Copies(); n != 3 {
+		t.Errorf("%d copies, want 3", n)
+	}
+	alone := &g.Paths[g.FindMember(addr(998))]
+	if alone.Sends = true; g.Copies() != 3 {
+		t.Errorf("%d copies where a receiver may be the source, want 3", g.Copies())
+	}
+	if g.Source.Dst = alone.Dst; g.Copies() != 2 {
+		t.Errorf("%d copies where a receiver is the source, want 2", g.Copies())
+	}
+}
+
 // The data path finds the share of each path, and makes a share's copy by an edit of its own: to
 // the multicast address and MAC, with the generation as dest QPN, and with the memory as the source
 // has it.

@@ -39,7 +39,9 @@ func features() []ctl.Feature {
 	merging := ctl.Feature{Name: "kernel-ack-merging", Since: "5.18", Fallback: "the ACKs of a group whose packets the kernel " +
 		"carries go through user space"}
 	noFanOut, noMerging := afxdp.CheckFanOut()
-	list = append(list, answered(fanOut, noFanOut), answered(merging, noMerging))
+	wide := ctl.Feature{Name: "kernel-multi-buffer", Since: "6.3", Fallback: "the packets of a group with path MTU 4096 go through " +
+		"user space, also where one copy of each leaves"}
+	list = append(list, answered(fanOut, noFanOut), answered(merging, noMerging), answered(wide, afxdp.CheckSeveralBuffers()))
 	marks := ctl.Feature{Name: "address-mark", Since: "5.18", Fallback: "after a crash only the notes in " +
 		"the state directory show which addresses rocastd added"}
 	return append(list, answered(marks, address.CheckMarks()))

@@ -118,7 +118,7 @@ type hostFrame struct {
 }
 
 // newHostFrame makes a frame of the host of a leg, with what is behind its BTH.
-func newHostFrame(b *testing.B, from netns.Link, l mft.Leg, bth roce.BTH, body []byte) (h hostFrame) {
+func newHostFrame(b testing.TB, from netns.Link, l mft.Leg, bth roce.BTH, body []byte) (h hostFrame) {
 	ip := roce.IPUDP{Src: l.Dst, Dst: l.Src, HopLimit: 64, SrcPort: 0xC123}
 	bth.PKey, bth.DestQPN = 0xFFFF, 1
 	frame := roce.AppendEthernet(nil, roce.MAC{2, 0, 0, 0, 0, 100}, roce.MAC(l.L2[:6]), ip.EtherType())

@@ -86,31 +86,49 @@ const (
 	netdevIfIndex     = 1 // NETDEV_A_DEV_IFINDEX
 	netdevXDPFeatures = 3 // NETDEV_A_DEV_XDP_FEATURES
 	xdpZeroCopy       = 1 << 3
+	xdpSendsBuffers   = 1 << 6 // NETDEV_XDP_ACT_NDO_XMIT_SG
 )
 
 // lacksZeroCopy reports whether the kernel says that the driver of an interface has no zero-copy.
 func lacksZeroCopy(ifIndex int) bool {
+	has, ok := xdpFeatures(ifIndex)
+	return ok && has&xdpZeroCopy == 0
+}
+
+// CheckSeveralBuffers returns why XDP cannot send frames of several buffers on this kernel; nil if
+// it can. Kernels that can tell which drivers send them.
+func CheckSeveralBuffers() error {
+	_, err := netlink.GenlFamilyGet(netdevFamily)
+	if errors.Is(err, unix.ENOENT) {
+		return errors.ErrUnsupported
+	}
+	return err
+}
+
+// xdpFeatures returns what the driver of an interface can do with XDP. ok is false if the kernel
+// does not say.
+func xdpFeatures(ifIndex int) (has uint64, ok bool) {
 	family, err := netlink.GenlFamilyGet(netdevFamily)
 	if err != nil {
-		return false
+		return 0, false
 	}
 	request := nl.NewNetlinkRequest(int(family.ID), 0)
 	request.AddData(genlHeader{netdevGet, netdevVersion})
 	request.AddData(nl.NewRtAttr(netdevIfIndex, nl.Uint32Attr(uint32(ifIndex))))
 	answers, err := request.Execute(unix.NETLINK_GENERIC, 0)
 	if err != nil || len(answers) != 1 {
-		return false
+		return 0, false
 	}
 	attrs, err := nl.ParseRouteAttr(answers[0][nl.SizeofGenlmsg:])
 	if err != nil {
-		return false
+		return 0, false
 	}
 	for _, a := range attrs {
 		if a.Attr.Type == netdevXDPFeatures {
-			return binary.NativeEndian.Uint64(a.Value)&xdpZeroCopy == 0
+			return binary.NativeEndian.Uint64(a.Value), true
 		}
 	}
-	return false
+	return 0, false
 }
 
 // genlHeader is struct genlmsghdr. The kernel refuses one whose reserved bytes are not 0, and the

@@ -46,6 +46,7 @@ type ports [bpf.SlotPorts]uint8
 type devices struct {
 	ifIndex [bpf.SlotPorts]uint32
 	deaf    [bpf.SlotPorts]bool // the driver drops what XDP redirects to the port
+	wide    [bpf.SlotPorts]bool // the driver also sends frames of several buffers that XDP redirects
 	fans    map[ports]uint32
 }
 
@@ -55,6 +56,8 @@ var (
 	errNoMemory = errors.New("other groups have the kernel's memory for repair, and are busy (repairMemory in rocastd.yaml)")
 	errLinkDown = errors.New("its link is down")
 	errNoDevice = errors.New("a port of the group is not open, or not in native mode (see rocast port ls)")
+	errNarrow   = fmt.Errorf("the group's path MTU is above %d, and the driver of its receivers' port sends no frames of several "+
+		"buffers that XDP redirects to it (rocast features says whether this kernel can)", mft.BlockPathMTU)
 )
 
 // tables are the tables with which the kernel computes the ICRC of a copy.
@@ -115,7 +118,7 @@ func (s *Switch) prepare(g *mft.Group) {
 // that can share do, and its first source sends. The result is false for a group that the kernel
 // never carries.
 func portsOf(g *mft.Group) (set ports, ok bool) {
-	if g.Engine == mft.EngineAFXDP || g.PathMTU > mft.BlockPathMTU {
+	if g.Engine == mft.EngineAFXDP || g.PathMTU > mft.BlockPathMTU && g.Copies() != 1 {
 		return set, false
 	}
 	add := func(l *mft.Leg) bool {
@@ -212,7 +215,7 @@ func (s *Switch) publishDevices() {
 			now.ifIndex[i] = uint32(f.info.IfIndex)
 		}
 		f.probe()
-		now.deaf[i] = f.transmit.err != nil
+		now.deaf[i], now.wide[i] = f.transmit.err != nil, f.transmit.wide
 	}
 	for number := range engine.fans {
 		f := &engine.fans[number]
@@ -245,6 +248,7 @@ type transmit struct {
 	err   error
 	of    int       // the ifindex that was probed; 0: none
 	again time.Time // when to probe again after an error
+	wide  bool      // the driver also takes frames of several buffers
 }
 
 // probe probes a native interface once after it was opened, when its link is up: a driver drops all
@@ -259,6 +263,8 @@ func (f *iface) probe() {
 		*t = transmit{err: errLinkDown}
 	case t.of != f.info.IfIndex || t.err != nil && !time.Now().Before(t.again):
 		*t = transmit{err: bpf.ProbeTransmit(f.info.IfIndex), of: f.info.IfIndex, again: time.Now().Add(retryAfter)}
+		has, ok := xdpFeatures(f.info.IfIndex)
+		t.wide = t.err == nil && ok && has&xdpSendsBuffers != 0
 	}
 }
 
@@ -343,12 +349,14 @@ func (f *fanOut) Release(id mft.GroupID) {
 }
 
 // Retained is part of dataplane.FanOut.
-func (f *fanOut) Retained(id mft.GroupID, psn roce.PSN) []byte {
-	m := f.memory.of(slotOf(id))
-	if m.packets == 0 {
-		return nil
+func (f *fanOut) Retained(id mft.GroupID, psn roce.PSN) (head, rest []byte) {
+	i := slotOf(id)
+	slot, m := f.kernel.Slot(i), f.memory.of(i)
+	if m.entries == 0 {
+		return nil, nil
 	}
-	return f.kernel.Retained(slotOf(id), m.first+int(psn)%m.packets, uint32(psn))
+	entry := int(psn) % (m.entries >> slot.Wide) << slot.Wide
+	return f.kernel.Retained(i, m.first+entry, uint32(psn))
 }
 
 // Arm is part of dataplane.FanOut.
@@ -371,8 +379,12 @@ func (f *fanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 	if d.ifIndex[b.Ingress] == 0 {
 		return errNoDevice
 	}
+	wide := bit(b.IsWide())
+	if b.IsWide() && !d.sendsWide(&set) {
+		return errNarrow
+	}
 	i := slotOf(id)
-	m, err := f.retain(i, b.Retain)
+	m, err := f.retain(i, b.Retain<<wide)
 	if err != nil {
 		return err
 	}
@@ -385,12 +397,22 @@ func (f *fanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 	slot.Limit, slot.Group, slot.Fan, slot.Ingress = uint32(limit), uint32(id), fan, d.ifIndex[b.Ingress]
 	writeSlot(slot, b)
 	writePaths(slot, f.kernel.Paths(i), b)
-	slot.RetainedFirst, slot.RetainedEntries = uint32(m.first), uint32(m.packets)
+	slot.RetainedFirst, slot.RetainedPackets = uint32(m.first), uint32(m.entries)>>wide
 	if err := writeAck(slot, b, d); err != nil {
 		return err
 	}
 	f.word(i).Store(encodeWord(w, f.epochs[i]))
 	return nil
+}
+
+// sendsWide reports whether the drivers of a set of ports send frames of several buffers.
+func (d *devices) sendsWide(set *ports) bool {
+	for port, copies := range set {
+		if copies > 0 && !d.wide[port] {
+			return false
+		}
+	}
+	return true
 }
 
 // errDeaf is why the kernel does not merge answers.
@@ -435,12 +457,12 @@ func closeWord(word *atomic.Uint64) feedback.Progress {
 	return feedback.Progress{PSN: w.PSN, MSN: w.Messages}
 }
 
-// retain returns the memory of slot i, which has room for that many packets or more.
-func (f *fanOut) retain(i, packets int) (m kernelPart, err error) {
-	if packets == 0 {
+// retain returns the memory of slot i, which has that many entries or more.
+func (f *fanOut) retain(i, entries int) (m kernelPart, err error) {
+	if entries == 0 {
 		return m, nil
 	}
-	if m = f.memory.take(i, packets); m.packets == 0 {
+	if m = f.memory.take(i, entries); m.entries == 0 {
 		return m, errNoMemory
 	}
 	return m, nil
@@ -502,7 +524,7 @@ func writeSlot(s *bpf.Slot, b *mft.Block) {
 	s.Qpn, s.Pkey, s.TrafficClass = uint32(b.From.DestQPN), networkOrder(b.PKey), b.TrafficClass
 	s.Ipv6, s.Multipath = bit(b.From.Dst.Is6()), bit(b.Multipath)
 	s.Vlans, s.Pcp = b.VLANs, b.PCP<<pcpShift
-	s.Mtu, s.RegionCount = uint16(b.PathMTU), uint16(b.Memory.Len())
+	s.Mtu, s.Wide, s.RegionCount = uint16(b.PathMTU), bit(b.IsWide()), uint8(b.Memory.Len())
 	for i, m := range b.Memory.All {
 		r := &s.Regions[i]
 		r.Va, r.Length, r.Rkey = m.VA, m.Length, m.RKey

@@ -2,6 +2,7 @@ package afxdp
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -162,7 +163,7 @@ func (b *bench) load(n int, data []byte) []dataplane.Frame {
 	b.t.Helper()
 	frames := make([]dataplane.Frame, n)
 	for i := range frames {
-		if !(pool{b.worker}).Load(&frames[i], data) {
+		if !(pool{b.worker}).Load(&frames[i], data, nil) {
 			b.t.Fatalf("no chunk is free for frame %d", i)
 		}
 	}
@@ -402,11 +403,16 @@ func TestThePoolMakesFrames(t *testing.T) {
 	}
 	p.Put(&f)
 	longest := make([]byte, dataplane.MaxFragments*xsk.FrameBytes)
-	if !p.Load(&f, longest) || f.Len() != len(longest) {
-		t.Errorf("the longest frame has %d bytes, want %d", f.Len(), len(longest))
+	for i := range longest {
+		longest[i] = byte(i * i >> 8)
 	}
-	p.Put(&f)
-	if p.Load(&f, append(longest, 0)) {
+	for _, head := range []int{len(longest), 0, 100, xsk.FrameBytes, 2*xsk.FrameBytes + 1} {
+		if !p.Load(&f, longest[:head], longest[head:]) || !bytes.Equal(slices.Concat(f.Bytes()...), longest) {
+			t.Errorf("the longest frame in parts of %d and %d bytes has %d bytes, or others", head, len(longest)-head, f.Len())
+		}
+		p.Put(&f)
+	}
+	if p.Load(&f, longest, []byte{0}) {
 		t.Error("loaded a frame of too many fragments")
 	}
 }
@@ -451,14 +457,14 @@ func TestThePoolReapsWhenItIsEmpty(t *testing.T) {
 	}
 	var f, g dataplane.Frame
 	long := make([]byte, 3*xsk.FrameBytes)
-	if (pool{b.worker}).Load(&f, long) {
+	if (pool{b.worker}).Load(&f, long, nil) {
 		t.Error("loaded a frame of three chunks where one is free")
 	}
 	if n := b.umem.FreeChunks(); n != 1 {
 		t.Errorf("%d chunks are free after that", n)
 	}
 	b.devices[1].send()
-	if !(pool{b.worker}).Load(&f, long) {
+	if !(pool{b.worker}).Load(&f, long, nil) {
 		t.Error("nothing was reaped for a frame")
 	}
 	b.devices[0].send()

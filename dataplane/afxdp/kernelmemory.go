@@ -7,8 +7,8 @@ import (
 	"github.com/rocast/rocast/bpf"
 )
 
-// segmentPackets is the number of retained packets in a segment of kernelMemory.
-const segmentPackets = 64
+// segmentEntries is the number of entries for retained packets in a segment of kernelMemory.
+const segmentEntries = 64
 
 // kernelMemory shares out the kernel's memory for retained packets. A slot of the kernel's fan-out
 // has some neighbouring segments, or none. Workers take and give segments at the same time; each
@@ -23,32 +23,32 @@ type kernelMemory struct {
 // kernelPart is the memory of one slot.
 type kernelPart struct {
 	first   int // entry of the map
-	packets int // number of entries, a power of two; 0: none
+	entries int // a power of two; 0: none
 }
 
-func newKernelMemory(packets int) *kernelMemory {
-	return &kernelMemory{taken: make([]atomic.Bool, packets/segmentPackets)}
+func newKernelMemory(entries int) *kernelMemory {
+	return &kernelMemory{taken: make([]atomic.Bool, entries/segmentEntries)}
 }
 
 func (k *kernelMemory) of(slot int) kernelPart { return k.parts[slot] }
 
-// take gives a slot memory for that many packets or more. The slot keeps its memory if that is
+// take gives a slot that many entries or more. The slot keeps its memory if that is
 // large enough, and else gets other memory. If none is free, the slot has none afterwards, and
 // wanted tells all other slots.
-func (k *kernelMemory) take(slot, packets int) kernelPart {
-	packets = max(segmentPackets, 1<<bits.Len(uint(packets-1)))
-	if k.parts[slot].packets >= packets {
+func (k *kernelMemory) take(slot, entries int) kernelPart {
+	entries = max(segmentEntries, 1<<bits.Len(uint(entries-1)))
+	if k.parts[slot].entries >= entries {
 		return k.parts[slot]
 	}
 	k.give(slot)
-	n := packets / segmentPackets
+	n := entries / segmentEntries
 	for first := 0; first+n <= len(k.taken); first++ {
 		if got := k.claim(first, n); got < n {
 			k.free(first, got)
 			first += got
 			continue
 		}
-		k.parts[slot], k.heard[slot] = kernelPart{first * segmentPackets, packets}, k.misses.Load()
+		k.parts[slot], k.heard[slot] = kernelPart{first * segmentEntries, entries}, k.misses.Load()
 		return k.parts[slot]
 	}
 	k.misses.Add(1)
@@ -59,7 +59,7 @@ func (k *kernelMemory) take(slot, packets int) kernelPart {
 // call.
 func (k *kernelMemory) wanted(slot int) bool {
 	misses := k.misses.Load()
-	if k.parts[slot].packets == 0 || misses == k.heard[slot] {
+	if k.parts[slot].entries == 0 || misses == k.heard[slot] {
 		return false
 	}
 	k.heard[slot] = misses
@@ -77,7 +77,7 @@ func (k *kernelMemory) claim(first, n int) (got int) {
 // give takes the memory of a slot back. The group there must not be armed.
 func (k *kernelMemory) give(slot int) {
 	part := &k.parts[slot]
-	k.free(part.first/segmentPackets, part.packets/segmentPackets)
+	k.free(part.first/segmentEntries, part.entries/segmentEntries)
 	*part = kernelPart{}
 }
 

@@ -41,8 +41,8 @@ const (
 // The core counts what it retains in buffers that are the chunks of the UMEM.
 var _ = [1]struct{}{}[xsk.ChunkBytes-mft.BufferBytes]
 
-// maxKernelRetained bounds the packets that the kernel retains: 0.5 GiB, a quarter of what one map
-// can have on any kernel.
+// maxKernelRetained bounds the entries for packets that the kernel retains: 0.5 GiB, a quarter of
+// what one map can have on any kernel.
 const maxKernelRetained = 1 << 18
 
 // repairShare returns how many chunks each worker may retain for repair, of bytes for all of them.
@@ -78,12 +78,12 @@ func checkEgress(ports []string, bounds []dataplane.Egress) error {
 	return nil
 }
 
-// kernelRetains returns how many packets the kernel may retain for the groups that it carries: as
-// many as fit into as much memory as the workers have for the same. It is at most
-// maxKernelRetained.
+// kernelRetains returns how many entries the kernel has for packets that it retains of the groups
+// that it carries: as many as fit into as much memory as the workers have for the same. It is at
+// most maxKernelRetained.
 func kernelRetains(bytes uint64) int {
 	const entryBytes = 16 + bpf.RetainedBytes // as the map has them
-	return int(min(bytes/uint64(entryBytes), maxKernelRetained)) / segmentPackets * segmentPackets
+	return int(min(bytes/uint64(entryBytes), maxKernelRetained)) / segmentEntries * segmentEntries
 }
 
 // queueShare returns how many chunks each of a worker's queues gets to receive into.

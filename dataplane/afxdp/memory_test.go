@@ -92,7 +92,7 @@ func TestRepairMemoryIsSharedByTheWorkers(t *testing.T) {
 func TestHowManyGroupsTheKernelRetainsFor(t *testing.T) {
 	for packets, groups := range map[int]int{1: 480, 64: 480, 65: 240, 128: 240, 1024: 30} {
 		k, n := newKernelMemory(kernelRetains(64<<20)), 0
-		for part := k.take(0, packets); part.packets > 0; part = k.take(n, packets) {
+		for part := k.take(0, packets); part.entries > 0; part = k.take(n, packets) {
 			n++
 		}
 		if n != groups {

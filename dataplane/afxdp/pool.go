@@ -35,8 +35,9 @@ func (p pool) begin(f *dataplane.Frame) {
 	f.Start, f.FragmentCount, f.Port = xsk.HeadroomBytes, 0, mft.NoPort
 }
 
-func (p pool) Load(f *dataplane.Frame, b []byte) bool {
-	chunks := (len(b) + xsk.FrameBytes - 1) / xsk.FrameBytes
+func (p pool) Load(f *dataplane.Frame, head, rest []byte) bool {
+	bytes := len(head) + len(rest)
+	chunks := (bytes + xsk.FrameBytes - 1) / xsk.FrameBytes
 	if chunks > dataplane.MaxFragments {
 		return false
 	}
@@ -46,8 +47,10 @@ func (p pool) Load(f *dataplane.Frame, b []byte) bool {
 	p.begin(f)
 	for i := range chunks {
 		f.Chunks[i] += xsk.HeadroomBytes
-		f.Fragments[i] = p.umem.Bytes(f.Chunks[i], uint32(min(len(b), xsk.FrameBytes)))
-		b = b[copy(f.Fragments[i], b):]
+		to := p.umem.Bytes(f.Chunks[i], uint32(min(bytes, xsk.FrameBytes)))
+		n := copy(to, head)
+		m := copy(to[n:], rest)
+		f.Fragments[i], head, rest, bytes = to, head[n:], rest[m:], bytes-len(to)
 	}
 	f.FragmentCount = chunks
 	return true

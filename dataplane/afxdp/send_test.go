@@ -20,7 +20,7 @@ func (w *world) onWorker(frames, frameBytes int, f func(worker *worker, out []da
 		held := make([]dataplane.Frame, frames)
 		var out []dataplane.Outgoing
 		for i := range held {
-			if !(pool{worker}).Load(&held[i], make([]byte, frameBytes)) {
+			if !(pool{worker}).Load(&held[i], make([]byte, frameBytes), nil) {
 				w.t.Error("no free chunk")
 				return
 			}

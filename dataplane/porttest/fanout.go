@@ -210,15 +210,17 @@ func plainAck(f *dataplane.Frame, b *mft.Block, w dataplane.FanWord) (path int, 
 }
 
 // Retained is part of dataplane.FanOut.
-func (f *FanOut) Retained(id mft.GroupID, psn roce.PSN) []byte {
+func (f *FanOut) Retained(id mft.GroupID, psn roce.PSN) (head, rest []byte) {
 	p := f.slotOf(id)
 	if len(p.retained) == 0 {
-		return nil
+		return nil, nil
 	}
-	if at := &p.retained[int(psn)%len(p.retained)]; at.psn == psn {
-		return at.frame
+	at := &p.retained[int(psn)%len(p.retained)]
+	if at.psn != psn || at.frame == nil {
+		return nil, nil
 	}
-	return nil
+	n := min(len(at.frame), mft.BlockPathMTU)
+	return at.frame[:n], at.frame[n:]
 }
 
 // Forget loses the packets that are retained of a group that has a slot, as if they were not

@@ -212,7 +212,7 @@ func (p *Port) Receive(frames []dataplane.Frame) int {
 // load makes b a frame of the port, as the classifier does.
 func (p *Port) load(f *dataplane.Frame, b []byte) dataplane.Class {
 	id, kind, class := dataplane.Classify(p.net.Switch.Table(), b)
-	p.pool.Load(f, b)
+	p.pool.Load(f, b, nil)
 	f.Group, f.Kind, f.Port = id, kind, p.id
 	return class
 }
@@ -292,10 +292,11 @@ func (p *Pool) lend() uint64 {
 }
 
 // Load is part of dataplane.Pool.
-func (p *Pool) Load(f *dataplane.Frame, b []byte) bool {
+func (p *Pool) Load(f *dataplane.Frame, head, rest []byte) bool {
 	if p.Empty {
 		return false
 	}
+	b := slices.Concat(head, rest)
 	for f.FragmentCount = 0; f.FragmentCount == 0 || len(b) > 0; f.FragmentCount++ {
 		i := f.FragmentCount
 		f.Chunks[i] = p.lend()

@@ -148,12 +148,13 @@ func (p *pool) Put(f *dataplane.Frame) {
 func (p *pool) Get(*dataplane.Frame) bool { return false }
 
 // Load makes f a frame that the core retains, of the bytes that the switch has kept.
-func (p *pool) Load(f *dataplane.Frame, b []byte) bool {
+func (p *pool) Load(f *dataplane.Frame, head, rest []byte) bool {
 	i := p.lend()
 	p.keep(i)
 	to := p.frames[i]
-	to.bytes = copy(to.buf[headroom:], b)
-	if k, ok := keyOfPacket(b); ok {
+	to.bytes = copy(to.buf[headroom:], head)
+	to.bytes += copy(to.buf[headroom+to.bytes:], rest)
+	if k, ok := keyOfPacket(to.data()); ok {
 		to.known = p.copied[k]
 	}
 	f.Buf, f.Start, f.Chunks[0] = to.buf[:], headroom, uint64(i)

@@ -124,9 +124,9 @@ func (p *boxPool) Put(f *dataplane.Frame) {
 	p.pool.Put(f)
 }
 
-func (p *boxPool) Load(f *dataplane.Frame, b []byte) bool {
+func (p *boxPool) Load(f *dataplane.Frame, head, rest []byte) bool {
 	p.pool.copied, p.copied = p.copied, p.pool.copied
-	ok := p.pool.Load(f, b)
+	ok := p.pool.Load(f, head, rest)
 	p.pool.copied, p.copied = p.copied, p.pool.copied
 	p.kept[int32(f.Chunks[0])] = true
 	return ok
