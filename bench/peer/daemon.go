@@ -15,6 +15,7 @@ import (
 
 	"github.com/rocast/rocast/bench/workload"
 	"github.com/rocast/rocast/client"
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
@@ -24,18 +25,20 @@ type Daemon struct {
 	bin    string
 	box    *netns.NS
 	ports  []string
+	more   string // of the config
 	cmd    *exec.Cmd
 	ended  chan error
 	client *client.Client
 }
 
-// StartDaemon returns when the daemon answers. The daemon is bound to no CPU, as on a real box.
-func StartDaemon(ctx context.Context, bin string, box *netns.NS, ports []string) (*Daemon, error) {
+// StartDaemon returns when the daemon answers. The daemon is bound to no CPU, as on a real box. Its
+// config has further lines.
+func StartDaemon(ctx context.Context, bin string, box *netns.NS, ports []string, more string) (*Daemon, error) {
 	dir, err := os.MkdirTemp("", "rocbench-daemon-")
 	if err != nil {
 		return nil, err
 	}
-	d := &Daemon{dir: dir, bin: bin, box: box, ports: ports, ended: make(chan error, 1)}
+	d := &Daemon{dir: dir, bin: bin, box: box, ports: ports, more: more, ended: make(chan error, 1)}
 	if err := d.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start rocastd: %w: %s", err, d.log()), d.Stop())
 	}
@@ -58,8 +61,8 @@ func (d *Daemon) Restart(ctx context.Context) error {
 }
 
 func (d *Daemon) start(ctx context.Context) error {
-	config := fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\n",
-		strings.Join(d.ports, ", "), d.path("rocast.sock"), d.path("state"))
+	config := fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\n%s",
+		strings.Join(d.ports, ", "), d.path("rocast.sock"), d.path("state"), d.more)
 	if err := os.WriteFile(d.path("rocastd.yaml"), []byte(config), 0o600); err != nil {
 		return err
 	}
@@ -117,6 +120,11 @@ func (d *Daemon) CreateGroup(ctx context.Context, w *workload.Workload, g int) e
 func (d *Daemon) Create(ctx context.Context, file []byte) error {
 	_, err := d.client.CreateGroup(ctx, file)
 	return err
+}
+
+// Group describes a group.
+func (d *Daemon) Group(ctx context.Context, name string) (api.Group, error) {
+	return d.client.Group(ctx, name)
 }
 
 // RemoveGroup removes group g.

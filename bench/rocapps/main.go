@@ -62,6 +62,7 @@ var sections = []struct {
 	{"consensus", (*bench).consensus},
 	{"storage", (*bench).storage},
 	{"loss", (*bench).losses},
+	{"stick", (*bench).stick},
 }
 
 func names() (all []string) {
@@ -119,7 +120,13 @@ receive work. The *limit* of a row is **CPU** if the busiest CPU was busy for mo
 
 // at builds a site for f, whose queue pairs have a timeout, and whose hosts have so much memory.
 func (b *bench) at(ctx context.Context, timeout uint8, memory int, f func(*site) error) error {
-	s, err := open(ctx, b.bin, b.rate, timeout, memory)
+	return b.in(ctx, place{receivers: receivers, rate: b.rate, timeout: timeout, memory: memory}, f)
+}
+
+// in builds a site at a place for f.
+func (b *bench) in(ctx context.Context, p place, f func(*site) error) error {
+	p.bin = b.bin
+	s, err := open(ctx, p)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ type method struct {
 	name      string
 	receivers int
 	group     bool
+	shares    bool                                     // all its receivers share the copies
 	keys      string                                   // of the group's file
 	schedule  func(hosts, bytes int) relaying.Schedule // of a message
 	ahead     func(bytes int) int                      // as in transfer
@@ -112,7 +113,12 @@ func (s *site) measure(ctx context.Context, m *method, j job) (r sample, err err
 	if err != nil {
 		return r, err
 	}
-	r, err = s.run(ctx, m, qps, j)
+	if m.shares {
+		err = s.awaitShares(ctx)
+	}
+	if err == nil {
+		r, err = s.run(ctx, m, qps, j)
+	}
 	return r, errors.Join(err, remove())
 }
 

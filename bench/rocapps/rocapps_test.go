@@ -11,16 +11,21 @@ import (
 	"github.com/rocast/rocast/bench/report"
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/boxes"
+	"github.com/rocast/rocast/internal/testlab/edges"
 )
 
 func TestMain(m *testing.M) { boxes.Main(m) }
 
 // testSite returns a site for a test.
 func testSite(t *testing.T, memory int) *site {
+	return testSiteAt(t, place{receivers: receivers, memory: memory})
+}
+
+func testSiteAt(t *testing.T, p place) *site {
 	t.Helper()
 	testlab.NeedRoot(t)
-	program := boxes.MustProgram(t)
-	s, err := open(context.Background(), filepath.Dir(program), 100_000_000, calmTimeout, memory)
+	p.bin, p.rate, p.timeout = programs(t), 100_000_000, calmTimeout
+	s, err := open(context.Background(), p)
 	testlab.Permitted(t, err)
 	t.Cleanup(func() {
 		if err := s.close(); err != nil {
@@ -28,6 +33,15 @@ func testSite(t *testing.T, memory int) *site {
 		}
 	})
 	return s
+}
+
+// programs builds what a box and the receivers' hosts run, and returns its directory.
+func programs(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Dir(boxes.MustProgram(t))
+	_, err := edges.Build(dir)
+	testlab.Must(t, err)
+	return dir
 }
 
 func allWays() []*method {
@@ -69,6 +83,52 @@ func TestEveryWayDeliversEverything(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Behind one port all receivers get every byte by every way. Eight copies of a packet leave the port
+// where each receiver has its own, and fewer where they share it: one, and the copies for receivers
+// that are late on a busy machine.
+func TestBehindOnePort(t *testing.T) {
+	const bytes, messages = 60_000, 3
+	s := testSiteAt(t, stickPlace(100_000_000, bytes))
+	copies := map[string]float64{}
+	for _, m := range stickWays() {
+		r, err := s.measure(t.Context(), m, job{bytes: bytes, posted: 1, least: messages, drain: testlab.Patience})
+		if err != nil || r.messages != messages {
+			t.Fatalf("%s: %d messages, %v", m.name, r.messages, err)
+		}
+		copies[m.name] = float64(r.portBytes) / messages / bytes
+	}
+	if copies[nameShared] < 1 || copies[nameOwn] < 8 || copies[nameShared] >= copies[nameOwn] || copies[nameEight] > 0.1 || copies[nameChain] > 0.1 {
+		t.Errorf("bytes that left the port for each of a message: %v", copies)
+	}
+}
+
+// Shared copies that are slower than another way, or more than one packet for each of the source's,
+// do not hold.
+func TestPromisesBehindOnePort(t *testing.T) {
+	took := map[int]map[string]sample{4096: {}}
+	for _, m := range stickWays() {
+		took[4096][m.name] = fixed(200, 3)
+	}
+	shared, chained := fixed(100, 3), fixed(99, 3)
+	shared.portBytes = 3 * 4096 * 12 / 10
+	took[4096][nameShared], took[4096][nameChain] = shared, chained
+	sec := stickTable(1, []int{4096}, took)
+	var not []string
+	for _, h := range sec.Holds {
+		if !h.OK {
+			not = append(not, h.What)
+		}
+	}
+	if len(sec.Holds) != 5 || len(not) != 2 || !strings.Contains(not[0], "1.20 bytes for each byte") || !strings.Contains(not[1], nameChain) {
+		t.Errorf("%q of %+v", not, sec.Holds)
+	}
+	shared.portBytes = 3 * 4096 * 11 / 10
+	took[4096][nameShared] = shared
+	if sec := stickTable(1, []int{4096}, took); !sec.Holds[0].OK {
+		t.Errorf("%+v", sec.Holds[0])
 	}
 }
 
@@ -172,14 +232,14 @@ func TestMarks(t *testing.T) {
 // there is not is refused.
 func TestTheShortFormRuns(t *testing.T) {
 	testlab.NeedRoot(t)
-	program := boxes.MustProgram(t)
 	tiny := plan{rounds: 1, span: 20 * time.Millisecond, latency: time.Millisecond, latencySizes: []int{64}, broadcast: time.Millisecond,
-		broadcastSize: []int{64, 4096}, rates: []int{0, 3906}, loss: 20 * time.Millisecond}
-	b := &bench{plan: tiny, bin: filepath.Dir(program), rate: 100_000_000}
-	if err := b.run(t.Context(), "iops,latency,broadcast,loss"); err != nil {
+		broadcastSize: []int{64, 4096}, rates: []int{0, 3906}, loss: 20 * time.Millisecond,
+		stickRate: 100_000_000, stickSizes: []int{64, 4096}}
+	b := &bench{plan: tiny, bin: programs(t), rate: 100_000_000}
+	if err := b.run(t.Context(), "iops,latency,broadcast,loss,stick"); err != nil {
 		t.Fatal(err)
 	}
-	if len(b.part.Left) > 0 || len(b.part.Sections) != 5 {
+	if len(b.part.Left) > 0 || len(b.part.Sections) != 6 {
 		t.Errorf("%d sections; left out: %+v", len(b.part.Sections), b.part.Left)
 	}
 	for _, s := range b.part.Sections {

@@ -26,6 +26,8 @@ type plan struct {
 	broadcastSize []int
 	rates         []int // packets lost of a million
 	loss          time.Duration
+	stickRate     int   // bits per second, for which nine soft NICs have the CPU
+	stickSizes    []int // ascending
 }
 
 const (
@@ -39,6 +41,7 @@ func fullForm() plan {
 		latency: 1500 * time.Millisecond, latencySizes: []int{64, 512, 4 * kib, 8 * kib, 64 * kib, 512 * kib},
 		broadcast: 700 * time.Millisecond, broadcastSize: []int{64, kib, 4 * kib, 32 * kib, 256 * kib, 2 * mib, 16 * mib, 64 * mib},
 		rates: []int{0, 61, 244, 977, 3906}, loss: 2 * time.Second,
+		stickRate: 40_000_000, stickSizes: []int{4 * kib, 64 * kib, mib, 16 * mib},
 	}
 }
 
@@ -48,6 +51,7 @@ func shortForm() plan {
 		latency: 300 * time.Millisecond, latencySizes: []int{64, 8 * kib, 512 * kib},
 		broadcast: 300 * time.Millisecond, broadcastSize: []int{64, 4 * kib, 64 * kib, mib, 4 * mib},
 		rates: []int{0, 977, 3906}, loss: 800 * time.Millisecond,
+		stickRate: 40_000_000, stickSizes: []int{4 * kib, 64 * kib, mib},
 	}
 }
 
@@ -74,6 +78,7 @@ const (
 	titleLatency   = "(b) One IO at a time"
 	titleBroadcast = "(c) Broadcast"
 	titleLoss      = "(e) Loss"
+	titleStick     = "(h) Broadcast behind one port"
 )
 
 var loadColumns = []string{"source CPU", "receivers' CPU", "box CPU", "busiest CPU", "source's link", "limit"}

@@ -30,18 +30,28 @@ const (
 	calmTimeout  = 18
 )
 
-// site is a source and receivers with soft NICs around a box with rocastd. The link of each host
-// has a rate, in the direction from the host: no receiver is sent more than one of them carries.
+// place is how a site is built. The link of each host has a rate, in the direction from the host: no
+// receiver is sent more than one of them carries.
+type place struct {
+	receivers int
+	stick     bool   // the box is beside the switch, with one port (stick.go)
+	rate      int    // bits per second
+	timeout   uint8  // of the queue pairs, an exponent
+	memory    int    // bytes of each host
+	bin       string // directory of rocastd
+}
+
+// site is a source and receivers with soft NICs around a box with rocastd.
 type site struct {
-	bed     *bed.Bed
-	daemon  *peer.Daemon
-	hosts   []*host
-	box     []int                  // kernel threads that receive at the box's ports
-	mesh    []map[int]*endpoint.QP // of each host, by the host at the other end
-	rate    int                    // bits per second
-	timeout uint8                  // of the queue pairs, an exponent
-	qpn     roce.QPN               // the next one
-	loss    []*lossy.Link
+	place
+	bed    *bed.Bed
+	daemon *peer.Daemon
+	hosts  []*host
+	box    []int                  // kernel threads that receive at the box's ports
+	mesh   []map[int]*endpoint.QP // of each host, by the host at the other end
+	qpn    roce.QPN               // the next one
+	loss   []*lossy.Link
+	beside *beside // nil: the hosts are at the box's ports
 }
 
 // host is a machine of the site.
@@ -53,23 +63,23 @@ type host struct {
 	programs atomic.Int64 // CPU time of its programs, nanoseconds
 }
 
-// open builds a site whose hosts have so many bytes of memory each. Close removes it.
-func open(ctx context.Context, bin string, rate int, timeout uint8, memory int) (s *site, err error) {
-	s = &site{rate: rate, timeout: timeout, qpn: 16}
-	if err := s.build(ctx, bin, memory); err != nil {
+// open builds a site. Close removes it.
+func open(ctx context.Context, p place) (s *site, err error) {
+	s = &site{place: p, qpn: 16}
+	if err := s.build(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("build the lab: %w", err), s.close())
 	}
 	return s, nil
 }
 
-func (s *site) build(ctx context.Context, bin string, memory int) (err error) {
-	if s.bed, err = bed.New(bed.Options{Hosts: 1 + receivers}); err != nil {
+func (s *site) build(ctx context.Context) (err error) {
+	if s.bed, err = bed.New(bed.Options{Hosts: 1 + s.receivers}); err != nil {
 		return err
 	}
 	for i, h := range s.bed.Hosts {
-		own := &host{Host: h, memory: make([]byte, memory)}
+		own := &host{Host: h, memory: make([]byte, s.memory)}
 		if i == 0 {
-			own.memory = bed.Random(memory, 1)
+			own.memory = bed.Random(s.memory, 1)
 		}
 		s.hosts = append(s.hosts, own)
 		if err := slow.Shape(h.End, s.rate); err != nil {
@@ -85,11 +95,23 @@ func (s *site) build(ctx context.Context, bin string, memory int) (err error) {
 			return err
 		}
 	}
-	if s.daemon, err = peer.StartDaemon(ctx, bin, s.bed.Box, s.bed.Ports()); err != nil {
+	box, ports, config := s.bed.Box, s.bed.Ports(), ""
+	if s.stick {
+		if s.beside, err = s.putBeside(); err != nil {
+			return err
+		}
+		box, ports, config = s.beside.box, []string{s.beside.port.Name}, configBeside
+	}
+	if s.daemon, err = peer.StartDaemon(ctx, s.bin, box, ports, config); err != nil {
 		return err
 	}
-	if s.box, err = lab.ThreadNAPI(s.bed.Box, s.bed.Ports()...); err != nil {
+	if s.box, err = lab.ThreadNAPI(box, ports...); err != nil {
 		return err
+	}
+	if s.stick {
+		if err := s.beside.startEdges(s.bin, s.hosts[1:]); err != nil {
+			return err
+		}
 	}
 	return s.connect(ctx)
 }
@@ -203,6 +225,9 @@ func (s *site) close() error {
 	if s.daemon != nil {
 		errs = append(errs, s.daemon.Stop())
 	}
+	if s.beside != nil {
+		errs = append(errs, s.beside.close())
+	}
 	if s.bed != nil {
 		errs = append(errs, s.bed.Close())
 	}
@@ -214,11 +239,12 @@ type clocks struct {
 	at                     time.Time
 	source, receivers, box time.Duration
 	bytes                  uint64
+	port                   uint64 // bytes that have left the port of a box beside the switch
 	ticks                  []lab.Ticks
 }
 
 func (s *site) clocks() (c clocks, err error) {
-	errs := make([]error, 3)
+	errs := make([]error, 4)
 	c.at = time.Now()
 	for i, h := range s.hosts {
 		used, err := h.used()
@@ -232,6 +258,9 @@ func (s *site) clocks() (c clocks, err error) {
 	c.box, errs[0] = lab.CPUTimes(append([]int{s.daemon.PID()}, s.box...))
 	c.ticks, errs[1] = lab.AllTicks()
 	c.bytes, errs[2] = slow.Sent(s.hosts[0].End)
+	if s.stick {
+		c.port, errs[3] = s.beside.link.Carried()
+	}
 	return c, errors.Join(errs...)
 }
 
@@ -248,6 +277,7 @@ type load struct {
 	source, receivers, box float64 // CPUs
 	busiest                float64 // share of the time in which the busiest CPU was not idle
 	link                   float64 // share of what the link of the source carries
+	portBytes              uint64  // that have left the port of a box beside the switch
 	sourceTime             time.Duration
 	elapsed                float64 // seconds
 }
@@ -263,6 +293,7 @@ func (s *site) since(before clocks) (load, error) {
 		source: (after.source - before.source).Seconds() / seconds, receivers: (after.receivers - before.receivers).Seconds() / seconds,
 		box: (after.box - before.box).Seconds() / seconds, busiest: lab.Busiest(before.ticks, after.ticks),
 		link:       float64(after.bytes-before.bytes) * 8 / float64(s.rate) / seconds,
+		portBytes:  after.port - before.port,
 		sourceTime: after.source - before.source, elapsed: seconds,
 	}, nil
 }

@@ -72,7 +72,7 @@ func (c *changer) raise(ctx context.Context, bin string, groups int) error {
 	one := *c.workload
 	one.Groups = 1
 	// Start the daemon first: its programs determine how a veth pair hands frames over.
-	if c.daemon, err = peer.StartDaemon(ctx, bin, c.lab.Box, c.lab.PortNames()); err != nil {
+	if c.daemon, err = peer.StartDaemon(ctx, bin, c.lab.Box, c.lab.PortNames(), ""); err != nil {
 		return err
 	}
 	c.later(c.daemon.Stop)

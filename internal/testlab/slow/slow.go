@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
@@ -87,21 +89,34 @@ func Shape(end netns.Link, rate int) error {
 // Sent returns how many bytes have left a shaped end, Ethernet headers included, which the counters
 // of a veth leave out.
 func Sent(end netns.Link) (uint64, error) {
-	nl := end.NS.Netlink()
-	link, err := nl.LinkByIndex(end.Index)
+	link, err := end.NS.Netlink().LinkByIndex(end.Index)
 	if err != nil {
 		return 0, err
 	}
-	list, err := nl.QdiscList(link)
+	return queued(end.NS, link, "htb")
+}
+
+// Carried returns how many bytes a slow link has carried, Ethernet headers included.
+func (l *Link) Carried() (uint64, error) {
+	link, err := l.ns.Netlink().LinkByName(l.ifb)
+	if err != nil {
+		return 0, err
+	}
+	return queued(l.ns, link, "tbf")
+}
+
+// queued returns how many bytes have left the queue of this kind of an interface.
+func queued(ns *netns.NS, of netlink.Link, kind string) (uint64, error) {
+	list, err := ns.Netlink().QdiscList(of)
 	if err != nil {
 		return 0, err
 	}
 	for _, q := range list {
-		if s := q.Attrs().Statistics; q.Type() == "htb" && s != nil && s.Basic != nil {
+		if s := q.Attrs().Statistics; q.Type() == kind && s != nil && s.Basic != nil {
 			return s.Basic.Bytes, nil
 		}
 	}
-	return 0, fmt.Errorf("%s is not shaped", end.Name)
+	return 0, fmt.Errorf("%s is not shaped", of.Attrs().Name)
 }
 
 // Drop drops the frames that wait, and those that arrive later, so that no sender is charged for

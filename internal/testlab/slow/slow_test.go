@@ -81,3 +81,36 @@ func TestAShapedLink(t *testing.T) {
 		t.Errorf("the ACK came after %d of %d frames", before, frames)
 	}
 }
+
+// A slow link says how many bytes it has carried, with their Ethernet headers.
+func TestWhatASlowLinkHasCarried(t *testing.T) {
+	testlab.NeedRoot(t)
+	const (
+		frames  = 20
+		bytes   = 1000
+		headers = 14 + 20 + 8
+	)
+	a, b := netns.New(t), netns.New(t)
+	from, to := netns.Veth(t, a, "a", b, "b", netns.VethOptions{})
+	testlab.Must(t, errors.Join(from.AddAddress("10.0.0.1/24"), to.AddAddress("10.0.0.2/24")))
+	link, err := Attach(to, 10_000_000)
+	testlab.Must(t, err)
+	var receiver, sender net.PacketConn
+	testlab.Must(t, b.Do(func() (err error) { receiver, err = net.ListenPacket("udp", "10.0.0.2:4791"); return err }))
+	defer receiver.Close()
+	testlab.Must(t, a.Do(func() (err error) { sender, err = net.ListenPacket("udp", "10.0.0.1:4791"); return err }))
+	defer sender.Close()
+	before, err := link.Carried()
+	testlab.Must(t, err)
+	testlab.Must(t, receiver.SetReadDeadline(time.Now().Add(testlab.Patience)))
+	for range frames {
+		_, err := sender.WriteTo(make([]byte, bytes), receiver.LocalAddr())
+		testlab.Must(t, err)
+		_, _, err = receiver.ReadFrom(make([]byte, bytes))
+		testlab.Must(t, err)
+	}
+	after, err := link.Carried()
+	if sum := after - before; err != nil || sum < frames*(headers+bytes) || sum > (frames+5)*(headers+bytes) {
+		t.Errorf("%d bytes, %v", sum, err)
+	}
+}
