@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rocast/rocast/bench/beside"
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/internal/relaying"
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/rnic/endpoint"
@@ -114,7 +116,7 @@ func (s *site) measure(ctx context.Context, m *method, j job) (r sample, err err
 		return r, err
 	}
 	if m.shares {
-		err = s.awaitShares(ctx)
+		err = beside.Sharing(ctx, m.receivers, func(ctx context.Context) (api.Group, error) { return s.daemon.Group(ctx, groupName) })
 	}
 	if err == nil {
 		r, err = s.run(ctx, m, qps, j)

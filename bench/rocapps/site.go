@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/rocast/rocast/bench/beside"
 	"github.com/rocast/rocast/bench/lab"
 	"github.com/rocast/rocast/bench/peer"
 	"github.com/rocast/rocast/internal/rnic"
@@ -51,7 +53,7 @@ type site struct {
 	mesh   []map[int]*endpoint.QP // of each host, by the host at the other end
 	qpn    roce.QPN               // the next one
 	loss   []*lossy.Link
-	beside *beside // nil: the hosts are at the box's ports
+	beside *beside.Box // nil: the hosts are at the box's ports
 }
 
 // host is a machine of the site.
@@ -97,10 +99,10 @@ func (s *site) build(ctx context.Context) (err error) {
 	}
 	box, ports, config := s.bed.Box, s.bed.Ports(), ""
 	if s.stick {
-		if s.beside, err = s.putBeside(); err != nil {
+		if s.beside, err = beside.Put(s.bed, s.rate); err != nil {
 			return err
 		}
-		box, ports, config = s.beside.box, []string{s.beside.port.Name}, configBeside
+		box, ports, config = s.beside.NS, []string{s.beside.Port.Name}, beside.SharesCopies
 	}
 	if s.daemon, err = peer.StartDaemon(ctx, s.bin, box, ports, config); err != nil {
 		return err
@@ -109,8 +111,10 @@ func (s *site) build(ctx context.Context) (err error) {
 		return err
 	}
 	if s.stick {
-		if err := s.beside.startEdges(s.bin, s.hosts[1:]); err != nil {
-			return err
+		for _, h := range s.hosts[1:] {
+			if err := s.beside.StartEdge(filepath.Join(s.bin, "rocast-edge"), h.Host); err != nil {
+				return err
+			}
 		}
 	}
 	return s.connect(ctx)
@@ -226,7 +230,7 @@ func (s *site) close() error {
 		errs = append(errs, s.daemon.Stop())
 	}
 	if s.beside != nil {
-		errs = append(errs, s.beside.close())
+		errs = append(errs, s.beside.Close())
 	}
 	if s.bed != nil {
 		errs = append(errs, s.bed.Close())
@@ -259,7 +263,7 @@ func (s *site) clocks() (c clocks, err error) {
 	c.ticks, errs[1] = lab.AllTicks()
 	c.bytes, errs[2] = slow.Sent(s.hosts[0].End)
 	if s.stick {
-		c.port, errs[3] = s.beside.link.Carried()
+		c.port, errs[3] = s.beside.Sent()
 	}
 	return c, errors.Join(errs...)
 }

@@ -2,105 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
-	"time"
 
 	"github.com/rocast/rocast/bench/report"
-	"github.com/rocast/rocast/internal/testlab/bed"
-	"github.com/rocast/rocast/internal/testlab/edges"
-	"github.com/rocast/rocast/internal/testlab/netns"
-	"github.com/rocast/rocast/internal/testlab/slow"
 )
 
 // behind is how many receivers are behind the one port of a box beside the switch.
 const behind = 8
-
-// beside is a box with one port at a switch, which the hosts are on too, and an edge at each
-// receiver. The port has the hosts' rate towards the switch.
-type beside struct {
-	box   *netns.NS
-	port  netns.Link
-	link  *slow.Link
-	edges []*edges.Edge
-}
-
-var (
-	besideIP   = netip.AddrFrom4([4]byte{10, 77, 3, 10})
-	besideAsks = netip.AddrPortFrom(besideIP, 7472)
-)
-
-// configBeside are the lines that a box needs to share copies.
-var configBeside = fmt.Sprintf("hosts: {listen: %v, groupIPs: [10.77.3.200]}\nedges: {addresses: [239.77.0.0/28]}\n", besideAsks)
-
-// putBeside puts a box beside the switch of the site.
-func (s *site) putBeside() (_ *beside, err error) {
-	b := &beside{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, b.close())
-		}
-	}()
-	if err := edges.Snoop(s.bed.Box, bed.Bridge); err != nil {
-		return nil, err
-	}
-	const uplink = "box"
-	if b.box, b.port, err = s.bed.AddStick(uplink, besideIP); err != nil {
-		return nil, err
-	}
-	b.link, err = slow.Attach(netns.Link{NS: s.bed.Box, Name: uplink}, s.rate)
-	return b, err
-}
-
-// startEdges starts an edge at each receiver.
-func (b *beside) startEdges(bin string, receivers []*host) error {
-	for _, h := range receivers {
-		e, err := edges.New(filepath.Join(bin, "rocast-edge"), h.Host)
-		if err != nil {
-			return err
-		}
-		b.edges = append(b.edges, e)
-		if err := e.Start(besideAsks); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// awaitShares returns when the copies of a group reach all its receivers by one leg.
-func (s *site) awaitShares(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, drain)
-	defer cancel()
-	for {
-		g, err := s.daemon.Group(ctx, groupName)
-		if err != nil {
-			return fmt.Errorf("wait until all receivers share the copies: %w", err)
-		}
-		if len(g.Shares) == 1 && g.Shares[0].Working == s.receivers {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the receivers do not share the copies after %v: %+v %s", drain, g.Shares, g.CopiesOwn)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
-
-func (b *beside) close() error {
-	var errs []error
-	for _, e := range b.edges {
-		errs = append(errs, e.Close())
-	}
-	if b.box != nil {
-		errs = append(errs, b.box.Close())
-	}
-	return errors.Join(errs...)
-}
 
 // Names of the ways to receivers behind one port.
 const (

@@ -9,8 +9,10 @@ import (
 	"os"
 	"time"
 
+	"github.com/rocast/rocast/bench/beside"
 	"github.com/rocast/rocast/bench/site"
 	"github.com/rocast/rocast/bench/ways"
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/internal/testlab/slow"
 )
 
@@ -20,24 +22,32 @@ type plan struct {
 	span  time.Duration // of a measurement
 	alone int           // blocks that are put one at a time
 	sizes []int         // of blocks
+	stick []int         // of blocks that go to replicas behind one port
 }
 
 func newPlan(rate int, short bool) plan {
-	p := plan{rate: rate, span: 5 * time.Second, alone: 50, sizes: []int{4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}}
+	p := plan{rate: rate, span: 5 * time.Second, alone: 50, sizes: []int{4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}, stick: []int{4 << 10, 64 << 10, 1 << 20}}
 	if short {
-		p.span, p.alone, p.sizes = 2*time.Second, 10, []int{4 << 10, 64 << 10, 1 << 20}
+		p.span, p.alone, p.sizes, p.stick = 2*time.Second, 10, []int{4 << 10, 64 << 10, 1 << 20}, []int{64 << 10}
 	}
 	return p
 }
 
-// The two ways by which a leader writes a block to all replicas.
+// The ways by which a leader writes a block to all replicas. Behind one port of the box, a group's
+// receivers share the copies or have copies of their own.
 const (
-	byGroup = "group"
-	byEach  = "each"
+	byGroup  = "group"
+	byEach   = "each"
+	byShared = "shared"
+	byOwn    = "own"
 )
 
-// measured is one measurement. A block is stored here when all three replicas have said so.
+// behind is how many replicas are behind one port.
+const behind = 8
+
+// measured is one measurement. A block is stored here when all replicas have said so.
 type measured struct {
+	Replicas   int     `json:"replicas"`
 	BlockBytes int     `json:"blockBytes"`
 	Way        string  `json:"way"`
 	PerSecond  float64 `json:"blocksPerSecond"`
@@ -50,8 +60,8 @@ type measured struct {
 }
 
 func (m measured) String() string {
-	return fmt.Sprintf("%7d B by %-5s: %7.1f blocks/s; alone p50 %7.0f us, p99 %7.0f us; %9.0f B on the wire for each, link %3.0f %%, fsync %6.0f us, CPUs %.2f hosts %.2f box",
-		m.BlockBytes, m.Way, m.PerSecond, m.P50, m.P99, m.SourceSent, 100*m.LinkShare, m.Fsync, m.HostsCPUs, m.BoxCPUs)
+	return fmt.Sprintf("%7d B to %d by %-6s: %7.1f blocks/s; alone p50 %7.0f us, p99 %7.0f us; %9.0f B on the wire for each, link %3.0f %%, fsync %6.0f us, CPUs %.2f hosts %.2f box",
+		m.BlockBytes, m.Replicas, m.Way, m.PerSecond, m.P50, m.P99, m.SourceSent, 100*m.LinkShare, m.Fsync, m.HostsCPUs, m.BoxCPUs)
 }
 
 func save(rows []measured, path string) error {
@@ -64,14 +74,20 @@ func save(rows []measured, path string) error {
 
 // measure measures all sizes by both ways, each in a lab of its own.
 func measure(ctx context.Context, out io.Writer, program, dir string, p plan) (rows []measured, err error) {
-	for _, size := range p.sizes {
-		for _, way := range []string{byGroup, byEach} {
-			m, err := p.measure(ctx, program, dir, size, way)
-			if err != nil {
-				return nil, fmt.Errorf("blocks of %d bytes by %s: %w", size, way, err)
+	for _, at := range []struct {
+		sizes    []int
+		replicas int
+		ways     []string
+	}{{p.sizes, replicas, []string{byGroup, byEach}}, {p.stick, behind, []string{byShared, byOwn, byEach}}} {
+		for _, size := range at.sizes {
+			for _, way := range at.ways {
+				m, err := p.measure(ctx, program, dir, size, way, at.replicas)
+				if err != nil {
+					return nil, fmt.Errorf("blocks of %d bytes to %d replicas by %s: %w", size, at.replicas, way, err)
+				}
+				fmt.Fprintln(out, m)
+				rows = append(rows, m)
 			}
-			fmt.Fprintln(out, m)
-			rows = append(rows, m)
 		}
 	}
 	return rows, nil
@@ -85,12 +101,18 @@ const (
 	mostSlots  = 64
 )
 
-func (p plan) measure(ctx context.Context, program, dir string, size int, way string) (m measured, err error) {
+func (p plan) measure(ctx context.Context, program, dir string, size int, way string, replicas int) (m measured, err error) {
 	if dir, err = os.MkdirTemp(dir, "rocast-storage-"); err != nil {
 		return m, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	l, err := site.Open(ctx, 1+replicas, program)
+	open := site.Open
+	if replicas == behind {
+		open = func(ctx context.Context, hosts int, program string) (*site.Lab, error) {
+			return site.OpenBeside(ctx, hosts, program, p.rate)
+		}
+	}
+	l, err := open(ctx, 1+replicas, program)
 	if err != nil {
 		return m, err
 	}
@@ -109,13 +131,20 @@ func (p plan) measure(ctx context.Context, program, dir string, size int, way st
 		if way == byEach {
 			return ways.Each(ctx, s, replicas, nil)
 		}
-		return lead.group(ctx, s)
+		if way == byOwn {
+			lead.copies = "copies: own"
+		}
+		to, err := lead.group(ctx, s)
+		if err == nil && way == byShared {
+			err = beside.Sharing(ctx, replicas, func(ctx context.Context) (api.Group, error) { return lead.api.Group(ctx, groupName) })
+		}
+		return to, err
 	}
 	if lead.to, err = openSender(ctx, lead.shape, lead.host, lead.replicas, 0, replicas, lead.numbers(), by); err != nil {
 		return m, err
 	}
 	m, err = p.run(ctx, l, lead, make([]byte, size))
-	m.BlockBytes, m.Way = size, way
+	m.BlockBytes, m.Way, m.Replicas = size, way, replicas
 	err = errors.Join(err, lead.to.close())
 	for _, r := range lead.replicas {
 		if err == nil && r.log.newest() != lead.last {

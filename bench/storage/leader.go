@@ -25,6 +25,7 @@ const (
 type leader struct {
 	shape
 	api      *client.Client
+	copies   string // the key of the group file, or nothing
 	groupIP  netip.Addr
 	host     *bed.Host
 	replicas []*replica
@@ -36,7 +37,7 @@ type leader struct {
 }
 
 // qpns are the queue pair numbers that a sender may use.
-const qpns = 0x10
+const qpns = 0x20
 
 func (l *leader) numbers() roce.QPN {
 	l.qpn += qpns
@@ -59,7 +60,7 @@ func (l *leader) group(ctx context.Context, s ways.Settings) (*ways.Way, error) 
 		_, err := l.api.CreateGroup(ctx, file)
 		return err
 	}
-	return ways.Group(ctx, s, groupName, l.groupIP, fmt.Sprintf("ack: quorum %d", min(quorum, len(s.Receivers))), create, nil)
+	return ways.Group(ctx, s, groupName, l.groupIP, fmt.Sprintf("ack: quorum %d\n%s", min(quorum, len(s.Receivers)), l.copies), create, nil)
 }
 
 // close ends the group.

@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/boxes"
+	"github.com/rocast/rocast/internal/testlab/edges"
 )
 
 func TestMain(m *testing.M) { boxes.Main(m) }
@@ -38,10 +40,12 @@ func TestTheFigures(t *testing.T) {
 		t.Skip("measures for seconds what other tests do, too")
 	}
 	program := boxes.NeedProgram(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	_, err := edges.Build(filepath.Dir(program))
+	testlab.Must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	const size = 16 << 10
-	p := plan{rate: 20_000_000, span: 300 * time.Millisecond, alone: 3, sizes: []int{size}}
+	p := plan{rate: 20_000_000, span: 300 * time.Millisecond, alone: 3, sizes: []int{size}, stick: []int{size}}
 	var out strings.Builder
 	rows, err := measure(ctx, &out, program, t.TempDir(), p)
 	if err != nil {
@@ -56,12 +60,15 @@ func TestTheFigures(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(text, &saved)
 	}
-	if err != nil || !slices.Equal(saved, rows) || len(rows) != 2 {
+	if err != nil || !slices.Equal(saved, rows) || len(rows) != 5 {
 		t.Fatalf("saved %+v, %v", saved, err)
 	}
-	for i, way := range []string{byGroup, byEach} {
-		m, copies := rows[i], float64(1+i*(replicas-1))
-		if m.Way != way || m.SourceSent < copies*size || m.PerSecond <= 0 || m.P50 <= 0 || m.P99 < m.P50 || m.LoadedP50 <= 0 || m.Fsync <= 0 ||
+	for i, want := range []struct {
+		way            string
+		replicas, sent int
+	}{{byGroup, 3, 1}, {byEach, 3, 3}, {byShared, 8, 1}, {byOwn, 8, 1}, {byEach, 8, 8}} {
+		m, copies, way := rows[i], float64(want.sent), want.way
+		if m.Replicas != want.replicas || m.Way != way || m.SourceSent < copies*size || m.PerSecond <= 0 || m.P50 <= 0 || m.P99 < m.P50 || m.LoadedP50 <= 0 || m.Fsync <= 0 ||
 			m.LinkShare <= 0 || m.LinkShare > 1.1 || m.HostsCPUs <= 0 {
 			t.Errorf("by %s: %+v", way, m)
 		}
