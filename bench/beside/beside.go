@@ -56,7 +56,7 @@ func Put(at *bed.Bed, rate int) (_ *Box, err error) {
 
 // StartEdge starts an edge at a host, which is the program at this path.
 func (b *Box) StartEdge(program string, at *bed.Host) error {
-	e, err := edges.New(program, at)
+	e, err := edges.New(program, at.NS)
 	if err != nil {
 		return err
 	}

@@ -24,8 +24,6 @@ var shownOf = map[string]shown{
 		first(size(4*kib), size(64*kib), size(mib))},
 	titleLoss: {"apps-loss.csv", []string{"lost", "", "goodput", "p50, us", "p99, us", "sent again, of the packets", "limit"},
 		first(lost(0), lost(244), lost(3906))},
-	titleStick: {"apps-stick.csv", []string{"bytes", "", "p50, us", "times shared", "port's bytes", "box CPU", "source's link", "limit"},
-		first(size(4*kib), size(64*kib), size(16*mib))},
 }
 
 func all([]string) bool { return true }

@@ -42,8 +42,10 @@ func powerOff(t *testing.T, ctx context.Context, s *stage, spec groupSpec, fault
 
 // storyRemoved removes the group while the source sends.
 func storyRemoved(t *testing.T, ctx context.Context, s *stage) string {
-	g := s.addGroup(t, ctx, ordinary().finiteRetries())
-	must(t, g.from.StartTransfer(g.transfer("write", smallMessageBytes, smallMessageCount)))
+	spec := ordinary().finiteRetries()
+	spec.bytes = longBytes // that take longer than the removal, on a busy machine too
+	g := s.addGroup(t, ctx, spec)
+	must(t, g.from.StartTransfer(g.transfer("write", messageBytes, longMessages)))
 	s.reaches(t, ctx, g, 300)
 	must(t, s.Remove(ctx, g.name))
 	var atResend []int
@@ -59,7 +61,7 @@ func storyRemoved(t *testing.T, ctx context.Context, s *stage) string {
 	})
 	s.await(t, ctx, "the source resends", resent)
 	done := g.fails(t, ctx, retryExceeded)
-	if done == 0 || done == smallMessageCount {
+	if done == 0 || done == longMessages {
 		t.Errorf("%d WRITEs are done, so nothing was interrupted", done)
 	}
 	s.locked(func() {
@@ -67,7 +69,7 @@ func storyRemoved(t *testing.T, ctx context.Context, s *stage) string {
 			t.Errorf("the receivers had %v copies when the source resent, and have %v at the end", atResend, g.copies)
 		}
 	})
-	g.holds(t, ctx, done*smallMessageBytes, g.to...)
+	g.holds(t, ctx, done*messageBytes, g.to...)
 	inState(t, ctx, "ERR", g.from)
 	inState(t, ctx, "RTS", g.to...)
 	return fmt.Sprintf("no copy afterwards, %d WRITEs done, all receivers have them, then %q; receivers' QPs live", done, retryExceeded)
