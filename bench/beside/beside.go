@@ -16,8 +16,8 @@ import (
 	"github.com/rocast/rocast/internal/testlab/slow"
 )
 
-// Box is a box with one port at the switch that the hosts of a bed are on too, which snoops, and the
-// edges at hosts.
+// Box is a box with one port at the switch that the hosts of a bed are on too, which snoops, and
+// the edges at hosts.
 type Box struct {
 	NS   *netns.NS
 	Port netns.Link

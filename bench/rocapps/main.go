@@ -120,11 +120,11 @@ receive work. The *limit* of a row is **CPU** if the busiest CPU was busy for mo
 
 // at builds a site for f, whose queue pairs have a timeout, and whose hosts have so much memory.
 func (b *bench) at(ctx context.Context, timeout uint8, memory int, f func(*site) error) error {
-	return b.in(ctx, place{receivers: receivers, rate: b.rate, timeout: timeout, memory: memory}, f)
+	return b.in(ctx, layout{receivers: receivers, rate: b.rate, timeout: timeout, memory: memory}, f)
 }
 
-// in builds a site at a place for f.
-func (b *bench) in(ctx context.Context, p place, f func(*site) error) error {
+// in builds a site of a layout for f.
+func (b *bench) in(ctx context.Context, p layout, f func(*site) error) error {
 	p.bin = b.bin
 	s, err := open(ctx, p)
 	if err != nil {

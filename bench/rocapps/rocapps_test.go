@@ -18,10 +18,10 @@ func TestMain(m *testing.M) { boxes.Main(m) }
 
 // testSite returns a site for a test.
 func testSite(t *testing.T, memory int) *site {
-	return testSiteAt(t, place{receivers: receivers, memory: memory})
+	return testSiteAt(t, layout{receivers: receivers, memory: memory})
 }
 
-func testSiteAt(t *testing.T, p place) *site {
+func testSiteAt(t *testing.T, p layout) *site {
 	t.Helper()
 	testlab.NeedRoot(t)
 	p.bin, p.rate, p.timeout = programs(t), 100_000_000, calmTimeout
@@ -86,12 +86,12 @@ func TestEveryWayDeliversEverything(t *testing.T) {
 	}
 }
 
-// Behind one port all receivers get every byte by every way. Eight copies of a packet leave the port
-// where each receiver has its own, and fewer where they share it: one, and the copies for receivers
-// that are late on a busy machine.
+// Behind one port all receivers get every byte by every way. Eight copies of a packet leave the
+// port where each receiver has its own, and fewer where they share it: one, and the copies for
+// receivers that are late on a busy machine.
 func TestBehindOnePort(t *testing.T) {
 	const bytes, messages = 60_000, 3
-	s := testSiteAt(t, stickPlace(100_000_000, bytes))
+	s := testSiteAt(t, stickLayout(100_000_000, bytes))
 	copies := map[string]float64{}
 	for _, m := range stickWays() {
 		r, err := s.measure(t.Context(), m, job{bytes: bytes, posted: 1, least: messages, drain: testlab.Patience})

@@ -32,9 +32,9 @@ const (
 	calmTimeout  = 18
 )
 
-// place is how a site is built. The link of each host has a rate, in the direction from the host: no
-// receiver is sent more than one of them carries.
-type place struct {
+// layout is how a site is built. The link of each host has a rate, in the direction from the host:
+// no receiver is sent more than one of them carries.
+type layout struct {
 	receivers int
 	stick     bool   // the box is beside the switch, with one port (stick.go)
 	rate      int    // bits per second
@@ -45,7 +45,7 @@ type place struct {
 
 // site is a source and receivers with soft NICs around a box with rocastd.
 type site struct {
-	place
+	layout
 	bed    *bed.Bed
 	daemon *peer.Daemon
 	hosts  []*host
@@ -66,8 +66,8 @@ type host struct {
 }
 
 // open builds a site. Close removes it.
-func open(ctx context.Context, p place) (s *site, err error) {
-	s = &site{place: p, qpn: 16}
+func open(ctx context.Context, p layout) (s *site, err error) {
+	s = &site{layout: p, qpn: 16}
 	if err := s.build(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("build the lab: %w", err), s.close())
 	}

@@ -19,7 +19,7 @@ const (
 	nameEight  = "8 unicasts"
 )
 
-// stickWays have the receivers of a place with a box beside the switch.
+// stickWays have the receivers of a site with a box beside the switch.
 func stickWays() []*method {
 	shared := rocast(nameShared, keyShipped)
 	shared.shares = true
@@ -38,7 +38,7 @@ const ofOnePacket = 1.05 * 1.08
 func (b *bench) stick(ctx context.Context) error {
 	ways, sizes := stickWays(), b.plan.stickSizes
 	took := map[int]map[string]sample{}
-	err := b.in(ctx, stickPlace(b.plan.stickRate, sizes[len(sizes)-1]), func(s *site) error {
+	err := b.in(ctx, stickLayout(b.plan.stickRate, sizes[len(sizes)-1]), func(s *site) error {
 		for _, bytes := range sizes {
 			took[bytes] = map[string]sample{}
 			for _, m := range ways {
@@ -59,8 +59,8 @@ func (b *bench) stick(ctx context.Context) error {
 	return nil
 }
 
-func stickPlace(rate, memory int) place {
-	return place{receivers: behind, stick: true, rate: rate, timeout: calmTimeout, memory: memory}
+func stickLayout(rate, memory int) layout {
+	return layout{receivers: behind, stick: true, rate: rate, timeout: calmTimeout, memory: memory}
 }
 
 const textStick = "As in (c), with %d receivers. The box is beside the switch, with one port, whose link carries %d Mb/s to the switch, as the links from the hosts do. " +
