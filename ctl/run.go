@@ -95,7 +95,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	if c.qpns != nil {
 		tasks.Go(func() error {
-			return c.qpns.KeepUp(ctx, func(err error) { c.Log.Warn("no further receivers share copies", zap.Error(err)) })
+			return c.qpns.KeepUp(ctx, func(err error) { c.Log.Warn("soon no further receivers may share copies", zap.Error(err)) })
 		})
 	}
 	tasks.Go(func() error { return c.watch.FollowProgress(ctx) })

@@ -105,14 +105,17 @@ func DueAnswer(psn, acked roce.PSN, ackReq bool) bool {
 
 // answer acknowledges a resent packet that is acknowledged already, with its own PSN and not with
 // the floor: the source has come no further (rule 3). A packet that the source sent before it heard
-// a NAK is not answered: the ACK would meet the source on its way back, ahead of its place.
+// a NAK is not answered: the ACK would meet the source on its way back, ahead of its place. A slow
+// receiver does not keep the answer back (bound): the source's QP would end.
 func (g *Group) answer(psn roce.PSN, ackReq bool, acts []Action) []Action {
 	s := &g.source
 	s.unanswered = min(s.unanswered+1, answerEvery)
-	if due := DueAnswer(psn, g.floor.psn, ackReq) || s.unanswered == answerEvery; due && !psn.After(g.limit()) {
+	if due := DueAnswer(psn, g.floor.psn, ackReq) || s.unanswered == answerEvery; due && !psn.After(g.most()) {
 		s.unanswered = 0
 		if g.relayed {
-			psn = g.reach()
+			if psn = g.most(); psn.After(g.floor.psn) {
+				psn = g.floor.psn
+			}
 		}
 		acts = g.ack(psn, acts)
 	}

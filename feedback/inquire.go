@@ -60,5 +60,8 @@ func answersInquiry(rp *repair, now Tick, i int, isACK bool, acts []Action) (_ [
 		l.attempts++
 		rp.runFor(now, l, doubtPeriod)
 	}
+	if !rp.letGo(rp.paths[i].acked.Next()) { // the source sends it again: a copy may be on its way
+		l.attempts = 0
+	}
 	return acts, l.attempts >= behindAnswers
 }

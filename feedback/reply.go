@@ -47,10 +47,12 @@ func (rr *replier) reach() roce.PSN {
 	return upTo
 }
 
-// limit is the highest PSN that an ACK may have, even if the receivers have more: the source's
-// place, which another box has not (Relay), and nothing from the packet on with which its QP is to
-// end.
-func (rr *replier) limit() roce.PSN {
+// limit is the highest PSN that an ACK may have now, even if the receivers have more.
+func (rr *replier) limit() roce.PSN { return rr.bound(rr.most()) }
+
+// most is the highest PSN that an ACK may have at most: the source's place, which another box has
+// not (Relay), and nothing from the packet on with which its QP is to end.
+func (rr *replier) most() roce.PSN {
 	place := rr.place()
 	if rr.relayed {
 		place = rr.source.sent
@@ -61,7 +63,7 @@ func (rr *replier) limit() roce.PSN {
 	if before := rr.end.psn.Prev(); rr.end.syndrome != 0 && before.Before(place) {
 		return before
 	}
-	return rr.bound(place)
+	return place
 }
 
 // replyEnd sends the fatal NAK when its turn has come: the floor is right below it and the source

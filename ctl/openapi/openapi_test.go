@@ -153,7 +153,7 @@ func (m *maker) fields(t reflect.Type, properties object, required *[]string) {
 			p["description"] = text
 		}
 		properties[name] = p
-		if !strings.Contains(options, "omitempty") {
+		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
 			*required = append(*required, name)
 		}
 	}

@@ -35,10 +35,10 @@ var merging = []rule{
 
 	{"3", "resent packets go to the paths that have them", "data.go", "p.part == PartActive && !p.acked.Before(psn)", "p.part == PartActive && p.acked.Before(psn)"},
 	{"3", "resent packets go to all paths", "data.go", "p.part == PartActive && !p.acked.Before(psn)", "false"},
-	{"3", "a resent packet that every path has is not answered", "data.go", "due && !psn.After(g.limit())", "false && due"},
+	{"3", "a resent packet that every path has is not answered", "data.go", "due && !psn.After(g.most())", "false && due"},
 	{"3", "a resent packet is answered with the merged PSN", "data.go", "		acts = g.ack(psn, acts)\n", "		acts = g.ack(g.floor.psn, acts)\n"},
 	{"3", "a resent packet is answered only if it asks, or at the floor", "data.go", "acked.Sub(psn)%answerEvery == 0", "acked == psn"},
-	{"3", "a resent packet is answered beyond the source's place", "data.go", " && !psn.After(g.limit()) {", " {"},
+	{"3", "a resent packet is answered beyond the source's place", "data.go", " && !psn.After(g.most()) {", " {"},
 	{"3", "an ACK that was kept back is not sent later", "data.go", "	if due := DueAnswer(psn, g.floor.psn, ackReq) ||", "	if due := ackReq ||"},
 	{"3", "short rounds are not answered", "data.go", " || s.unanswered == answerEvery;", ";"},
 	{"3", "answered packets count as unanswered", "data.go", "		s.unanswered = 0\n", ""},
