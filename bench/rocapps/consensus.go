@@ -72,10 +72,10 @@ const (
 func storageTable(rows []storageRow) report.Section {
 	sec := report.Section{
 		Title: titleStorage, Command: "make storage", Text: textStorage,
-		Columns: []string{"bytes", "replicas", "", "blocks/s", "p50, us", "p99, us", "fsync p50, us", "bytes on the source's link for each block", "source's link", "hosts' CPUs", "box CPU"},
+		Columns: []string{"bytes", "", "blocks/s", "p50, us", "p99, us", "fsync p50, us", "bytes on the source's link for each block", "source's link", "hosts' CPUs", "box CPU"},
 	}
 	for _, r := range rows {
-		sec.Rows = append(sec.Rows, []string{size(r.BlockBytes), strconv.Itoa(r.Replicas), r.Way, fmt.Sprintf("%.1f", r.BlocksPerSecond), fmt.Sprintf("%.0f", r.P50us), fmt.Sprintf("%.0f", r.P99us),
+		sec.Rows = append(sec.Rows, []string{size(r.BlockBytes), fmt.Sprintf("%s to %d", r.Way, r.Replicas), fmt.Sprintf("%.1f", r.BlocksPerSecond), fmt.Sprintf("%.0f", r.P50us), fmt.Sprintf("%.0f", r.P99us),
 			fmt.Sprintf("%.0f", r.FsyncP50us), fmt.Sprintf("%.0f", r.SourceBytesPerBlock), percent(r.LinkShare), percent(r.CPUHosts), percent(r.CPUBox)})
 	}
 	sec.Notes = []string{noteStorage}

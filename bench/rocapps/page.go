@@ -20,7 +20,7 @@ var shownOf = map[string]shown{
 		first(size(64), size(8*kib), size(512*kib))},
 	titleBroadcast: {"apps-broadcast.csv", []string{"bytes", "", "p50, us", "times rocast", "limit"}, first(size(4*kib), size(16*mib))},
 	titleLoad:      {"apps-consensus.csv", []string{"", "load", "decided/s", "p50, us", "p99, us", "leader's link"}, ofFourReplicas},
-	titleStorage: {"apps-storage.csv", []string{"bytes", "replicas", "", "blocks/s", "p50, us", "p99, us", "fsync p50, us", "source's link"},
+	titleStorage: {"apps-storage.csv", []string{"bytes", "", "blocks/s", "p50, us", "p99, us", "fsync p50, us", "source's link"},
 		first(size(4*kib), size(64*kib), size(mib))},
 	titleLoss: {"apps-loss.csv", []string{"lost", "", "goodput", "p50, us", "p99, us", "sent again, of the packets", "limit"},
 		first(lost(0), lost(244), lost(3906))},

@@ -88,7 +88,7 @@ func TestConfigAsWritten(t *testing.T) {
 		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2, here]":          `line 2: receiver 2 "here" is not an IP address; write one such as 10.77.0.2 or fd00::2`,
 		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2, 10.77.0.2]":     "line 1: the config is refused: receiver 10.77.0.2 is named twice; remove one of them",
 		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2]\nport: 65536":   "line 3: port is not a whole number from 0 to 65535 (0xffff); write one, without quotes",
-		"groupIP: 10.77.0.100\nreceiver: [10.77.0.2]":                 `line 2: key "receiver" is unknown here; the known keys are groupIP, receivers, port, allow, ack, nak, on-fatal, silent-after, evict, cnp, cnp-interval, credits, repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap`,
+		"groupIP: 10.77.0.100\nreceiver: [10.77.0.2]":                 `line 2: key "receiver" is unknown here; the known keys are groupIP, receivers, port, allow, ack, nak, on-fatal, silent-after, evict, cnp, cnp-interval, credits, repair, on-slow, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap`,
 		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2]\nack: quorum 1": "line 1: the config is refused: ack is a quorum, and perftest waits for every receiver; leave ack out",
 		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2]\nevict: true":   "line 3: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict",
 	} {
