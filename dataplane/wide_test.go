@@ -52,7 +52,7 @@ func TestTheEngineCarriesPacketsOfSeveralBuffersByASharedLeg(t *testing.T) {
 		b.hosts[path].next = psn + 2
 	}
 	b.hosts[1].dead = true
-	psn = b.messages(psn+2, 100)
+	b.messages(psn+2, 100)
 	b.expectNotes("edge-lost 3")
 	if e := b.state().Engine; e.Kernel || e.Reason != mft.ErrBlockMTU.Error() {
 		t.Errorf("%+v", e)
@@ -126,5 +126,17 @@ func TestPacketsOfSeveralBuffersKeepToTheBoundInBytes(t *testing.T) {
 	b.settle(psn+6, 0)
 	if n := core.RetainedBytes(b.group.ID); n != 0 {
 		t.Errorf("%d bytes are retained when the receiver has all", n)
+	}
+}
+
+// Nobody gets a copy of its own packets: a source that also receives leaves one copy to its only
+// peer, which the engine carries.
+func TestTheSourceOfPacketsOfSeveralBuffersGetsNoCopy(t *testing.T) {
+	g := group()
+	g.Paths = g.Paths[:1]
+	both := g.Paths[0]
+	both.Dst, both.Sends = g.Source.Dst, true
+	if g.Paths = append(g.Paths, both); g.Copies() != 1 {
+		t.Errorf("%d copies leave", g.Copies())
 	}
 }

@@ -204,7 +204,6 @@ var carrying = []rule{
 	{"repair", "the end of what the engine retained is not sent", "dataplane/repair.go", "r.pool.Load(f, head, rest)", "r.pool.Load(f, head, nil)"},
 	{"engine", "several copies of packets of several buffers", "mft/block.go", "	case b.IsWide() && b.Copies() != 1:\n", "	case false:\n"},
 	{"engine", "a packet of several buffers takes every group back", "dataplane/plain.go", "f.FragmentCount != 1 && !b.IsWide():", "f.FragmentCount != 1:"},
-	{"engine", "a packet of several buffers is carried for any group", "dataplane/plain.go", "f.FragmentCount != 1 && !b.IsWide():", "false:"},
 	{"engine", "a group that needs several copies is to get the engine", "dataplane/engine.go", " && st.group.Copies() != 1:", " && false:"},
 	{"engine", "a group of one copy is never to get the engine", "dataplane/engine.go", " && st.group.Copies() != 1:", ":"},
 	{"engine", "a receiver that shares a leg has a copy of its own", "mft/block.go", "g.ShareOf(i) < 0 && ", ""},
