@@ -257,7 +257,13 @@ func TestABoxIsKilled(t *testing.T) {
 	boxes.Ready(t, s.group.Name, s.daemon)
 	s.write()
 	s.sharing(3)
-	if shared := s.write(); shared < most || shared > packets {
+	var shared uint64
+	// A receiver that a busy machine keeps from answering has copies of its own for a while.
+	testlab.Eventually(t, testlab.Patience, "most packets are shared", func() bool {
+		shared = s.write()
+		return shared >= most
+	}, func() string { return fmt.Sprintf("%d of %d packets", shared, packets) })
+	if shared > packets {
 		t.Errorf("%d of %d packets were shared", shared, packets)
 	}
 }
