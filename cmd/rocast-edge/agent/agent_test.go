@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -254,7 +255,7 @@ type world struct {
 	boxes map[netip.AddrPort]*fakeBox
 	ips   []netip.Addr
 	wire  string
-	from  netip.Addr // from which a box was asked last
+	from  atomic.Value // the address from which a box was asked last; each partner asks by itself
 	state State
 	stop  func()
 }
@@ -267,7 +268,7 @@ func (w *world) start(t *testing.T) {
 	t.Helper()
 	a := newAgent(Config{
 		Boxes: slices.SortedFunc(maps.Keys(w.boxes), netip.AddrPort.Compare), IPs: w.ips, Wire: w.wire, Log: zap.NewNop(),
-		Ask:     func(box netip.AddrPort, from netip.Addr) Asker { w.from = from; return w.boxes[box] },
+		Ask:     func(box netip.AddrPort, from netip.Addr) Asker { w.from.Store(from); return w.boxes[box] },
 		Changed: func(s State) { w.state = s },
 	}, w.twin)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -614,8 +615,8 @@ func TestAHostBehindTheWire(t *testing.T) {
 		w.start(t)
 		w.expect(t, "after the first answer", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 9")
 		want := api.EdgeQuestion{Protocol: 1, Host: ip1, Have: 5, Wait: 4000, Attach: "xdp generic", Mapped: 7, NoMapping: 3, Refused: 2}
-		if got := w.boxes[box1].asked; got != want || w.from != ip2 {
-			t.Errorf("the next question is %+v from %v, want %+v from %v", got, w.from, want, ip2)
+		if got := w.boxes[box1].asked; got != want || w.from.Load() != ip2 {
+			t.Errorf("the next question is %+v from %v, want %+v from %v", got, w.from.Load(), want, ip2)
 		}
 		another := eth0
 		another.mac[5]++
