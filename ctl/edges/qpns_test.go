@@ -158,11 +158,11 @@ func TestADamagedNumberIsReportedAtOnce(t *testing.T) {
 		k.n, k.fail = firstQPN, nil
 		q.low <- struct{}{}
 		synctest.Wait()
+		k.fail = errors.New("the disk is full")
 		for range keptAhead - 1 { // the last one is not drawn: its number is to be stored first
 			if _, err := q.Draw(); err != nil {
 				t.Fatal(err)
 			}
-			k.fail = errors.New("the disk is full")
 		}
 		synctest.Wait()
 		if len(warned) != 1 || !strings.Contains((<-warned).Error(), "the disk is full") {
