@@ -25,6 +25,8 @@ type Key struct {
 	Never string
 	// Repairs says that the key has no effect with repair: off.
 	Repairs bool
+	// Quorum says that the key has no effect with ack: all.
+	Quorum bool
 	// Bytes says that a number is a size.
 	Bytes bool
 }
@@ -74,8 +76,8 @@ var Keys = []Key{
 		Meaning: "force: another member may become the source before all have everything of the old one"},
 	{Name: KeyRepair, Default: "local; off where the box has no memory for it", Values: "off or local", Of: func(p *Policy) any { return &p.Repair },
 		Meaning: "local: the box sends again what a receiver lost; off: the source does"},
-	{Name: KeyOnSlow, Default: "wait", Values: "wait or go-on", Of: func(p *Policy) any { return &p.OnSlow }, Repairs: true,
-		Meaning: "whether a quorum waits for a receiver that repair could soon not help any more"},
+	{Name: KeyOnSlow, Default: "wait", Values: "wait or go-on", Of: func(p *Policy) any { return &p.OnSlow }, Repairs: true, Quorum: true,
+		Meaning: "wait: a quorum's source gets no further ahead of a slow receiver than repair reaches"},
 	{Name: "repair-window", Default: strconv.Itoa(DefaultRepairWindow), Values: "packets, 1 to 65536", Of: func(p *Policy) any { return &p.RepairWindow },
 		Least: 1, Most: MaxRepairWindow, Repairs: true,
 		Meaning: "how many packets are kept for that"},
@@ -151,6 +153,11 @@ func short(d time.Duration) string {
 
 // Text returns the key's value, as Set takes it.
 func (k *Key) Text(p Policy) string { return fmt.Sprint(k.Value(p)) }
+
+// Counts reports whether the key has an effect with the other keys of a policy.
+func (k *Key) Counts(p Policy) bool {
+	return (!k.Repairs || p.Repair != RepairOff) && (!k.Quorum || p.Ack != AckAll)
+}
 
 // Value returns the key's value as JSON has it: a bool, an int or a string. A size is in bytes, and
 // a duration of 0 is "0".

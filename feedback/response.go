@@ -37,12 +37,12 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	outcome := Duplicate
 	if d == 0 && !learned {
 		p.answersAgain(p.isAsked())
-		if l := g.legs; g.policy.repairs() && l[ev.Path].inquired() && !ev.Syndrome.IsFatal() {
+		if g.policy.repairs() && g.legs[ev.Path].inquired() && !ev.Syndrome.IsFatal() {
 			var behind bool
 			if acts, behind = answersInquiry(&g.repair, now, ev.Path, ev.Syndrome.IsACK(), acts); behind {
 				return g.replies(g.fallBehind(ev.Path, acts)), Behind
 			}
-			if !ev.Syndrome.IsACK() && l[ev.Path].inquired() {
+			if !ev.Syndrome.IsACK() && g.legs[ev.Path].inquired() {
 				return acts, Swallowed // what it lacks cannot be repaired, and the next question comes by its timer
 			}
 		}

@@ -58,7 +58,7 @@ type BlockPath struct {
 
 // Reasons why a group has no block.
 var (
-	ErrBlockMTU     = fmt.Errorf("the group's path MTU is above %d, where the kernel engine sends one copy of a packet, and the group needs more", BlockPathMTU)
+	ErrBlockMTU     = fmt.Errorf("the kernel engine sends only one copy of a packet where the path MTU is above %d, and this group needs several", BlockPathMTU)
 	ErrBlockRegions = fmt.Errorf("the group has more than %d memory regions, the limit of the kernel engine",
 		BlockRegions)
 	ErrBlockNoRegion = errors.New("the group's memory has no ranges yet")

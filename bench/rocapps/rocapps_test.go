@@ -91,7 +91,7 @@ func TestEveryWayDeliversEverything(t *testing.T) {
 // receivers that are late on a busy machine.
 func TestBehindOnePort(t *testing.T) {
 	const bytes, messages = 60_000, 3
-	s := testSiteAt(t, stickLayout(100_000_000, bytes))
+	s := testSiteAt(t, layout{receivers: behind, stick: true, memory: bytes})
 	copies := map[string]float64{}
 	for _, m := range stickWays() {
 		r, err := s.measure(t.Context(), m, job{bytes: bytes, posted: 1, least: messages, drain: testlab.Patience})

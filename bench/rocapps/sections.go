@@ -293,8 +293,19 @@ func (b *bench) broadcast(ctx context.Context) error {
 		ways = append(ways, chain(fmt.Sprintf("chain, %d slices", n), n))
 	}
 	sizes := b.plan.broadcastSize
-	took := map[int]map[string]sample{}
-	err := b.at(ctx, calmTimeout, slices.Max(sizes), func(s *site) error {
+	took, err := b.broadcasts(ctx, layout{receivers: receivers, rate: b.rate}, sizes, ways)
+	if err != nil {
+		return err
+	}
+	b.part.Sections = append(b.part.Sections, broadcastTable(took))
+	return nil
+}
+
+// broadcasts measures broadcasts of each size by each way, at a site of this layout.
+func (b *bench) broadcasts(ctx context.Context, l layout, sizes []int, ways []*method) (took map[int]map[string]sample, err error) {
+	took = map[int]map[string]sample{}
+	l.timeout, l.memory = calmTimeout, slices.Max(sizes)
+	return took, b.in(ctx, l, func(s *site) error {
 		for _, bytes := range sizes {
 			took[bytes] = map[string]sample{}
 			for _, m := range ways {
@@ -312,11 +323,6 @@ func (b *bench) broadcast(ctx context.Context) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	b.part.Sections = append(b.part.Sections, broadcastTable(took))
-	return nil
 }
 
 const textBroadcast = "One WRITE with immediate at a time, from the post until all three receivers' programs know of it. Programs without multicast pass on " +

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 
 	"github.com/rocast/rocast/bench/report"
@@ -36,31 +35,13 @@ const ofOnePacket = 1.05 * 1.08
 
 // stick is table (h).
 func (b *bench) stick(ctx context.Context) error {
-	ways, sizes := stickWays(), b.plan.stickSizes
-	took := map[int]map[string]sample{}
-	err := b.in(ctx, stickLayout(b.plan.stickRate, sizes[len(sizes)-1]), func(s *site) error {
-		for _, bytes := range sizes {
-			took[bytes] = map[string]sample{}
-			for _, m := range ways {
-				fmt.Fprintf(os.Stderr, "behind one port, %s, %s\n", size(bytes), m.name)
-				r, err := s.measure(ctx, m, job{bytes: bytes, posted: 1, span: b.plan.broadcast, least: enough, drain: 3 * drain})
-				if err != nil {
-					return err
-				}
-				took[bytes][m.name] = r
-			}
-		}
-		return nil
-	})
+	sizes := b.plan.stickSizes
+	took, err := b.broadcasts(ctx, layout{receivers: behind, stick: true, rate: b.plan.stickRate}, sizes, stickWays())
 	if err != nil {
 		return err
 	}
 	b.part.Sections = append(b.part.Sections, stickTable(b.plan.stickRate, sizes, took))
 	return nil
-}
-
-func stickLayout(rate, memory int) layout {
-	return layout{receivers: behind, stick: true, rate: rate, timeout: calmTimeout, memory: memory}
 }
 
 const textStick = "As in (c), with %d receivers. The box is beside the switch, with one port, whose link carries %d Mb/s to the switch, as the links from the hosts do. " +

@@ -72,17 +72,27 @@ func save(rows []measured, path string) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// measure measures all sizes by both ways, each in a lab of its own.
+// measure measures all sizes by each way, in a lab of its own.
 func measure(ctx context.Context, out io.Writer, program, dir string, p plan) (rows []measured, err error) {
 	for _, at := range []struct {
 		sizes    []int
 		replicas int
 		ways     []string
-	}{{p.sizes, replicas, []string{byGroup, byEach}}, {p.stick, behind, []string{byShared, byOwn, byEach}}} {
+		open     func(ctx context.Context, hosts int, program string) (*site.Lab, error)
+	}{
+		{p.sizes, replicas, []string{byGroup, byEach}, site.Open},
+		{p.stick, behind, []string{byShared, byOwn, byEach}, func(ctx context.Context, hosts int, program string) (*site.Lab, error) {
+			return site.OpenBeside(ctx, hosts, program, p.rate)
+		}},
+	} {
 		for _, size := range at.sizes {
 			for _, way := range at.ways {
-				m, err := p.measure(ctx, program, dir, size, way, at.replicas)
+				l, err := at.open(ctx, 1+at.replicas, program)
 				if err != nil {
+					return nil, err
+				}
+				m, err := p.measure(ctx, l, dir, size, way)
+				if err = errors.Join(err, l.Close()); err != nil {
 					return nil, fmt.Errorf("blocks of %d bytes to %d replicas by %s: %w", size, at.replicas, way, err)
 				}
 				fmt.Fprintln(out, m)
@@ -101,22 +111,12 @@ const (
 	mostSlots  = 64
 )
 
-func (p plan) measure(ctx context.Context, program, dir string, size int, way string, replicas int) (m measured, err error) {
+func (p plan) measure(ctx context.Context, l *site.Lab, dir string, size int, way string) (m measured, err error) {
+	replicas := len(l.Hosts) - 1
 	if dir, err = os.MkdirTemp(dir, "rocast-storage-"); err != nil {
 		return m, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	open := site.Open
-	if replicas == behind {
-		open = func(ctx context.Context, hosts int, program string) (*site.Lab, error) {
-			return site.OpenBeside(ctx, hosts, program, p.rate)
-		}
-	}
-	l, err := open(ctx, 1+replicas, program)
-	if err != nil {
-		return m, err
-	}
-	defer func() { err = errors.Join(err, l.Close()) }()
 	for _, h := range l.Hosts {
 		if err := slow.Shape(h.End, p.rate); err != nil {
 			return m, err

@@ -89,11 +89,12 @@ func printGroup(w io.Writer, g api.Group) {
 	counters(w, g.Counters)
 }
 
-// policyText names every key of a policy but for repair, which has a row of its own.
+// policyText names every key of a policy that has an effect, but for repair, which has a row of its
+// own.
 func policyText(p *api.Policy) string {
 	var all []string
 	for k, value := range jsonFields(p) {
-		if !strings.HasPrefix(k, "repair") {
+		if !strings.HasPrefix(k, "repair") && value.Interface() != "" {
 			all = append(all, fmt.Sprint(k, " ", value))
 		}
 	}

@@ -168,6 +168,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"a secret of nobody", "nak: hold", "hosts-secret: " + strings.Repeat("ab", 32), "line 6: hosts-secret has no effect without hosts: true, with which programs on hosts may join; add that, or remove hosts-secret"},
 		{"the source confirms", "role: source}", "role: source, confirm: true}", "line 9: member 1 is the source and has confirm, but its own program waits for the others; remove confirm"},
 		{"a box confirms", "qpn: 18, psn: 5,", "qpn: 18, psn: 5, confirm: true, remoteIP: 10.77.0.200,", "line 10: member 2 has remoteIP, which makes it another box, and confirm, which a program does; remove one of them"},
+		{"on-slow without a quorum", "nak: hold", "on-slow: go-on", "line 6: on-slow has no effect with ack: all; remove it, or write ack: quorum and how many have to acknowledge"},
 		{"evict without silent-after", "nak: hold", "evict: true", "line 6: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict"},
 		{"evict with silent-after never", "nak: hold", "silent-after: 0\nevict: true", "line 7: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict"},
 		{"role", "role: source", "role: boss", `line 9: member 1: role "boss" is not one of ["receiver" "source" "both"]`},

@@ -120,6 +120,13 @@ func CheckPolicy(p *feedback.Policy, lines map[string]int, pathMTU int) error {
 		return yamldoc.Errorf(lines["cnp-interval"], "cnp-interval has no effect with cnp: all, which passes "+
 			"every notification; remove one of them")
 	}
+	if p.Ack == feedback.AckAll {
+		for _, k := range feedback.Keys {
+			if line := lines[k.Name]; k.Quorum && k.Text(*p) != k.Text(feedback.Policy{}) {
+				return yamldoc.Errorf(line, "%s has no effect with ack: all; remove it, or write ack: quorum and how many have to acknowledge", k.Name)
+			}
+		}
+	}
 	return checkRepair(p, lines, pathMTU)
 }
 

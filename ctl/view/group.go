@@ -155,7 +155,7 @@ func addEngine(v *api.Engine, e dataplane.EngineState) {
 func Policy(p feedback.Policy) *api.Policy {
 	values := map[string]any{}
 	for i := range feedback.Keys {
-		if k := &feedback.Keys[i]; !k.Repairs || p.Repair != feedback.RepairOff {
+		if k := &feedback.Keys[i]; k.Counts(p) {
 			values[k.Name] = k.Value(p)
 		}
 	}

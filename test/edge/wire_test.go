@@ -137,6 +137,25 @@ func TestAnEdgeThatAsksForAStranger(t *testing.T) {
 	}
 }
 
+// A port that is not in the bridge to the host carries nothing to it, and the edge says so.
+func TestAPortBesideTheWire(t *testing.T) {
+	s, w := newWiredSite(t, false)
+	for _, args := range []string{"link add beside type bridge", "link add port type veth peer name far", "link set port master beside", "link set beside up", "link set port up"} {
+		_, err := w.NS.Exec("ip", strings.Fields(args)...)
+		testlab.Must(t, err)
+	}
+	path, err := build()
+	testlab.Must(t, err)
+	e, err := edges.New(path, w.NS, "--ip", s.Hosts[3].IP.String(), "--wire", "port")
+	testlab.Must(t, err)
+	t.Cleanup(func() { testlab.Must(t, e.Close()) })
+	testlab.Must(t, e.Start(s.asks))
+	testlab.Eventually(t, testlab.Patience, "it says what is wrong", func() bool {
+		status, err := e.Do("status")
+		return err == nil && strings.Contains(status, "which is not the bridge that has port; put the ports")
+	}, e.Log)
+}
+
 func ping(t *testing.T, from *bed.Host, to netip.Addr, bytes int) {
 	t.Helper()
 	said, err := from.NS.Exec("ping", "-q", "-c", "100", "-i", "0.002", "-s", fmt.Sprint(bytes), to.String())

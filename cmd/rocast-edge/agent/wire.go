@@ -37,6 +37,15 @@ func (k kernel) behind(wire string, ip netip.Addr) (device, error) {
 	case way.Gw != nil:
 		return device{}, fmt.Errorf("%v is behind the router %v; give the bridge an address of the host's network", ip, way.Gw)
 	}
+	by, err := netlink.LinkByIndex(way.LinkIndex)
+	if err != nil {
+		return device{}, fmt.Errorf("look at the interface to %v: %w", ip, err)
+	}
+	// It may be a VLAN device of the bridge.
+	if bridge := dev.Attrs().MasterIndex; bridge != way.LinkIndex && bridge != by.Attrs().ParentIndex {
+		return device{}, fmt.Errorf("the way to %v is %s, which is not the bridge that has %s; put the ports to the boxes and to the host "+
+			"into one bridge, and give that an address of the host's network", ip, by.Attrs().Name, wire)
+	}
 	mac, err := macOf(way.LinkIndex, ip)
 	// The bridge joins: only it hears the questions of the switch, which come by its port.
 	return device{name: wire, index: dev.Attrs().Index, mac: mac, joins: way.LinkIndex}, err
