@@ -171,10 +171,11 @@ func (w *world) claimedFor() time.Duration {
 }
 
 // checkQuestion fails if a receiver is asked what it has though no source has sent before a crash,
-// and no source has let go of anything that the receiver may lack. One that has just left may be
-// asked: the core sees that it has left with the next frame.
+// and no source has let go of anything that the receiver may lack, or has left with it. A receiver
+// that has just left may be asked: the core sees that it has left with the next frame.
 func (w *world) checkQuestion(r *dataplane.Reply) {
-	letGo := w.s.Policy.Ack != feedback.AckAll && w.s.Policy.Repair == feedback.RepairLocal && w.hosts[w.active].merged.acked >= 0
+	source := &w.hosts[w.active]
+	letGo := w.s.Policy.Ack != feedback.AckAll && w.s.Policy.Repair == feedback.RepairLocal && (source.merged.acked >= 0 || source.membership == left)
 	if h := w.hostOfLeg(r.Leg); w.tally[SwitchCrash].Times == 0 && !letGo || !h.counts() && h.membership != left {
 		w.fail(Membership, "%v is asked what it has without a cause", h)
 	}
