@@ -137,7 +137,6 @@ static long (*bpf_skb_store_bytes)(void *skb, __u32 offset, const void *from, __
 static long (*bpf_skb_load_bytes)(const void *skb, __u32 offset, void *to, __u32 len) = (void *)26;
 static long (*bpf_skb_change_type)(void *skb, __u32 type) = (void *)32;
 static long (*bpf_skb_pull_data)(void *skb, __u32 len) = (void *)39;
-static long (*bpf_xdp_store_bytes)(struct xdp_md *ctx, __u32 offset, void *buf, __u32 len) = (void *)190;
 
 /* What the program runs on. The accesses to bytes behind the first buffer differ. */
 enum place { AT_XDP, AT_TC };
