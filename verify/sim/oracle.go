@@ -422,7 +422,8 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 			w.checkCut(before)
 		}
 		if p.OnFatal == feedback.FatalEvict && len(before.fatals) > 0 && !before.lives {
-			before.membership, before.outAt = evicted, w.now // it has ended as a receiver, too
+			before.endPart() // it has ended as a receiver, too
+			before.outAt = w.now
 		}
 		before.forced = p.Switch == feedback.SwitchForce && before.merged.acked < before.seen-1
 		w.active = h.number

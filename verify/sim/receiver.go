@@ -60,9 +60,10 @@ func (r *receiver) counts() bool { return r.membership == member }
 func (r *receiver) takesNothing() bool { return r.crashed || r.unready }
 
 // endPart notes that the core has left the receiver out. It may have left the group already: the
-// core sees a new version of the group with its next frame.
+// core sees a new version of the group with its next frame. A source that only sends has no part to
+// end.
 func (r *receiver) endPart() {
-	if r.membership != left {
+	if r.membership != left && r.membership != outsider {
 		r.membership = evicted
 	}
 }

@@ -61,3 +61,27 @@ func TestTheTurnBeforeIsNotEnough(t *testing.T) {
 		t.Errorf("%v", result.Failure)
 	}
 }
+
+// A source that only sends has no path, so none is left out when it ends by a refused READ: it does
+// not become a receiver with the group's next version, in which d joins.
+func TestASourceThatOnlySendsEndsAndStaysNoReceiver(t *testing.T) {
+	s := calm()
+	s.Policy.OnFatal = feedback.FatalEvict
+	s.Hosts[0].Messages = messages(2)
+	s.Hosts[0].Messages[1].Op = rnic.Read
+	s.Hosts[2].Messages, s.Hosts[2].SendPSN, s.Hosts[2].Outstanding, s.Hosts[2].Think = messages(8), 0xFFFFF0, 1, 200*time.Microsecond
+	s.Hosts[3].Outside = true
+	s.Timed = []Timed{
+		{Kind: SourceChange, Host: 2, AfterPacket: 4, Delay: time.Millisecond},
+		{Kind: Join, Host: 3, AfterPacket: 4, Delay: 2 * time.Millisecond},
+	}
+	var r Runner
+	result := play(t, &r, s)
+	a, d := &r.w.hosts[0], &r.w.hosts[3]
+	if result.Failure != nil || result.Status != rnic.RemoteInvalidRequest || a.membership != outsider {
+		t.Errorf("%v: %v, and a is %d", result.Failure, result.Status, a.membership)
+	}
+	if d.membership != member || d.from[2] == 0 {
+		t.Errorf("d is %d, and has packets of c from %d on", d.membership, d.from[2])
+	}
+}
