@@ -66,7 +66,9 @@ type Config struct {
 
 	// AsRXE makes the queue pair treat a response beyond what was sent as rxe does: messages
 	// complete falsely, packets are skipped, the queue pair hangs. Such responses are counted as
-	// violations with and without AsRXE.
+	// violations with and without AsRXE. An ACK ahead of what is sent again is none, because it may
+	// be older. AsRXE believes it too, and may then insert an empty packet
+	// (docs/wire.md#requester).
 	AsRXE bool
 
 	// TakesNext makes the queue pair take a sequence NAK or an RNR NAK of the first packet that was

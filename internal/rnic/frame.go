@@ -30,7 +30,7 @@ func (q *QP) requestFrame(buf []byte, bth *roce.BTH, w *sendWQE, payload []byte)
 	b := q.begin(buf, bth, bth.Opcode.ExtBytes()+len(payload))
 	headers := bth.Opcode.Headers()
 	if headers.Has(roce.HasRETH) {
-		reth := roce.RETH{VA: w.remote.VA, RKey: w.remote.RKey, DMABytes: w.bytes}
+		reth := roce.RETH{VA: w.remote.VA, RKey: w.remote.RKey, DMABytes: w.dmaBytes()}
 		b = reth.Append(b)
 	}
 	if headers.Has(roce.HasImmDt) {

@@ -45,6 +45,7 @@ type sendWQE struct {
 	op       Operation
 	state    wqeState
 	numbered bool     // firstPSN and lastPSN are set, when its first packet is sent
+	empty    bool     // it is sent without its data
 	waited   bool     // it had to wait for a credit
 	number   roce.MSN // of the message, from 1 (SSN in IBTA)
 	data     []byte   // nil for READ
@@ -156,18 +157,33 @@ func (q *QP) Transmit(now time.Duration, buf []byte) []byte {
 // has none.
 func (q *QP) current() *sendWQE {
 	r := &q.req
-	for ; r.next != r.queue.tail; r.next++ {
-		w := r.queue.at(r.next)
-		if !w.numbered {
-			w.numbered, w.firstPSN, w.lastPSN = true, r.psn, r.psn.Add(int32(q.packets(w.bytes))-1)
-		}
-		if !r.psn.After(w.lastPSN) {
-			return w
-		}
-		// AsRXE only: the message was acknowledged while it was half sent, and is not sent again.
-		w.state = pending
+	if r.next == r.queue.tail {
+		return nil
 	}
-	return nil
+	w := r.queue.at(r.next)
+	if !w.numbered {
+		w.numbered, w.firstPSN, w.lastPSN = true, r.psn, r.psn.Add(int32(q.packets(w.bytes))-1)
+	}
+	if r.psn.After(w.lastPSN) {
+		q.insert(w)
+	}
+	return w
+}
+
+// insert lets the oldest message, w, be sent as an empty one of one packet. AsRXE only: w was
+// acknowledged to its end when half of it was sent again, and has not completed. rxe goes back
+// behind it, finds none of its bytes left, and sends that. So the messages behind w get other PSNs
+// than before. When rxe goes back again, it sends all of w.
+func (q *QP) insert(w *sendWQE) {
+	w.empty, w.firstPSN, w.lastPSN = true, q.req.psn, q.req.psn
+	q.renumber(q.req.next + 1)
+}
+
+// renumber takes their PSNs from the messages from a position of the queue on.
+func (q *QP) renumber(from uint) {
+	for pos := from; pos != q.req.queue.tail; pos++ {
+		q.req.queue.at(pos).numbered = false
+	}
 }
 
 // packets returns how many PSNs a message takes; an empty message takes one.
@@ -176,8 +192,16 @@ func (q *QP) packets(bytes uint32) uint32 {
 	return max((bytes+mtu-1)/mtu, 1)
 }
 
+// dmaBytes is the length that the RETH says.
+func (w *sendWQE) dmaBytes() uint32 {
+	if w.empty {
+		return 0
+	}
+	return w.bytes
+}
+
 func (q *QP) payload(w *sendWQE, packet uint32) []byte {
-	if w.op == Read {
+	if w.op == Read || w.empty {
 		return nil
 	}
 	rest := w.data[packet*uint32(q.cfg.MTUBytes):]
@@ -251,4 +275,8 @@ func (q *QP) goBack() {
 		q.count(GoBacks)
 	}
 	r.next, r.psn = r.queue.head, q.comp.psn
+	if w := r.queue.front(); r.next != r.queue.tail && w.empty {
+		w.empty = false
+		q.renumber(r.next)
+	}
 }

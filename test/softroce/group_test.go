@@ -101,8 +101,9 @@ type group struct {
 
 	// What the judge has seen, guarded by its lock. Offsets are counted from the first PSN of the
 	// turn.
-	offered   int32 // the highest packet that the source sent, also if it was lost
-	sent      int32 // the highest packet that got to the box
+	offered   int32                 // the highest packet that the source sent, also if it was lost
+	sent      int32                 // the highest packet that got to the box
+	opcodes   map[int32]roce.Opcode // of the packets that the source sent
 	acked     []int32
 	ackedUpTo int32  // the highest ACK that the source got
 	excluded  []bool // receivers for which the group does not wait
@@ -139,6 +140,7 @@ func (s *stage) addGroup(t *testing.T, ctx context.Context, spec groupSpec) *gro
 
 // begin resets what the judge has seen of a turn.
 func (g *group) begin() {
+	g.opcodes = map[int32]roce.Opcode{}
 	g.offered, g.sent, g.ackedUpTo, g.acked = -1, -1, -1, slices.Repeat([]int32{-1}, len(g.receivers))
 }
 

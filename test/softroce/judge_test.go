@@ -23,6 +23,8 @@ import (
 //     and 4).
 //   - A receiver gets only frames for its own QP, from its peer, with a correct ICRC.
 //   - No frame of a group arrives where only the kernel can have sent it.
+//   - The source sends a packet again with the opcode that it had. Else its host is wrong, and the
+//     box is not.
 //
 // The judge sees a frame before the wire passes it on. So the judge sees the consequences of a
 // frame, on any wire, after the frame.
@@ -79,7 +81,7 @@ type watch struct {
 }
 
 const (
-	maxTrace      = 1 << 17
+	maxTrace      = 1 << 19
 	maxViolations = 20
 )
 
@@ -156,6 +158,10 @@ func (j *judge) record(s *sighting, v *roce.View, frame []byte) {
 			g.resent++
 		}
 		g.offered = max(g.offered, s.offset)
+		if before, sent := g.opcodes[s.offset]; sent && before != s.opcode {
+			j.violation("%v: the source has sent this packet as %v, so rxe has inserted an empty message (docs/wire.md, Requester)", s, before)
+		}
+		g.opcodes[s.offset] = s.opcode
 		if !s.lost {
 			g.sent = max(g.sent, s.offset)
 		}

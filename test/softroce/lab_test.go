@@ -31,6 +31,7 @@ func TestLab(t *testing.T) {
 				{"psn-wrap", testPSNWrap},
 				{"loss", testLoss},
 				{"last-ack-lost", testLastACKLost},
+				{"inserted-write", testInsertedWrite},
 				{"wrong-rkey", testWrongRKey},
 				{"missing-receives", testMissingReceives},
 				{"ipv6", testIPv6},
