@@ -101,7 +101,7 @@ static __always_inline __u64 lowest(const struct rocast_slot *slot, __u64 epoch)
 {
 	__u64 psn = 0, msn = 0;
 
-	for (__u32 i = 0; i < SLOT_ANSWERS; i++) {
+	for (__u32 i = 0; i < SLOT_PATHS; i++) {
 		__u64 acked;
 
 		if (i >= slot->answers)
@@ -192,7 +192,7 @@ static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, stru
 	struct udphdr *udp = (void *)(l3 + l3_bytes);
 	struct ack *ack = (void *)(udp + 1);
 	__u64 epoch = word >> WORD_EPOCH_SHIFT, told = *(volatile __u64 *)&slot->told, was, is;
-	__u32 port = number & (SLOT_PORTS - 1), ip_bytes, psn, msn, at = SLOT_ANSWERS;
+	__u32 port = number & (SLOT_PORTS - 1), ip_bytes, psn, msn, at = SLOT_PATHS;
 	struct rocast_range range = slot->receivers[port];
 	const struct rocast_path *path = 0;
 	struct rocast_traffic *count;
@@ -213,7 +213,7 @@ static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, stru
 	    ack->bth.opcode != OP_ACKNOWLEDGE || ack->bth.se_m_pad_tver != slot->migrated ||
 	    ack->aeth & bpf_htonl((__u32)AETH_NOT_ACK << 24))
 		return FOUND;
-	for (__u32 i = 0; i < SLOT_ANSWERS; i++) {
+	for (__u32 i = 0; i < SLOT_PATHS; i++) {
 		__u32 k = range.first + i, index = place * SLOT_PATHS + k;
 		const struct rocast_path *p;
 
@@ -241,7 +241,7 @@ static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, stru
 		return FOUND;
 	/* The verifier does not see the loop's bound, so the compiler must not rely on it either. */
 	asm volatile("" : "+r"(at));
-	at &= SLOT_ANSWERS - 1;
+	at &= SLOT_PATHS - 1;
 	was = *(volatile __u64 *)&slot->acked[at];
 	if (!is_open(was, epoch))
 		return FOUND;

@@ -516,25 +516,25 @@ func TestAnswersWhileUserSpaceTakesThemBack(t *testing.T) {
 func TestAnswersOfAsManyPathsAsASlotHas(t *testing.T) {
 	b := newAnswerBench(t, false)
 	slot, paths := b.fan.Slot(fanGroup), b.fan.Paths(fanGroup)
-	slot.Answers = uint32(SlotAnswers)
-	for k := range SlotAnswers {
+	slot.Answers = uint32(SlotPaths)
+	for k := range SlotPaths {
 		paths[k] = paths[1]
 		paths[k].Answer = uint8(k)
 		b.fan.Acked(fanGroup, k).Store(at(-9, 3))
 	}
-	for n := range SlotAnswers {
-		k := (n + 5) % SlotAnswers
+	for n := range SlotPaths {
+		k := (n + 5) % SlotPaths
 		slot.Receivers[fanPort].First, slot.Receivers[fanPort].Count = uint8(k), 1
 		want := DropMerged
-		if n == SlotAnswers-1 {
+		if n == SlotPaths-1 {
 			want = RedirectMerged
 		}
 		if verdict, _ := b.classify(t, b.ack(1, -5, 4).frame()); verdict != want {
 			t.Errorf("the ACK of path %d: %v, want %v", k, verdict, want)
 		}
-		for i := range SlotAnswers {
+		for i := range SlotPaths {
 			want := at(-9, 3)
-			if (i-5+SlotAnswers)%SlotAnswers <= n {
+			if (i-5+SlotPaths)%SlotPaths <= n {
 				want = at(-5, 4)
 			}
 			if got := b.fan.Acked(fanGroup, i).Load(); got != want {

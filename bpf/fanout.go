@@ -12,13 +12,12 @@ import (
 
 // Bounds of fan-out in the kernel. They are those of fanout.h.
 const (
-	Slots       = 1024 // groups that can be armed at one time
-	SlotPaths   = 64   // receivers and shared legs of an armed group
+	Slots       = 1024              // groups that can be armed at one time
+	SlotPaths   = len(Slot{}.Acked) // receivers and shared legs of an armed group
 	SlotPorts   = len(Slot{}.Copies)
 	SlotRegions = len(Slot{}.Regions)
-	SlotAnswers = len(Slot{}.Acked) // paths of a group whose answers are merged
-	Fans        = 256               // different sets of ports that groups send to
-	Lengths     = 1032              // different lengths of a packet, in 4-byte words between the BTH and the ICRC
+	Fans        = 256  // different sets of ports that groups send to
+	Lengths     = 1032 // different lengths of a packet, in 4-byte words between the BTH and the ICRC
 	// RetainedBytes is the longest frame of which the kernel can keep a copy in one entry.
 	RetainedBytes = len(retained{}.Frame)
 )

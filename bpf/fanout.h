@@ -17,7 +17,6 @@ enum {
 	SLOT_PATHS = 64, /* receivers and shared legs of an armed group */
 	SLOT_PORTS = 64, /* a group with a member behind a port of a higher number is not armed */
 	SLOT_REGIONS = 4, /* memory regions of an armed group */
-	SLOT_ANSWERS = 16, /* receivers of a group whose answers are merged here */
 	ACK_BYTES = 40 + 8 + 12 + 4 + 4, /* of a merged ACK over IPv6, which is the longest, behind its Ethernet header */
 	L2_BYTES = 22, /* of an Ethernet header with two VLAN tags */
 	FANS = 256, /* different sets of ports that groups send to */
@@ -100,7 +99,7 @@ struct rocast_slot {
 	struct rocast_range receivers[SLOT_PORTS]; /* the paths whose answers come by the port */
 	/* Merging of answers: see answers.h. */
 	__u64 told; /* what the source was told last */
-	__u64 acked[SLOT_ANSWERS]; /* what each receiver has acknowledged, in the source's PSNs and MSNs */
+	__u64 acked[SLOT_PATHS]; /* what each receiver has acknowledged, in the source's PSNs and MSNs */
 	__u32 answers; /* number of receivers */
 	__u32 ack_ifindex; /* of the port to the source; only user space reads it */
 	__u32 ack_port; /* its PortID */

@@ -166,7 +166,7 @@ type programsRocastSlot struct {
 		Count uint8
 	}
 	Told       uint64
-	Acked      [16]uint64
+	Acked      [64]uint64
 	Answers    uint32
 	AckIfindex uint32
 	AckPort    uint32

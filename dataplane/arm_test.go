@@ -185,7 +185,7 @@ func TestTheSlotOfAnotherCore(t *testing.T) {
 		if n := dataplane.Fans(b.core); n.Refused != 1 || n.Armed != 0 || e.Kernel || !b.armed(holder) {
 			t.Errorf("group %d: %+v, %+v", own, n, e)
 		}
-		b.EndMerge(holder.ID, make([]feedback.Progress, mft.BlockAnswers))
+		b.EndMerge(holder.ID, make([]feedback.Progress, mft.BlockPaths))
 		b.Disarm(holder.ID)
 		b.Release(holder.ID)
 		b.next[holder.ID], b.next[all[own].ID] = firstPSN, firstPSN

@@ -76,9 +76,8 @@
 //     much as the source, and opens it again afterwards. A path never gets beyond what was
 //     carried. After a packet that disarmed the group nothing is merged: the source may be on its
 //     way back (rule 1).
-//   - ACKs stay with the core with a quorum, with credits: merge, with more than 16 receivers,
-//     where receivers differ in MigReq, and where the kernel cannot send by the source's port.
-//     rocast group show says so.
+//   - ACKs stay with the core with a quorum, with credits: merge, where receivers differ in MigReq,
+//     and where the kernel cannot send by the source's port. rocast group show says so.
 //   - A fan (dataplane/afxdp/fanout.go) is the set of ports by which copies leave. It has only
 //     ports in native mode whose driver takes a probe frame (bpf/probe.go). Each port has a fan
 //     of its own for merged ACKs, because the kernel runs the program of the first frame of a

@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/rocast/rocast/feedback"
@@ -14,13 +13,13 @@ import (
 // only between two events of the group: sync ends it before each event, and resume lets it go on
 // afterwards. So while the core decides, nothing moves.
 type merging struct {
-	on     bool                     // the engine may be merging
-	why    error                    // why the engine does not merge; nil: it may
-	migReq bool                     // of the answers that it merges
-	path   [mft.BlockAnswers]uint16 // index in the group of each path of the block
-	told   roce.PSN                 // what the source was told, as last written or read
-	span   int32                    // how far beyond told the engine carries; 0: the engine has not merged since the group was armed
-	busy   feedback.Tick            // when packets were last found to have been carried, or the group was armed
+	on     bool                   // the engine may be merging
+	why    error                  // why the engine does not merge; nil: it may
+	migReq bool                   // of the answers that it merges
+	path   [mft.BlockPaths]uint16 // index in the group of each path of the block
+	told   roce.PSN               // what the source was told, as last written or read
+	span   int32                  // how far beyond told the engine carries; 0: the engine has not merged since the group was armed
+	busy   feedback.Tick          // when packets were last found to have been carried, or the group was armed
 
 	// What follows is of groups with repair.
 
@@ -52,11 +51,8 @@ func (f *fanState) looked(now feedback.Tick) {
 	m.looked, m.before = now, f.carried
 }
 
-var (
-	errAnswersDecide = errors.New("an ACK needs a decision: with a quorum, with credits: merge, and where the receivers' ACKs " +
-		"differ in MigReq")
-	errAnswersPaths = fmt.Errorf("the group has more than %d receivers, the limit of the kernel engine's merging", mft.BlockAnswers)
-)
+var errAnswersDecide = errors.New("an ACK needs a decision: with a quorum, with credits: merge, and where the receivers' ACKs " +
+	"differ in MigReq")
 
 // folding is what the engine merged for one group until endMerge.
 type folding struct {
@@ -66,19 +62,16 @@ type folding struct {
 
 // mergeSpace is the core's memory for the paths of a block.
 type mergeSpace struct {
-	acked [mft.BlockAnswers]feedback.Progress
-	paths [mft.BlockAnswers]feedback.Answered
+	acked [mft.BlockPaths]feedback.Progress
+	paths [mft.BlockPaths]feedback.Answered
 }
 
 // mayMerge gives the block its Source, if the engine may merge the answers of its paths, or returns
 // the reason why it may not.
 func (st *state) mayMerge(b *mft.Block) error {
 	migReq, ok := st.merge.MayMerge()
-	switch {
-	case !ok:
+	if !ok {
 		return errAnswersDecide
-	case len(b.Paths) > mft.BlockAnswers:
-		return errAnswersPaths
 	}
 	b.Source, b.MigReq, b.PCP = st.sourceLeg(), migReq, st.pcp()
 	b.Priority = st.group.Priority(b.Source)

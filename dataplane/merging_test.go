@@ -288,13 +288,8 @@ func TestWhoseAnswersGoToTheCore(t *testing.T) {
 		"a quorum":            {func(g *mft.Group) { g.Policy.Ack = 2 }, "a quorum"},
 		"credits":             {func(g *mft.Group) { g.Policy.Credits = feedback.CreditsMerge }, "credits"},
 		"repair":              {func(g *mft.Group) { g.Policy.Repair = feedback.RepairLocal }, ""},
-		"many receivers": {func(g *mft.Group) {
-			for i := range mft.BlockAnswers {
-				g.Paths = append(g.Paths, receiver(1, netip.AddrFrom4([4]byte{10, 77, 1, byte(i)})))
-			}
-		}, "more than 16"},
-		"as many as it can": {func(g *mft.Group) {
-			for i := range mft.BlockAnswers - 3 {
+		"as many receivers as a block has": {func(g *mft.Group) {
+			for i := range mft.BlockPaths - 3 {
 				g.Paths = append(g.Paths, receiver(1, netip.AddrFrom4([4]byte{10, 77, 1, byte(i)})))
 			}
 		}, ""},

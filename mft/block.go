@@ -15,7 +15,6 @@ const (
 	BlockPorts   = 64 // a block names ports below this number only
 	BlockRegions = 4
 	BlockPathMTU = 2048 // packets of a longer one have two buffers, and XDP sends one copy of them
-	BlockAnswers = 16   // an engine merges the ACKs of no more paths
 )
 
 // Block has everything that an engine needs to forward the plain packets of a group without the
