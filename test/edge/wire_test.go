@@ -123,7 +123,8 @@ func TestAnEdgeThatAsksForAStranger(t *testing.T) {
 	s.sharing(3)
 	path, err := build()
 	testlab.Must(t, err)
-	greedy, err := edges.New(path, w.NS, "--ip", s.Hosts[1].IP.String(), "--wire", bed.WireUplink)
+	// At its port to the uplink it would see by itself that the host is not behind it.
+	greedy, err := edges.New(path, w.NS, "--ip", s.Hosts[1].IP.String(), "--wire", bed.WireToHost)
 	testlab.Must(t, err)
 	t.Cleanup(func() { testlab.Must(t, greedy.Close()) })
 	testlab.Must(t, greedy.Start(s.asks))
@@ -137,7 +138,8 @@ func TestAnEdgeThatAsksForAStranger(t *testing.T) {
 	}
 }
 
-// A port that is not in the bridge to the host carries nothing to it, and the edge says so.
+// A port that is not in the bridge to the host, or that is the one behind which the host is, has
+// no shared copies for it, and the edge says so.
 func TestAPortBesideTheWire(t *testing.T) {
 	s, w := newWiredSite(t, false)
 	for _, args := range []string{"link add beside type bridge", "link add port type veth peer name far", "link set port master beside", "link set beside up", "link set port up"} {
@@ -146,14 +148,19 @@ func TestAPortBesideTheWire(t *testing.T) {
 	}
 	path, err := build()
 	testlab.Must(t, err)
-	e, err := edges.New(path, w.NS, "--ip", s.Hosts[3].IP.String(), "--wire", "port")
-	testlab.Must(t, err)
-	t.Cleanup(func() { testlab.Must(t, e.Close()) })
-	testlab.Must(t, e.Start(s.asks))
-	testlab.Eventually(t, testlab.Patience, "it says what is wrong", func() bool {
-		status, err := e.Do("status")
-		return err == nil && strings.Contains(status, "which is not the bridge that has port; put the ports")
-	}, e.Log)
+	for wire, want := range map[string]string{
+		"port":         "which is not the bridge that has port; put the ports",
+		bed.WireToHost: fmt.Sprintf("%v is behind %s itself; --wire names the bridge's other port", s.Hosts[3].IP, bed.WireToHost),
+	} {
+		e, err := edges.New(path, w.NS, "--ip", s.Hosts[3].IP.String(), "--wire", wire)
+		testlab.Must(t, err)
+		t.Cleanup(func() { testlab.Must(t, e.Close()) })
+		testlab.Must(t, e.Start(s.asks))
+		testlab.Eventually(t, testlab.Patience, "it says what is wrong", func() bool {
+			status, err := e.Do("status")
+			return err == nil && strings.Contains(status, want)
+		}, e.Log)
+	}
 }
 
 func ping(t *testing.T, from *bed.Host, to netip.Addr, bytes int) {

@@ -71,6 +71,7 @@ type partner struct {
 
 	ip       netip.Addr // not valid: not known yet
 	port     *port      // nil: no interface has the IP
+	at       device     // of the port, for this IP
 	mappings map[edge.Key]edge.Mapping
 	groups   map[edge.Key]string // their names
 	have     uint64
@@ -157,21 +158,26 @@ func (p *partner) round(ctx context.Context) (ok bool) {
 
 // prepare makes the question, which is asked from an IP of this machine.
 func (p *partner) prepare() (q api.EdgeQuestion, from netip.Addr, err error) {
-	p.agent.mu.Lock()
-	defer p.agent.mu.Unlock()
-	inWire := p.agent.Wire != ""
-	if from = p.ip; !p.chosen || inWire {
+	ip, inWire := p.ip, p.agent.Wire != ""
+	if from = ip; !p.chosen || inWire {
 		if from, err = p.agent.host.towards(p.box); err != nil {
 			return q, from, fmt.Errorf("find the IP from which this host reaches the box: %w", err)
 		}
 	}
 	if !p.chosen {
-		p.ip = from
+		ip = from
 	}
 	if inWire {
-		q.Host = p.ip
+		q.Host = ip
 	}
-	if err := p.locate(); err != nil {
+	at, lost := p.agent.find(ip) // without the lock: a host in the wire may take long to answer
+	p.agent.mu.Lock()
+	defer p.agent.mu.Unlock()
+	p.ip = ip
+	if lost != nil {
+		return q, from, lost
+	}
+	if err := p.moveTo(at); err != nil {
 		return q, from, err
 	}
 	c, err := p.port.program.Counters()
@@ -188,27 +194,23 @@ func (a *Agent) find(ip netip.Addr) (device, error) {
 	return a.host.find(ip)
 }
 
-// locate finds the interface for the IP, and moves the mappings there.
-func (p *partner) locate() error {
-	at, err := p.agent.find(p.ip)
-	if err != nil {
-		return err
-	}
+// moveTo moves the mappings to the interface by which packets to the IP come.
+func (p *partner) moveTo(at device) error {
 	to, err := p.agent.portAt(at)
 	if err != nil {
 		return fmt.Errorf("attach the program to %s: %w", at.name, err)
 	}
-	if p.port != nil && p.port != to && !p.port.closed {
+	moved := p.port != to || p.at.joins != at.joins
+	if moved && p.port != nil && !p.port.closed {
 		for key := range p.mappings {
 			err = errors.Join(err, p.port.remove(key))
 		}
 	}
-	moved := p.port != to
-	p.port = to
+	p.port, p.at = to, at
 	for key, m := range p.mappings {
 		if moved || m.MAC != at.mac {
 			m.MAC = at.mac
-			err = errors.Join(err, to.put(m))
+			err = errors.Join(err, to.put(m, at))
 			p.mappings[key] = m
 		}
 	}
@@ -225,7 +227,7 @@ func (p *partner) load(answer api.EdgeAnswer) (err error) {
 	wanted := map[edge.Key]bool{}
 	for _, given := range answer.Mappings {
 		m := mapping(given)
-		m.MAC, m.Owner = p.port.at.mac, p.owner
+		m.MAC, m.Owner = p.at.mac, p.owner
 		wanted[m.Key] = true
 		switch other := p.agent.holder(p.port, m.Key); {
 		case m.Host != p.ip:
@@ -238,7 +240,7 @@ func (p *partner) load(answer api.EdgeAnswer) (err error) {
 		default:
 			had, known := p.mappings[m.Key]
 			if !known || !same(had, m) {
-				if failed := p.port.put(m); failed != nil {
+				if failed := p.port.put(m, p.at); failed != nil {
 					err = errors.Join(err, failed)
 					continue
 				}
@@ -309,8 +311,7 @@ func (p *partner) note(err error) {
 // of boxes that are no partners any more go.
 func (a *Agent) portAt(at device) (*port, error) {
 	if old := a.ports[at.name]; old != nil {
-		if old.at.index == at.index && old.at.joins == at.joins {
-			old.at = at
+		if old.index == at.index {
 			return old, nil
 		}
 		delete(a.ports, at.name)
@@ -323,7 +324,7 @@ func (a *Agent) portAt(at device) (*port, error) {
 		return nil, err
 	}
 	a.Log.Info("the program is attached", zap.String("interface", at.name), zap.String("mode", string(made.Mode())))
-	port := &port{host: a.host, at: at, program: made, members: map[netip.Addr]*member{}}
+	port := &port{host: a.host, name: at.name, index: at.index, program: made, members: map[joined]*member{}}
 	var found []edge.Mapping
 	for m, err := range made.Mappings() {
 		if err != nil {

@@ -69,13 +69,15 @@ func (h *twin) find(ip netip.Addr) (device, error) {
 }
 
 // behind finds the IPs behind the port eth0, and none behind another one. The bridge is interface
-// 9.
+// 9, unless the IP is in a VLAN of the bridge.
 func (h *twin) behind(wire string, ip netip.Addr) (device, error) {
 	at, err := h.find(ip)
 	if err == nil && wire != at.name {
 		err = fmt.Errorf("%s is in no bridge", wire)
 	}
-	at.joins = 9
+	if at.joins == at.index {
+		at.joins = 9
+	}
 	return at, err
 }
 
@@ -645,6 +647,37 @@ func TestTheBridgeIsMadeAnew(t *testing.T) {
 		time.Sleep(askWait)
 		w.expect(t, "made anew", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 8")
 	})
+}
+
+// Two hosts behind one port have a MAC each, and may be in different VLANs of the bridge. Neither
+// changes what the other has.
+func TestTwoNetworksBehindOneWire(t *testing.T) {
+	w := newTwin()
+	tagged := eth0
+	tagged.mac[5], tagged.joins = 7, 12
+	w.move(ip2, tagged)
+	a := newAgent(Config{Boxes: []netip.AddrPort{box1}, IPs: []netip.Addr{ip1, ip2}, Wire: "eth0", Log: zap.NewNop()}, w)
+	for range 2 {
+		for _, p := range a.partners { // both have asked when the answers come
+			if _, _, err := p.prepare(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, p := range a.partners {
+			m := given(0xa+uint32(i), 0x11)
+			m.Host = p.ip
+			if err := p.load(api.EdgeAnswer{Number: 5, Mappings: []api.EdgeMapping{m}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const want = "239.77.0.1 0xa to 0x11, 239.77.0.1 0xb to 0x11 | 239.77.0.1 at 12, 239.77.0.1 at 9"
+		if got := w.has("eth0"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if n := w.programs["eth0"].open; n != 1 {
+		t.Errorf("the program is attached %d times", n)
+	}
 }
 
 // At one port of a machine in the wire a leg becomes the packets of one queue pair. The second host

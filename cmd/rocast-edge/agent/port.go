@@ -23,10 +23,18 @@ type mapper interface {
 // port is an interface with the program.
 type port struct {
 	host    host
-	at      device
+	name    string
+	index   int
 	program mapper
-	members map[netip.Addr]*member
+	members map[joined]*member
 	closed  bool
+}
+
+// joined is a multicast address at an interface. In the wire it is the interface of the host's
+// network, and the hosts behind one port may be in several VLANs.
+type joined struct {
+	ifindex int
+	to      netip.Addr
 }
 
 // member is the membership of a multicast address, and the mappings that need it.
@@ -35,32 +43,29 @@ type member struct {
 	io.Closer
 }
 
-// put makes a mapping. Its address is joined afterwards: no packet comes that is not the edge's.
-func (p *port) put(m edge.Mapping) error {
+// put makes a mapping for the host of a device. Its address is joined afterwards: no packet comes
+// that is not the edge's.
+func (p *port) put(m edge.Mapping, at device) error {
 	if err := p.program.Put(m); err != nil {
 		return err
 	}
-	return p.join(m.Key)
-}
-
-func (p *port) join(key edge.Key) error {
-	if p.members[key.To] == nil {
-		joined, err := p.host.join(p.at, key.To)
+	id := joined{at.joins, m.To}
+	if p.members[id] == nil {
+		membership, err := p.host.join(at, m.To)
 		if err != nil {
 			return err
 		}
-		p.members[key.To] = &member{map[edge.Key]bool{}, joined}
+		p.members[id] = &member{map[edge.Key]bool{}, membership}
 	}
-	p.members[key.To].keys[key] = true
+	p.members[id].keys[m.Key] = true
 	return nil
 }
 
 func (p *port) remove(key edge.Key) (err error) {
-	if m := p.members[key.To]; m != nil {
-		delete(m.keys, key)
-		if len(m.keys) == 0 {
-			err = m.Close()
-			delete(p.members, key.To)
+	for id, m := range p.members {
+		if delete(m.keys, key); len(m.keys) == 0 {
+			err = errors.Join(err, m.Close())
+			delete(p.members, id)
 		}
 	}
 	return errors.Join(err, p.program.Delete(key))

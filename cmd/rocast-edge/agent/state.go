@@ -45,7 +45,7 @@ func (a *Agent) state() (s State) {
 	for _, p := range a.partners {
 		one := PartnerState{Box: p.box, IP: p.ip, Heard: p.heard, Answered: p.answered, Problem: p.problem, Mappings: []MappingState{}}
 		if p.port != nil && !p.port.closed {
-			one.Interface, one.Attach = p.port.at.name, string(p.port.program.Mode())
+			one.Interface, one.Attach = p.port.name, string(p.port.program.Mode())
 		}
 		for key, m := range p.mappings {
 			one.Mappings = append(one.Mappings, MappingState{p.groups[key], key.From, key.To, uint32(key.QPN), uint32(m.HostQPN)})

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"net/netip"
 	"time"
@@ -47,8 +49,28 @@ func (k kernel) behind(wire string, ip netip.Addr) (device, error) {
 			"into one bridge, and give that an address of the host's network", ip, by.Attrs().Name, wire)
 	}
 	mac, err := macOf(way.LinkIndex, ip)
+	if err != nil {
+		return device{}, err
+	}
+	if by, err := portOf(dev.Attrs().MasterIndex, mac); err != nil || by == dev.Attrs().Index {
+		return device{}, cmp.Or(err, fmt.Errorf("%v is behind %s itself; --wire names the bridge's other port, towards the boxes", ip, wire))
+	}
 	// The bridge joins: only it hears the questions of the switch, which come by its port.
-	return device{name: wire, index: dev.Attrs().Index, mac: mac, joins: way.LinkIndex}, err
+	return device{name: wire, index: dev.Attrs().Index, mac: mac, joins: way.LinkIndex}, nil
+}
+
+// portOf returns the index of the port behind which a bridge has learned a MAC; 0: of none.
+func portOf(bridge int, mac roce.MAC) (ifindex int, err error) {
+	all, err := netlink.NeighList(0, unix.AF_BRIDGE)
+	if err != nil {
+		return 0, fmt.Errorf("look behind which port of the bridge the host is: %w", err)
+	}
+	for _, one := range all {
+		if one.MasterIndex == bridge && bytes.Equal(one.HardwareAddr, mac[:]) {
+			return one.LinkIndex, nil
+		}
+	}
+	return 0, nil
 }
 
 // macOf returns the MAC of a neighbour. Each look makes the kernel ask for it, if that is due.
