@@ -31,7 +31,7 @@ func (rr *replier) bound(limit roce.PSN) roce.PSN {
 	}
 	for i := range rr.legs {
 		p := &rr.paths[i]
-		if most := later(p.acked.Add(ahead), highest); most.Before(limit) && p.part == PartActive && !p.silent && rr.legs[i].owes(p.acked) {
+		if most := later(p.acked.Add(ahead), highest); most.Before(limit) && p.part == PartActive && p.silent == silenceNone && rr.legs[i].owes(p.acked) {
 			limit = most
 		}
 	}
@@ -60,9 +60,14 @@ func (l *leg) owes(acked roce.PSN) bool { return l.running && !l.barred && l.ask
 func (rr *replier) holdsBack() bool { return rr.bound(rr.floor.psn).Before(rr.floor.psn) }
 
 // neverReady takes an RNR NAK of a path for what the source has let go of. A path that has made no
-// progress for long is to be reported as silent: the source does not wait for it any more.
+// progress for long is to be reported as silent: the source does not wait for it any more. A
+// receiver may be ready now and then, for one packet. So that holds until the path has everything
+// that the source has let go of.
 func (p *path) neverReady(now Tick) (report bool) {
-	report = !p.silent && now-p.since >= neverReadyAfter
-	p.silent = p.silent || report
+	if p.silent == silenceReady || now-p.since < neverReadyAfter {
+		return false
+	}
+	report = p.silent == silenceNone
+	p.silent = silenceReady
 	return report
 }

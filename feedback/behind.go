@@ -60,9 +60,9 @@ type doubts struct {
 	// After a restart nobody knows what the source has let go of before, but the source shows it:
 	// it goes back to its oldest unacknowledged packet. See passes.
 
-	lowest roce.PSN // the first packet, or the lowest one with which two rounds in succession have begun
+	lowest roce.PSN // the first packet, or the lowest one with which two rounds in succession have begun since rounds was 0
 	began  roce.PSN // where its newest round began
-	rounds uint8    // how many rounds have begun where the one before did, since one began below lowest
+	rounds uint8    // how many rounds have begun where the one before did, since one began below lowest; 1 without a restart
 }
 
 // span is the packets from one PSN to another, both included.
@@ -108,7 +108,7 @@ func (d *doubts) trim(psn roce.PSN) {
 // NAK for any packet up to there proves no loss.
 func (d *doubts) doubtRestart(psn roce.PSN) {
 	d.recopied = span{some: true, from: psn.Add(-Window), to: psn.Add(firstWindow)}
-	d.lowest, d.began = psn, psn
+	d.lowest, d.began, d.rounds = psn, psn, 0
 }
 
 // newRound is called when the source goes back to psn. What was copied again before matters no more
@@ -129,7 +129,7 @@ func (st *stream) newRound(psn roce.PSN) {
 		if psn.Before(d.lowest) { // it may be a packet from before the restart, which came late
 			d.rounds = 0
 		}
-	case psn.Before(d.lowest):
+	case d.rounds == 0, psn.Before(d.lowest): // the first packet may have been such a one, too
 		d.lowest, d.rounds = psn, 1
 	case d.rounds <= doubtLimit:
 		d.rounds++

@@ -67,6 +67,47 @@ func TestTheSourcePassesOverNothingNew(t *testing.T) {
 	}
 }
 
+// The first packet behind a restart may be older than the restart. Then the source shows by its
+// rounds what it has let go of, also while single packets come late.
+func TestTheFirstPacketMayBeOld(t *testing.T) {
+	g := New(Config{Policy: Policy{Ack: 2}, Paths: 3, Restored: true})
+	data := func(psn roce.PSN) {
+		g.Step(0, Event{Kind: Data, PSN: psn, First: true, Last: true, AckReq: true}, nil)
+	}
+	data(20)
+	for range doubtLimit + 2 { // the first begins no round where the one before did
+		if g.doubts.passes(28) {
+			t.Fatalf("too few rounds show it: %+v", g.doubts)
+		}
+		for range 2 {
+			data(134)
+			data(150)
+		}
+		data(140) // which came late
+	}
+	if !g.doubts.passes(28) || !g.doubts.passes(133) || g.doubts.passes(134) {
+		t.Errorf("after many rounds from packet 134 on: %+v", g.doubts)
+	}
+	data(30)
+	if g.doubts.passes(28) {
+		t.Errorf("a packet below those that were passed is not taken for what the source goes back to: %+v", g.doubts)
+	}
+}
+
+// Where nobody has restarted, rounds that begin later than they should show nothing: their first
+// packets are lost on the uplink, and the box knows what it has acknowledged.
+func TestRoundsShowNothingWithoutARestart(t *testing.T) {
+	g := settled(100)
+	for range 3 * doubtLimit {
+		for psn := roce.PSN(103); psn < 106; psn++ {
+			g.Step(0, Event{Kind: Data, PSN: psn, First: true, Last: true, AckReq: true}, nil)
+		}
+	}
+	if g.doubts.passes(101) {
+		t.Errorf("the source has let go of packet 101: %+v", g.doubts)
+	}
+}
+
 // Of a group that has not been restarted nobody has let go of anything.
 func TestANewGroupsSourcePassesOverNothing(t *testing.T) {
 	const first = roce.PSN(0xFFFFF0)

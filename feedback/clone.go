@@ -63,7 +63,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 		}
 		b = binary.AppendUvarint(b, uint64(g.beside))
 		b = binary.AppendVarint(b, int64(min(now-d.countedAt, doubtPeriod)))
-		if s.known && g.someoneBelow(d.lowest) {
+		if s.known && (d.rounds == 0 || g.someoneBelow(d.lowest)) {
 			b = binary.AppendVarint(append(b, d.rounds), int64(d.lowest.Sub(first)))
 			if d.rounds <= doubtLimit {
 				b = binary.AppendVarint(b, int64(d.began.Sub(first)))
@@ -117,7 +117,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 // states are interchangeable.
 func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 	p := &g.paths[i]
-	b = append(b, byte(p.part), byte(p.pending), byte(p.credit), flags(p.migReq, p.silent, p.fresh, i == g.needed))
+	b = append(b, byte(p.part), byte(p.pending), byte(p.credit), byte(p.silent), flags(p.migReq, p.fresh, i == g.needed))
 	if !g.source.known || g.policy.Credits == CreditsMerge {
 		b = append(b, flags(p.told))
 	}

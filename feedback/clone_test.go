@@ -160,7 +160,7 @@ func TestStateTellsGroupsApart(t *testing.T) {
 		"path credit":        func(g *Group) { g.paths[0].credit++ },
 		"path part":          func(g *Group) { g.paths[0].part = PartGone },
 		"path migrates":      func(g *Group) { g.paths[0].migReq = true },
-		"path silent":        func(g *Group) { g.paths[0].silent = true },
+		"path silent":        func(g *Group) { g.paths[0].silent = silenceTotal },
 		"path fresh":         func(g *Group) { g.paths[0].fresh = false },
 		"path asks":          func(g *Group) { g.paths[0].lack = lackProven },
 		"path follows":       func(g *Group) { g.paths[0].follows = true },

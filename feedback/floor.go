@@ -122,7 +122,10 @@ func (st *stream) rises(now Tick, i int, acked roce.PSN) bool {
 
 // stands notes that a path has acknowledged more packets.
 func (st *stream) stands(now Tick, p *path, acked roce.PSN) {
-	p.acked, p.since, p.silent, p.lack, p.unheard = acked, now, false, st.lackAt(acked.Next()), 0
+	p.acked, p.since, p.lack, p.unheard = acked, now, st.lackAt(acked.Next()), 0
+	if p.silent != silenceReady || !st.letGo(acked.Next()) {
+		p.silent = silenceNone
+	}
 	st.setPending(p, 0)
 }
 

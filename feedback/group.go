@@ -91,7 +91,7 @@ func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	next.source = source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages}
 	next.merged = merged{known: true, psn: before, highest: before, msn: messages}
 	next.floor = floor{known: true, psn: before, msn: messages, need: never}
-	next.doubts = doubts{lowest: psn}
+	next.doubts = doubts{lowest: psn, rounds: 1}
 	*g = next
 	g.pending = pendingNAKs{}
 	for i := range g.paths {

@@ -17,13 +17,22 @@ type path struct {
 	credit  roce.CreditCode
 	part    Part
 	migReq  bool
-	silent  bool  // and that was reported
+	silent  silence
 	fresh   bool  // a quorum does not count it yet (isFresh)
 	lack    lack  // what its NAKs have shown of acked+1 (rule 9)
 	follows bool  // the switch served its NAK in this round of the source (rule 9)
 	unheard uint8 // packets that it should have answered while in doubt, and did not (rule 9)
 	told    bool  // after a restart: it has answered a question with acked (asked.go)
 }
+
+// silence is what was reported of a path that does not get on.
+type silence uint8
+
+const (
+	silenceNone  silence = iota
+	silenceTotal         // it makes no progress (rule 8)
+	silenceReady         // it had no receive for long, and still lacks what the source has let go of (neverReady)
+)
 
 // creditNone is the credit of a path that has not sent an ACK yet. It is no code of the wire.
 const creditNone roce.CreditCode = 0xFF

@@ -252,7 +252,7 @@ func TestWhatASourceSwitchLeaves(t *testing.T) {
 		g.source.unsure, g.source.told, g.source.inside, g.source.asks, g.source.unanswered = true, true, true, true, 3
 		g.legs[0] = leg{due: 1, sampleAt: 2, since: 3, cursor: 112, asked: 111, high: 115, resent: 110, sample: 113,
 			state: legRepairing, window: 4, attempts: 2, running: true, sampling: true, sentAgain: true, barred: true, reported: true}
-		g.paths[0] = path{since: 1, acked: 108, msn: 3, pending: roce.NAKSequence, credit: creditNone, lack: lackDoubt, unheard: 2, told: true, silent: true, follows: true}
+		g.paths[0] = path{since: 1, acked: 108, msn: 3, pending: roce.NAKSequence, credit: creditNone, lack: lackDoubt, unheard: 2, told: true, silent: silenceTotal, follows: true}
 	}
 	for name, policy := range map[string]Policy{"a quorum": {Ack: 2, Repair: RepairLocal}, "all": {Repair: RepairLocal}} {
 		g, fresh := New(Config{Policy: policy, Paths: 3, FirstPSN: 90}), New(Config{Policy: policy, Paths: 3, FirstPSN: 90})

@@ -32,8 +32,8 @@ func (g *Group) silence(now Tick, acts []Action) []Action {
 		if g.willRepair(i) || now-p.since < Tick(g.policy.SilentAfter) || g.source.resentAt <= p.since || !g.someoneAheadOf(p) {
 			continue
 		}
-		if !p.silent {
-			p.silent = true
+		if p.silent == silenceNone {
+			p.silent = silenceTotal
 			acts = append(acts, Action{Kind: Notice, Note: NoteSilent, Path: i, PSN: p.acked.Next()})
 		}
 		// A path that cannot be spared stays, because it may come back. It does not stay if it has
