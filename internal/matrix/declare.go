@@ -49,6 +49,7 @@ var Dimensions = []Dimension{
 	{"mtu", everywhere("1024", "256", "4096")},
 	{"engine", everywhere("auto", "afxdp")},
 	{"repair", everywhere("local", "off")},
+	// In a tree all boxes merge, or with a quorum and one source the root alone, and the others relay.
 	{"ack", everywhere("all", "quorum")},
 	{"nak", everywhere("hold", "lower")},
 	{"on-fatal", everywhere("fail", "evict")},
@@ -68,7 +69,7 @@ var Dimensions = []Dimension{
 	// restart: the daemon is asked to end; switch: one more member becomes the source; cut: of a
 	// receiver's cable, and back; refused: a receiver refuses a WRITE, because its memory is gone;
 	// region: another region comes to the memory and leaves it; route-moved: the box gets another
-	// MAC, and in simulated trees receivers move to other boxes; upgrade: a restart with what an
+	// MAC, and in simulated trees that merge receivers move to other boxes; upgrade: a restart with what an
 	// older release has stored (a package is upgraded in test/softroce/system_test.go);
 	// source-dies: its host says nothing any more, and another one connects.
 	{EventDimension, append(everywhere(NoEvent, "restart", "kill", "switch", "join", "leave", "cut", "refused", "region"),
@@ -169,21 +170,24 @@ var Left = []Rule{
 	{"addressing=perftest shape=tree", Namespaces, "its boxes take no lines of config; test/softroce/tree_test.go has servers behind other boxes"},
 	{"addressing=hosts shape=tree", Namespaces, "the hosts of a second box reach only their own box there; test/softroce/host_test.go has hosts of several boxes"},
 	{"regions=table event=join", Namespaces, "a member joins a group with a table only while that has no regions, which the refusal says"},
-	{"shape=tree ack=quorum", Simulation, "simulated trees wait for all"},
-	{"shape=tree evict=yes", Simulation, "the members of simulated trees stay the same"},
-	{"shape=tree source-switch=guard", Simulation, "the members of simulated trees stay the same"},
-	{"shape=tree source-switch=force", Simulation, "the members of simulated trees stay the same"},
-	{"shape=tree event=join", Simulation, "the members of simulated trees stay the same"},
-	{"shape=tree event=leave", Simulation, "the members of simulated trees stay the same"},
-	{"shape=tree event=refused", Simulation, "the members of simulated trees stay the same"},
-	{"shape=tree event=region", Simulation, "the members of simulated trees stay the same"},
-	{"shape=tree event=switch", Simulation, "the members of simulated trees stay the same"},
+	{"shape=tree ack=all evict=yes", Simulation, membersStay},
+	{"shape=tree source-switch=guard", Simulation, firstSends},
+	{"shape=tree source-switch=force", Simulation, firstSends},
+	{"shape=tree ack=all event=join", Simulation, membersStay},
+	{"shape=tree ack=all event=leave", Simulation, membersStay},
+	{"shape=tree ack=all event=refused", Simulation, membersStay},
+	{"shape=tree ack=all event=region", Simulation, membersStay},
+	{"shape=tree event=switch", Simulation, firstSends},
 	{"edge=shared event=region", Simulation, "there come more regions than edges map"},
 	{"edge=shared shape=one-box", Namespaces, portEach},
 	{"edge=shared shape=two-workers", Namespaces, portEach},
 	{"edge=shared shape=etcd", Namespaces, portEach},
 	{"edge=shared shape=standby", Namespaces, "edges ask one box, and no other one when the address moves"},
 }
+
+const membersStay = "the members of simulated trees of which each box merges stay the same"
+
+const firstSends = "in cells no other member of a simulated tree sends; verify/sim/treeturn_test.go has their turns"
 
 const portEach = "the box has a port for each host there, so no two receivers are behind one; sticks have shared legs"
 

@@ -55,6 +55,11 @@
 // A world has no ports. By which port an answer may come is the forwarding core's to decide
 // (mft.Group.Hears), and the merging never hears of it; in verify/sim hosts have several ports.
 //
+// Nor has a world a box that relays (mft.Relay), because such a box keeps no state and answers
+// nothing. To the merging a receiver behind it is one at the end of a longer link, and what is lost
+// while the box is away is lost on that link. So the world would have the same states as without
+// it. That the box passes on exactly what comes is shown by verify/sim/far.go.
+//
 // The package never models the merging itself. Read world.go for the parts of a world, moves.go for
 // the possible moves, and search.go for the search. worlds.go lists the worlds. Command rocmodel
 // searches the larger worlds.

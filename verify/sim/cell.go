@@ -36,12 +36,37 @@ func IsKnown(c matrix.Cell) bool {
 // happen.
 func DrawCell(c matrix.Cell, seed uint64) (s TreeScenario) {
 	d := drawer{rand.New(rand.NewPCG(seed, cellStream))}
-	if c.Is("shape", "tree") {
+	tree, relays := c.Is("shape", "tree"), c.Is("ack", "quorum")
+	if tree && !relays {
 		return d.treeCell(c, seed)
 	}
 	s.Scenario = Scenario{Seed: seed, Hosts: make([]Host, 1+cellReceivers)}
 	d.cell(&s.Scenario, c)
+	if tree {
+		d.relays(&s.Scenario, c)
+	}
 	return s
+}
+
+// relays puts some receivers behind a box that passes on what is for them, as boxes do for a
+// quorum. What happens to the switch or to a receiver's cable happens to that box or to the link to
+// it as well.
+func (d drawer) relays(s *Scenario, c matrix.Cell) {
+	far := 2 + d.IntN(cellReceivers-1)
+	for _, i := range d.Perm(cellReceivers)[:far] {
+		s.Hosts[1+i].Far = true
+	}
+	s.FarLink = FarLink{Down: s.Hosts[1].ToHost, Up: s.Hosts[1].ToSwitch}
+	if d.oneIn(3) {
+		s.FarLink.Down.Delay += d.between(time.Microsecond, s.ackTimeout()/8)
+	}
+	s.Edges.Shares = c.Is("repair", "local") && !c.Is("regions", "table") && !c.Is("event", "region") && !d.oneIn(3)
+	for k := range s.Timed {
+		if f := &s.Timed[k]; (f.Kind == SwitchCrash || f.Kind == Cut) && d.oneIn(2) {
+			f.Kind, f.Host = FarCrash, 0
+		}
+	}
+	s.Limit *= 2
 }
 
 // RunCell plays a cell with a seed. Beside the invariants, the program of the first source has to

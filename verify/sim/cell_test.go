@@ -42,6 +42,11 @@ func TestMatrixHolds(t *testing.T) {
 			t.Errorf("event %s never happened", event)
 		}
 	}
+	for _, event := range []string{"restart", "kill", "cut"} {
+		if happened["event="+event][FarCrash].Times == 0 {
+			t.Errorf("event %s never happened to a box that relays", event)
+		}
+	}
 	if happened["event=route-moved"][Move].Times == 0 {
 		t.Error("in no tree a receiver moved")
 	}
@@ -51,6 +56,43 @@ func TestMatrixHolds(t *testing.T) {
 	}
 	if engine["auto"].Carried == 0 || engine["afxdp"].Armed != 0 {
 		t.Errorf("%+v", engine)
+	}
+}
+
+// In a tree with a quorum some receivers are behind a box that relays: the root has a path for each
+// of them, and the quorum counts them. So whoever is behind that box may join, leave, be cut off or
+// refuse, and the box may be away.
+func TestCellsOfARelayingBox(t *testing.T) {
+	var r Runner
+	for _, event := range []string{"none", "restart", "kill", "cut", "join", "leave", "refused", "region", "route-moved"} {
+		c, err := matrix.Parse("shape=tree ack=quorum on-fatal=evict loss=legs event=" + event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all Tally
+		behind, shares := 0, 0
+		for seed := range uint64(12) {
+			s := DrawCell(c, seed)
+			for i := range s.Hosts {
+				if s.Hosts[i].Far && (s.Timed == nil || s.Timed[0].Host == i || s.Timed[0].Host == 0) {
+					behind++
+				}
+			}
+			if s.Edges.Shares {
+				shares++
+			}
+			result, err := r.RunCell(c, seed)
+			if err != nil || result.Failure != nil {
+				t.Errorf("%v, %v\nreplay: make matrix IN=simulation SEED=%d CELL='%v'", err, result.Failure, seed, c)
+			}
+			all.Add(&result.Tally)
+		}
+		if behind == 0 || (shares > 0) != (event != "region") {
+			t.Errorf("%v: it happens to %d receivers behind the box, and %d runs share the link", c, behind, shares)
+		}
+		if mayFail := event == "restart" || event == "kill" || event == "cut"; all[FarCrash].Times > 0 != mayFail || all[Loss].Data == 0 {
+			t.Errorf("%v: the box was away %d times, and %d copies were lost", c, all[FarCrash].Times, all[Loss].Data)
+		}
 	}
 }
 
@@ -118,7 +160,7 @@ func fails(t *testing.T, cells []matrix.Cell, of string) bool {
 // A cell with a seed is one run, also when it is replayed.
 func TestSameCellSameRun(t *testing.T) {
 	var r Runner
-	for _, line := range []string{"event=kill loss=legs", "shape=tree tag=vlan loss=answers", "source-switch=guard event=switch family=ipv6"} {
+	for _, line := range []string{"event=kill loss=legs", "shape=tree tag=vlan loss=answers", "shape=tree ack=quorum event=leave", "source-switch=guard event=switch family=ipv6"} {
 		c, err := matrix.Parse(line)
 		if err != nil {
 			t.Fatal(err)
