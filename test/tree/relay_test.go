@@ -1,12 +1,16 @@
 package tree
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/internal/testlab/boxes"
@@ -24,23 +28,25 @@ type wood struct {
 	group *softgroup.Group
 }
 
-func newWood(t *testing.T, quorum, loss int) *wood {
+// newWood makes the tree and its group, with more lines of the group file. Members at the root that
+// are to may send beside the source.
+func newWood(t *testing.T, quorum, loss int, role softgroup.Role, keys string) *wood {
 	t.Helper()
 	testlab.NeedRoot(t)
 	w := &wood{t: t, lab: fabric.Build(t, bed.Options{LossPerMillion: loss}, fabric.Bridge, []int{2, 0, 3}, []int{0, 1})}
 	w.set = boxes.Up(t, w.lab, "near", "way", "far")
 	w.group = &softgroup.Group{
 		Name: "g1", IP: w.set.Boxes[0].GroupIP(), QPN: 1, Bytes: 1 << 20, State: w.state,
-		Keys: fmt.Sprintf("ack: quorum %d\n", quorum),
+		Keys: fmt.Sprintf("ack: quorum %d\n%s", quorum, keys),
 	}
 	for i, b := range w.lab.Boxes {
 		for k, h := range b.Hosts {
-			role := softgroup.Receives
-			if i == 0 && k == 0 {
-				role = softgroup.Sends
+			does := softgroup.Receives
+			if i == 0 && (k == 0 || role == softgroup.Both) {
+				does = role
 			}
 			n := len(w.group.Members)
-			w.group.Add(h, role, roce.QPN(100+n), roce.PSN(0xFFFFF0+n), roce.PSN(1000*n))
+			w.group.Add(h, does, roce.QPN(100+n), roce.PSN(0xFFFFF0+n), roce.PSN(1000*n))
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -58,17 +64,42 @@ func (w *wood) state() string { return boxes.State(w.t, "g1", w.set.Boxes...) }
 // writes lets the source write, and waits until all receivers but those that are out have it all.
 func (w *wood) writes(midway func(), out ...*softgroup.Member) {
 	w.t.Helper()
+	w.writesFrom(w.group.Members[0], midway, out...)
+}
+
+func (w *wood) writesFrom(from *softgroup.Member, midway func(), out ...*softgroup.Member) {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
-	x, err := w.group.Send(ctx, w.group.Members[0], 16<<10, midway)
+	x, err := w.group.Send(ctx, from, 16<<10, midway)
 	if err != nil {
-		w.t.Fatalf("%v\n%s", err, w.state())
+		w.t.Fatalf("from %v: %v\n%s", from.IP, err, w.state())
 	}
-	testlab.Eventually(w.t, time.Minute, "all receivers have everything", func() bool { return len(w.group.Lacking(w.group.Members[0], 0, x.Data)) <= len(out) }, w.state)
-	for _, m := range w.group.Lacking(w.group.Members[0], 0, x.Data) {
+	testlab.Eventually(w.t, time.Minute, "all receivers have everything", func() bool { return len(w.group.Lacking(from, 0, x.Data)) <= len(out) }, w.state)
+	for _, m := range w.group.Lacking(from, 0, x.Data) {
 		if len(out) == 0 || m != out[0] {
-			w.t.Errorf("%v lacks something\n%s", m.IP, w.state())
+			w.t.Errorf("%v lacks something that %v has written\n%s", m.IP, from.IP, w.state())
 		}
+	}
+	testlab.Must(w.t, bed.CheckResponses(from.QP))
+}
+
+// relays expects that the root has one copy for the receivers behind its link, so the boxes there
+// pass frames on.
+func (w *wood) relays(receivers int) {
+	w.t.Helper()
+	if g := near(w); len(g.Shares) != 1 || g.Shares[0].Members != receivers || g.Shares[0].Packets == 0 {
+		w.t.Errorf("the root shares %+v\n%s", g.Shares, w.state())
+	}
+}
+
+// updates gives the root the group file of the present members.
+func (w *wood) updates() {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	if _, err := w.set.Boxes[0].Client().UpdateGroup(ctx, "g1", []byte(w.group.File())); err != nil {
+		w.t.Fatalf("%v\n%s\n%s", err, w.group.File(), w.state())
 	}
 }
 
@@ -77,12 +108,10 @@ func (w *wood) writes(midway func(), out ...*softgroup.Member) {
 func TestAQuorumStrandsNobody(t *testing.T) {
 	for _, c := range []struct{ quorum, loss int }{{1, 0}, {2, 2000}} {
 		t.Run(fmt.Sprintf("quorum %d, loss %d", c.quorum, c.loss), func(t *testing.T) {
-			w := newWood(t, c.quorum, c.loss)
+			w := newWood(t, c.quorum, c.loss, softgroup.Sends, "")
 			w.writes(nil)
 			w.writes(nil)
-			if g := near(w); len(g.Shares) != 1 || g.Shares[0].Members != 3 || g.Shares[0].Packets == 0 {
-				t.Errorf("the root shares %+v\n%s", g.Shares, w.state())
-			}
+			w.relays(3)
 		})
 	}
 }
@@ -95,7 +124,7 @@ func near(w *wood) (g api.Group) {
 
 // A dead receiver behind a link is its own affair. The two beside it and the near one are enough.
 func TestADeadReceiverBehindALink(t *testing.T) {
-	w := newWood(t, 3, 0)
+	w := newWood(t, 3, 0, softgroup.Sends, "")
 	dead := w.group.Members[3]
 	w.writes(nil)
 	w.writes(func() { dead.QP.Destroy() }, dead)
@@ -117,10 +146,70 @@ func (w *wood) restarts(box int) {
 func TestABoxOfAQuorumIsKilled(t *testing.T) {
 	for box, name := range []string{"the root", "the middle", "the last"} {
 		t.Run(name, func(t *testing.T) {
-			w := newWood(t, 1, 0)
+			w := newWood(t, 1, 0, softgroup.Sends, "")
 			w.writes(nil)
 			w.writes(func() { w.restarts(box) })
 			w.writes(nil)
 		})
+	}
+}
+
+// A replica behind a link fences the leader: it takes its memory away, and refuses the WRITE that
+// is on its way. With on-fatal: evict it alone is out, and gets nothing more. It comes back with a
+// fresh queue pair, and has all that is written from then on.
+func TestAFencedReplicaBehindALinkReturns(t *testing.T) {
+	w := newWood(t, 3, 0, softgroup.Sends, "on-fatal: evict\n")
+	w.writes(nil)
+	w.relays(3)
+	fenced := w.group.Members[3]
+	w.writes(func() { fenced.RNIC.Deregister(fenced.RKey) }, fenced)
+	had := bytes.Clone(fenced.Memory)
+	w.writes(nil, fenced)
+	if !bytes.Equal(fenced.Memory, had) {
+		t.Error("the replica has got something since it fenced the leader")
+	}
+	fenced.QP.Destroy()
+	w.group.Members = slices.Delete(w.group.Members, 3, 4)
+	w.updates()
+	w.writes(nil)
+	back := w.group.Add(fenced.Host, softgroup.Receives, 200, 0xFFFFFF, 77)
+	w.group.Connect(t, back)
+	w.updates()
+	w.writes(nil, back) // it joins with the next message, so it may lack the first ones
+	w.writes(nil)
+}
+
+// So many replicas fence the leader that the others are no quorum. The leader hears that, wherever
+// they are.
+func TestAMajorityFencesTheLeader(t *testing.T) {
+	w := newWood(t, 3, 0, softgroup.Sends, "on-fatal: evict\n")
+	w.writes(nil)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, m := range w.group.Members[1:4] { // one at the root, and two behind the link
+		m.RNIC.Deregister(m.RKey)
+	}
+	if _, err := w.group.Send(ctx, w.group.Members[0], 16<<10, nil); err == nil || !strings.Contains(err.Error(), rnic.RemoteAccess.String()) {
+		t.Errorf("the leader hears %v\n%s", err, w.state())
+	}
+}
+
+// The leader changes at the root, there and back, while the replicas behind the link are served by
+// a box that only passes frames on. That box, and then the root, is killed between two turns.
+func TestTheLeaderOfAQuorumChanges(t *testing.T) {
+	w := newWood(t, 3, 0, softgroup.Both, "")
+	first, second := w.group.Members[0], w.group.Members[1]
+	w.writesFrom(first, nil)
+	w.relays(3)
+	w.writesFrom(second, nil)
+	w.restarts(1)
+	w.writesFrom(first, nil)
+	w.restarts(0)
+	w.writesFrom(second, nil)
+	w.writesFrom(first, func() { w.restarts(2) })
+	for _, m := range w.group.Members[2:] {
+		if c := m.QP.Counters(); c.Get(rnic.RequestsExecuted) != 5<<10 {
+			t.Errorf("%v has executed %d packets of %d\n%s", m.IP, c.Get(rnic.RequestsExecuted), 5<<10, w.state())
+		}
 	}
 }
