@@ -58,6 +58,8 @@ func (r rule) tests() *room {
 		return &nicTests
 	case strings.HasPrefix(r.file, "ctl/cm/"):
 		return &cmTests
+	case strings.HasPrefix(r.file, "cmd/rocast-edge/"):
+		return &agentTests
 	case r.path() == r.file:
 		return &engineTests
 	}

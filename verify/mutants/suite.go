@@ -34,6 +34,7 @@ var (
 	mergingTests = room{dir: "feedback", suites: []suite{stories, otherFeedback, smallWorlds}}
 	nicTests     = room{dir: "internal/rnic", suites: []suite{{dir: "internal/rnic"}}}
 	cmTests      = room{dir: "ctl/cm", suites: []suite{{dir: "ctl/cm", flags: []string{"-test.run=Stories|Identification"}}}}
+	agentTests   = room{dir: "cmd/rocast-edge/agent", suites: []suite{{dir: "cmd/rocast-edge/agent", flags: []string{"-test.run=Wire"}}}}
 	engineTests  = room{dir: "dataplane", suites: []suite{{dir: "dataplane"}, {dir: "verify/sim", flags: []string{"-test.run=Seeds|MadeAgain", "-test.short"}}}}
 )
 
