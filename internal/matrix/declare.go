@@ -49,7 +49,7 @@ var Dimensions = []Dimension{
 	{"mtu", everywhere("1024", "256", "4096")},
 	{"engine", everywhere("auto", "afxdp")},
 	{"repair", everywhere("local", "off")},
-	// In a tree all boxes merge, or with a quorum and one source the root alone, and the others relay.
+	// In a tree all boxes merge. With a quorum and one source the root merges, and the others relay.
 	{"ack", everywhere("all", "quorum")},
 	{"nak", everywhere("hold", "lower")},
 	{"on-fatal", everywhere("fail", "evict")},
@@ -69,8 +69,8 @@ var Dimensions = []Dimension{
 	// restart: the daemon is asked to end; switch: one more member becomes the source; cut: of a
 	// receiver's cable, and back; refused: a receiver refuses a WRITE, because its memory is gone;
 	// region: another region comes to the memory and leaves it; route-moved: the box gets another
-	// MAC, and in simulated trees that merge receivers move to other boxes; upgrade: a restart with what an
-	// older release has stored (a package is upgraded in test/softroce/system_test.go);
+	// MAC, and in simulated trees that merge receivers move to other boxes; upgrade: a restart with
+	// what an older release has stored (a package is upgraded in test/softroce/system_test.go);
 	// source-dies: its host says nothing any more, and another one connects.
 	{EventDimension, append(everywhere(NoEvent, "restart", "kill", "switch", "join", "leave", "cut", "refused", "region"),
 		Value{Name: "port-renamed", Runs: Namespaces}, Value{Name: "route-moved", Runs: Everywhere},
