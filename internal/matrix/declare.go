@@ -49,7 +49,7 @@ var Dimensions = []Dimension{
 	{"mtu", everywhere("1024", "256", "4096")},
 	{"engine", everywhere("auto", "afxdp")},
 	{"repair", everywhere("local", "off")},
-	// In a tree all boxes merge. With a quorum and one source the root merges, and the others relay.
+	// In a tree all boxes merge. With a quorum and one source only the root does, and others relay.
 	{"ack", everywhere("all", "quorum")},
 	{"nak", everywhere("hold", "lower")},
 	{"on-fatal", everywhere("fail", "evict")},

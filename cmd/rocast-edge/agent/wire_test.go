@@ -101,8 +101,8 @@ func TestWiresThatCannotBe(t *testing.T) {
 	}
 }
 
-// A host that has its IP only when it is asked for its MAC is found as soon as it answers. On a busy
-// machine it may come too late, so there are several tries.
+// A host that has its IP only when it is asked for its MAC is found as soon as it answers. On a
+// busy machine it may come too late, so there are several tries.
 func TestAHostThatAnswersLateIsBehindTheWire(t *testing.T) {
 	s := newStrand(t)
 	testlab.Must(t, s.machine.Sysctl("net.ipv4.neigh.br0.retrans_time_ms", "10"))
