@@ -3,7 +3,7 @@ package main
 import "slices"
 
 // rules are all rules that are broken by hand.
-var rules = slices.Concat(merging, carrying, slow, wire)
+var rules = slices.Concat(merging, carrying, slow, wire, wide)
 
 // merging is broken by the rule of docs/merging.md#the-rules.
 var merging = []rule{

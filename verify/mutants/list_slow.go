@@ -65,3 +65,23 @@ var wire = []rule{
 	{"wire", "the MAC of any host counts", "cmd/rocast-edge/agent/wire.go", "addr.Unmap() == ip && ", "addr.IsValid() && "},
 	{"wire", "the MAC of an IPv6 host is looked for among those of IPv4", "cmd/rocast-edge/agent/wire.go", "	if ip.Is6() {\n", "	if false {\n"},
 }
+
+// wide is the kernel's part of groups whose packets have several buffers.
+var wide = []rule{
+	{"wide", "a packet of several buffers is carried where several copies leave", "bpf/fanout.h", "slot->wide ? has_bytes < f->meta.l3_off + l3_bytes + udp_bytes : l3 + l3_bytes + bound > (__u8 *)end", "has_bytes < f->meta.l3_off + l3_bytes + udp_bytes"},
+	{"wide", "a packet without its end is carried", "bpf/fanout.h", "slot->wide ? has_bytes < f->meta.l3_off + l3_bytes + udp_bytes : l3", "slot->wide ? 0 : l3"},
+	{"wide", "each packet of several buffers has one entry", "bpf/fanout.h", "<< (slot->wide & 1)) + second", "<< 0) + second"},
+	{"wide", "the end of a packet of several buffers has no entry", "bpf/fanout.h", "if (bytes > RETAINED_BYTES && slot->wide)", "if (0)"},
+	{"wide", "a packet is carried whose end cannot be retained", "bpf/fanout.h", " || (bytes > RETAINED_BYTES && !second))", ")"},
+	{"wide", "the beginning of a packet is retained as its end", "bpf/fanout.h", "retain(ctx, second, packet_of(index, word), RETAINED_BYTES, bytes", "retain(ctx, second, packet_of(index, word), 0, bytes"},
+	{"wide", "an entry does not say that its packet goes on", "bpf/fanout.h", "	to->bytes = bytes;\n	if (bytes > RETAINED_BYTES)\n		bytes = RETAINED_BYTES;\n", "	if (bytes > RETAINED_BYTES)\n		bytes = RETAINED_BYTES;\n	to->bytes = bytes;\n"},
+	{"wide", "a packet that is larger than an entry is not retained", "bpf/fanout.h", "	if (bytes > RETAINED_BYTES)\n		bytes = RETAINED_BYTES;\n", ""},
+	{"wide", "a copy without its ICRC is sent", "bpf/copies.h", "	if (bpf_xdp_load_bytes(ctx, off, &icrc, sizeof(icrc)))\n		return COPY_MALFORMED;\n", "	if (bpf_xdp_load_bytes(ctx, off, &icrc, sizeof(icrc)))\n		return FOUND;\n"},
+	{"wide", "the ICRC of a copy is wrong where it lies in another buffer", "bpf/copies.h", "	icrc ^= change;\n", ""},
+	{"wide", "the ICRC in another buffer is computed and not written", "bpf/copies.h", "	return bpf_xdp_store_bytes(ctx, off, &icrc, sizeof(icrc)) ? COPY_MALFORMED : FOUND;\n", "	return FOUND;\n"},
+	{"wide", "what the kernel retained of several buffers is looked for in one entry", "dataplane/afxdp/fanout.go", "(m.entries >> slot.Wide) << slot.Wide", "m.entries << (slot.Wide & 0)"},
+	{"wide", "a group of several buffers has as many entries as packets", "dataplane/afxdp/fanout.go", "f.retain(i, b.Retain<<wide)", "f.retain(i, b.Retain)"},
+	{"wide", "the kernel takes each entry for a packet", "dataplane/afxdp/fanout.go", "uint32(m.entries)>>wide", "uint32(m.entries)"},
+	{"wide", "a group of several buffers is armed where a driver sends one", "dataplane/afxdp/fanout.go", "b.IsWide() && !d.sendsWide(&set)", "false"},
+	{"wide", "a port that gets no copy has to send several buffers", "dataplane/afxdp/fanout.go", "copies > 0 && !d.wide[port]", "copies >= 0 && !d.wide[port]"},
+}

@@ -60,6 +60,10 @@ func (r rule) tests() *room {
 		return &cmTests
 	case strings.HasPrefix(r.file, "cmd/rocast-edge/"):
 		return &agentTests
+	case r.inKernel():
+		return &kernelTests
+	case strings.HasPrefix(r.file, "dataplane/afxdp/"):
+		return &wideTests
 	case r.path() == r.file:
 		return &engineTests
 	}
@@ -76,6 +80,9 @@ func (r rule) try(number int, before noticer) (noticed noticer, err error) {
 	broken, err := r.source()
 	if err != nil {
 		return noticer{}, err
+	}
+	if r.inKernel() {
+		return tryInKernel(r.path(), broken, suites)
 	}
 	return tryBroken(r.path(), broken, suites)
 }
