@@ -280,7 +280,9 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 	if st.sharing != nil {
 		st.sharing.answered(st, path, &ev, outcome, out)
 	}
+	c.repair.answered = true
 	c.perform(st, f, out)
+	c.repair.answered = false
 	return Reason(outcome)
 }
 

@@ -113,10 +113,10 @@
 // One copy of a new packet may leave for several receivers, to a multicast address, and the edges
 // at their hosts map it (mft.Share, edges.go).
 //
-//   - Only new packets are shared, and only among two paths or more that are due them. Repair, what
-//     the source resends, and what is for a path without a working edge go by the path's own leg.
-//     So nobody depends on an edge, and the merging does not know of edges: it knows which paths
-//     get shared copies (feedback/sharing.go).
+//   - New packets are shared among two paths or more that are due them, and so is the repair of
+//     what all have lost (sharedrepair.go). Other repairs, what the source resends, and what is for
+//     a path without a working edge go by the path's own leg. So nobody depends on an edge, and the
+//     merging does not know of edges: it knows which paths get shared copies (feedback/sharing.go).
 //   - Which edges work shows in the answers. Three copies in a row that a receiver missed and other
 //     edges brought: it gets copies of its own (note edge-lost) and is tried again after 1, 2 .. 64
 //     s. An edge that is back shows before that, unless the kernel merges the ACKs: its receiver

@@ -65,6 +65,7 @@ type sharedLeg struct {
 	retired          bool
 	sent, heard      roce.PSN // the highest packet that left, and the highest that an edge has brought
 	hasSent, isHeard bool
+	members          int // number of paths
 	due              int // of the packet that is being handled: number of the paths that share its copy
 	armed            int // the same of the packets that the engine carries
 	counts           ShareCounts
@@ -112,6 +113,7 @@ func newSharing(st *state, was *sharing, from []int, old *mft.Group) *sharing {
 				s.legs[k].retired = false
 			}
 		}
+		s.legs[k].members = len(g.Shares[k].Members)
 	}
 	for i := range g.Paths {
 		k := g.ShareOf(i)
@@ -259,8 +261,8 @@ func (e *edge) sentOwn(psn, newest roce.PSN) {
 	e.twice, e.again = newest, true
 }
 
-// repaired notes that repair sends path i a packet, and whether that is a miss of its edge.
-func (s *sharing) repaired(now feedback.Tick, st *state, i int, psn roce.PSN, out *Outputs) {
+// lacks notes that repair is about to send path i a packet, and whether that is a miss of its edge.
+func (s *sharing) lacks(now feedback.Tick, st *state, i int, psn roce.PSN, out *Outputs) {
 	share := st.group.ShareOf(i)
 	if share < 0 {
 		return
@@ -279,7 +281,6 @@ func (s *sharing) repaired(now feedback.Tick, st *state, i int, psn roce.PSN, ou
 			s.note(st, i, true, out)
 		}
 	}
-	e.sentOwn(psn, st.merge.NextPSN().Prev())
 }
 
 // answered notes the answer of path i: whether it proves that the edge works.
@@ -363,7 +364,7 @@ func (s *sharing) note(st *state, i int, lost bool, out *Outputs) {
 // because these are the next source's from now on.
 func (s *sharing) turns(st *state) {
 	for k := range s.legs {
-		s.legs[k] = sharedLeg{counts: s.legs[k].counts}
+		s.legs[k] = sharedLeg{counts: s.legs[k].counts, members: s.legs[k].members}
 		s.retire(k)
 	}
 	for i := range s.edges {

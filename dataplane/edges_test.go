@@ -55,11 +55,17 @@ func sharingGroup() *mft.Group {
 
 func newEdgeBench(t *testing.T, options ...func(*mft.Group)) *edgeBench {
 	t.Helper()
+	return newEdgeBenchOf(t, 64, options...)
+}
+
+// newEdgeBenchOf returns one with buffers to retain so many packets.
+func newEdgeBenchOf(t *testing.T, retains int, options ...func(*mft.Group)) *edgeBench {
+	t.Helper()
 	options = append([]func(*mft.Group){func(g *mft.Group) {
 		shared := sharingGroup()
 		g.Paths, g.Shares = shared.Paths, shared.Shares
 	}}, options...)
-	b := &edgeBench{repairBench: newRepairBench(t, 64, options...), own: make([]int, 3)}
+	b := &edgeBench{repairBench: newRepairBench(t, retains, options...), own: make([]int, 3)}
 	for range b.group.Paths {
 		b.hosts = append(b.hosts, &edgeHost{next: firstPSN})
 	}

@@ -17,6 +17,7 @@ type repairs struct {
 	robbed   []*state   // groups whose packet was given up for another group, and whose merging was not told yet
 	counts   RepairCounts
 	now      feedback.Tick // the time of the event that is being handled
+	answered bool          // the event is the answer of a receiver
 }
 
 // RepairCounts counts what was repaired, over all groups of a core.
@@ -192,15 +193,15 @@ func (c *Core) sendRepair(st *state, a *feedback.Action, out *Outputs) {
 		h.lost, h.lostPSN = &counts.NoRegion, a.PSN
 		return
 	}
-	counts.Sent++
-	st.traffic.copied(1, s.frame.View.PayloadBytes)
 	h.recent.at(c.repair.now)
 	h.recent.add(a.Path)
-	if st.sharing != nil {
-		st.sharing.repaired(c.repair.now, st, a.Path, a.PSN, out)
-	}
 	again := Repair{Copy: Copy{Retained: true, AckReq: a.AckReq, First: a.PSN == st.merge.Acked(a.Path).Next()}, Frame: &s.frame}
 	st.fillIn(&again.Copy, a)
+	if st.sharing != nil && !c.repair.choose(st, a, s, &again.Copy, out) {
+		return
+	}
+	counts.Sent++
+	st.traffic.copied(1, s.frame.View.PayloadBytes)
 	out.Repairs = append(out.Repairs, again)
 }
 

@@ -28,7 +28,8 @@ type retention struct {
 type slot struct {
 	frame        Frame
 	owner        *state
-	checked      bool // it was undamaged when it came
+	checked      bool   // it was undamaged when it came
+	again        resend // how it was sent again last
 	older, newer int32
 }
 
@@ -191,7 +192,7 @@ func (r *retention) fill(st *state, f *Frame, checked bool) int32 {
 	r.free = s.newer
 	r.unused--
 	f.Kept = true
-	s.frame, s.owner, s.checked = *f, st, checked
+	s.frame, s.owner, s.checked, s.again = *f, st, checked, resend{}
 	r.chunks += f.FragmentCount
 	st.held.used += f.FragmentCount
 	r.packets++
