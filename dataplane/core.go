@@ -61,12 +61,15 @@ func (c *Core) HandleTrain(now feedback.Tick, t *mft.Table, f *Frame, behind []F
 	if g.Relay != nil {
 		return passOn(c, now, g, f, out), 0
 	}
+	isMapped := len(g.Mappings) > 0 && mapShare(g, f)
 	if f.Kind == KindData {
 		if n := c.train(now, g, f, behind, out); n > 0 {
+			c.stateOf(g.ID).mapped.count(isMapped, f)
 			return Reason(feedback.Forwarded), n - 1
 		}
 	}
 	st, rearranged := c.adopt(now, g, out)
+	st.mapped.count(isMapped, f)
 	r = c.decide(now, st, f, out)
 	st.counts[r]++
 	if r.Refuses() {
@@ -279,6 +282,9 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 	}
 	if st.sharing != nil {
 		st.sharing.answered(st, path, &ev, outcome, out)
+		if saysShared(&st.group.Paths[path], v, head) {
+			st.sharing.told(st, path, out)
+		}
 	}
 	c.repair.answered = true
 	c.perform(st, f, out)

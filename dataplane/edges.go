@@ -15,7 +15,8 @@ import (
 //
 // It proves that an edge works if its receiver acknowledges more than it was sent by copies of its
 // own, if the receiver asks for a packet because a later one came that only the shared leg brought,
-// and if the receiver acknowledges a packet twice that it was sent once by a copy of its own.
+// and if the receiver acknowledges a packet twice that it was sent once by a copy of its own. A box
+// says itself that shared copies come (sharedBit).
 //
 // It is a miss if repair sends a packet that went by the shared leg only and that the receiver
 // waits for, unless the receiver has asked for it: a NIC drops what comes behind a gap. The
@@ -329,6 +330,14 @@ func (e *edge) forget(acked roce.PSN) {
 	e.hasOwn = e.hasOwn && !acked.After(e.own)
 	e.again = e.again && !acked.After(e.twice)
 	e.hasGap = e.hasGap && !acked.After(e.gap)
+}
+
+// told notes that the box behind path i says that shared copies come there.
+func (s *sharing) told(st *state, i int, out *Outputs) {
+	if st.group.ShareOf(i) >= 0 {
+		s.edges[i].pause = 0
+		s.works(st, i, out)
+	}
 }
 
 // works notes that the edge of path i works.

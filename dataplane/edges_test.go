@@ -34,11 +34,15 @@ type edgeBench struct {
 // edgeHost is a receiver. Its NIC takes packets in order, asks once for the one behind a gap, and
 // acknowledges what it has again.
 type edgeHost struct {
-	next   roce.PSN // in the source's PSNs
-	dead   bool     // its edge maps nothing
-	deaf   bool     // the host does nothing for now
-	asked  bool
-	taken  int // packets that came in order by the shared leg
+	next  roce.PSN // in the source's PSNs
+	dead  bool     // its edge maps nothing
+	deaf  bool     // the host does nothing for now
+	asked bool
+	taken int // packets that came in order by the shared leg
+	// isBox: it is a box, which says in its answers whether what is answered, or a later packet, was
+	// a shared copy, and answers once when it is no longer deaf.
+	isBox  bool
+	shared roce.PSN // the newest; 0: none
 	waited [][]byte
 }
 
@@ -117,6 +121,9 @@ func (b *edgeBench) takeShared(f []byte, d decoded, asks bool) {
 }
 
 func (h *edgeHost) receive(b *edgeBench, path int, psn roce.PSN, asks, shared bool) {
+	if shared {
+		h.shared = max(h.shared, psn)
+	}
 	switch d := psn.Sub(h.next); {
 	case d == 0:
 		h.next, h.asked = h.next.Next(), false
@@ -137,7 +144,15 @@ func (h *edgeHost) receive(b *edgeBench, path int, psn roce.PSN, asks, shared bo
 
 func (h *edgeHost) say(b *edgeBench, path int, psn roce.PSN, s roce.Syndrome) {
 	p := &b.group.Paths[path]
-	answer := ack(p.Dst, psn.Add(b.group.DeltaPSN(path)), s).frame(b.t)
+	said := ack(p.Dst, psn.Add(b.group.DeltaPSN(path)), s)
+	if said.port = 0xC000 | uint16(p.RemoteQPN); h.isBox && psn <= h.shared {
+		said.port ^= 1
+	}
+	answer := said.frame(b.t)
+	if h.deaf && h.isBox {
+		h.waited = [][]byte{answer}
+		return
+	}
 	if h.deaf {
 		h.waited = append(h.waited, answer)
 		return
@@ -392,6 +407,57 @@ func TestALateReceiverKeepsItsEdge(t *testing.T) {
 	if b.shared != 20 {
 		t.Errorf("%d shared copies", b.shared)
 	}
+}
+
+// belowBench is an edgeBench whose second receiver is a box below. It has said that shared copies
+// come there.
+func belowBench(t *testing.T) *edgeBench {
+	t.Helper()
+	b := newEdgeBench(t, func(g *mft.Group) { g.Paths[1].Box = mft.BoxBelow })
+	b.hosts[1].isBox = true
+	b.message(firstPSN)
+	b.expectLeft(1, 0, 0, 0)
+	return b
+}
+
+// A box answers when its slowest receiver has, and then once. However late that is, it is no dead
+// edge, because the answer says that shared copies have come.
+func TestALateBoxKeepsItsShare(t *testing.T) {
+	b := belowBench(t)
+	psn := roce.PSN(firstPSN + 1)
+	for range 20 {
+		b.hosts[1].deaf = true
+		b.message(psn)
+		psn = psn.Next()
+		b.pass(100 * time.Millisecond)
+		b.deliver()
+		b.hosts[1].wakes(b)
+		b.deliver()
+	}
+	b.expectNotes()
+	if b.shared != 20 || b.own[1] < 20 {
+		t.Errorf("%d shared copies, %d of its own", b.shared, b.own[1])
+	}
+}
+
+// A box that shared copies no longer reach answers what is sent to it alone, and says nothing of
+// shared ones. It gets copies of its own, and shares again as soon as it says that they come.
+func TestABoxWhoseMappingIsGoneIsFound(t *testing.T) {
+	b := belowBench(t)
+	psn := roce.PSN(firstPSN + 1)
+	b.hosts[1].dead = true
+	for range 10 {
+		b.message(psn)
+		psn = psn.Next()
+	}
+	b.expectNotes("edge-lost 3")
+	b.expectLeft(10, 0, 10, 0)
+	b.hosts[1].dead = false
+	b.message(psn)
+	b.expectNotes("edge-works 3")
+	b.expectLeft(1, 0, 1, 0)
+	b.message(psn.Next())
+	b.expectLeft(1, 0, 0, 0)
 }
 
 // A receiver without an edge that is slow is probed twice, and acknowledges the packet twice. Both

@@ -90,6 +90,7 @@ type packet struct {
 	hopLimit uint8    // 0: 64
 	class    uint8    // traffic class
 	tags     []uint16 // VLAN tags, their TCI, the outermost first
+	port     uint16   // the UDP source port; 0: any
 }
 
 // write returns a WRITE of one packet from the source.
@@ -137,7 +138,7 @@ func (p packet) frameFrom(t testing.TB, hostMAC roce.MAC) []byte {
 		body = p.aeth.Append(body)
 	}
 	body = append(append(body, p.payload...), make([]byte, pad)...)
-	ip := roce.IPUDP{Src: p.src, Dst: p.dst, TrafficClass: p.class, HopLimit: cmp.Or(p.hopLimit, 64), ID: 7, SrcPort: 0xC123}
+	ip := roce.IPUDP{Src: p.src, Dst: p.dst, TrafficClass: p.class, HopLimit: cmp.Or(p.hopLimit, 64), ID: 7, SrcPort: cmp.Or(p.port, 0xC123)}
 	bth := p.bth
 	bth.PadCount = pad
 	b := roce.AppendEthernet(nil, macBox, hostMAC, ip.EtherType())

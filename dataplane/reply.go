@@ -14,6 +14,7 @@ type Reply struct {
 	CNP          bool
 	Question     bool
 	MigReq       bool
+	Shared       bool // see sharedBit
 	TrafficClass uint8
 	HopLimit     uint8
 	PCP          uint8 // of VLAN tags that keep the priority of what is answered
@@ -48,6 +49,20 @@ func (c *nakCounts) named(counters []Counter) []Counter {
 // have one less than they came with: two boxes wired in a loop cannot circulate them for ever.
 const replyHopLimit = 64
 
+// flowOf returns the UDP source port of what the box says itself: one flow per QP, in RoCEv2's
+// range.
+func flowOf(destQPN roce.QPN) uint16 { return 0xC000 | uint16(destQPN)&0x3FFF }
+
+// sharedBit of the UDP source port tells the box above that the packet which is answered, or a
+// later one, came as a shared copy. The answer comes when the slowest receiver behind this box has
+// answered, so when it comes says little of the way to the box.
+const sharedBit = 1
+
+// saysShared reports whether an answer of the box behind a path has the bit.
+func saysShared(p *mft.Path, v *roce.View, head []byte) bool {
+	return p.Box == mft.BoxBelow && v.UDPSrcPort(head) == flowOf(p.RemoteQPN)^sharedBit
+}
+
 // Append appends the frame to b. The only error is a leg that mixes address families, which control
 // never builds.
 func (r *Reply) Append(b []byte) ([]byte, error) {
@@ -56,7 +71,10 @@ func (r *Reply) Append(b []byte) ([]byte, error) {
 	r.Priority.Write(b[len(b)-int(leg.L2Bytes):], r.PCP, r.TrafficClass)
 	ip := roce.IPUDP{
 		Src: leg.Src, Dst: leg.Dst, TrafficClass: r.TrafficClass, HopLimit: r.HopLimit,
-		SrcPort: 0xC000 | uint16(leg.DestQPN)&0x3FFF, // one flow per QP, in RoCEv2's range
+		SrcPort: flowOf(leg.DestQPN),
+	}
+	if r.Shared {
+		ip.SrcPort ^= sharedBit
 	}
 	if r.CNP {
 		h := roce.CNPHeader(leg.DestQPN)

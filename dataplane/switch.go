@@ -514,6 +514,7 @@ func (c *Core) groupState(now feedback.Tick, st *state) *GroupState {
 		Snapshot: st.merge.Snapshot(), Counters: st.naks.named(named(&st.counts)),
 		Engine: c.engine.report(st, c.taps.capture(st.group.ID)), Traffic: st.traffic, Refused: st.refused,
 	}
+	s.Traffic.Mapped = st.mapped.packets
 	s.Receivers, s.Since, s.LastTurn = st.receivers(&s.Snapshot), st.since(), st.turnSoFar(onlySends)
 	if st.active >= 0 {
 		s.Source = st.group.Paths[st.active].QP()

@@ -14,6 +14,9 @@ type Traffic struct {
 	// more than Packets where packets were lost before the box. It never falls, because it does not
 	// wrap and counts the packets of all sources.
 	Sent uint64
+	// Mapped counts packets that came as copies which the box above shares between several boxes,
+	// whatever became of them.
+	Mapped uint64
 }
 
 // Receiver is what a path's receiver has answered.

@@ -56,6 +56,9 @@ func (c *Core) train(now feedback.Tick, g *mft.Group, f *Frame, behind []Frame, 
 // checked again.
 func (st *state) isPlain(f, before *Frame, psn roce.PSN) bool {
 	v, head := &f.View, f.Head()
+	if before != nil && len(st.group.Mappings) > 0 { // the first one has been mapped
+		st.mapped.count(mapShare(st.group, f), f)
+	}
 	isLike := before != nil && f.Group == before.Group && f.Port == before.Port && f.Len() == before.Len() &&
 		v.DecodeLike(&before.View, before.Head(), head)
 	if !isLike && !st.isOfSource(f) || v.PSN(head) != psn {

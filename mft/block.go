@@ -64,6 +64,7 @@ var (
 	ErrBlockPort     = fmt.Errorf("a member has no next hop, or is not behind one of the first %d ports", BlockPorts)
 	ErrBlockPaths    = fmt.Errorf("more than %d receivers and shared legs get data, the limit of the kernel engine", BlockPaths)
 	ErrBlockEmpty    = errors.New("no receiver gets data")
+	ErrBlockMappings = errors.New("the box above shares its copies between this box and others, and the kernel engine does not map them")
 )
 
 // Begin makes b the block of g for packets of the member of path source (below 0: of the Source). b
@@ -77,6 +78,8 @@ func (b *Block) Begin(g *Group, source int, ingress PortID, pkey uint16, traffic
 	switch {
 	case leg.Port >= BlockPorts:
 		return ErrBlockPort
+	case len(g.Mappings) > 0:
+		return ErrBlockMappings
 	case g.Memory != nil && g.Memory.Len() == 0:
 		return ErrBlockNoRegion
 	case g.Memory.Len() > BlockRegions:

@@ -19,6 +19,7 @@
 //	virtual-qpn       source IP, named IP, QPN   receiver's IP, source IP,    the kernel's
 //	                                             remote QPN
 //	member remoteIP   its remoteIP, remoteQPN    its remoteIP, remoteQPN      the kernel's
+//	Mapping           member IP, address, QPN                                 the kernel's
 //
 // Other RoCE is what comes to the same address and is not the group's.
 //

@@ -135,11 +135,14 @@ type Group struct {
 	Shares []Share
 	// Relay is set if this box passes the group's frames on for another box, which merges.
 	Relay *Relay
+	// Mappings are of copies that the Source, which is the box above, shares between several boxes.
+	Mappings []Mapping
 
-	// Set by Table.With, for groups with shares.
-	shareOf    []int8 // per path; -1: it shares nothing
-	mappedBy   []int8 // per path; -1: its edge maps nothing
-	sharePaths []Path // parallel to Shares
+	// Set by Table.With, for groups with mappings or shares.
+	maps       []roce.Mapping // parallel to Mappings
+	shareOf    []int8         // per path; -1: it shares nothing
+	mappedBy   []int8         // per path; -1: its edge maps nothing
+	sharePaths []Path         // parallel to Shares
 }
 
 // Leg says how a frame leaves the box towards one host: port, Ethernet header, addresses and QP.
@@ -402,7 +405,7 @@ func (g *Group) seal() error {
 		p.Rank = ranks[p.Port]
 		ranks[p.Port]++
 	}
-	if err := g.sealRelay(ranks); err != nil {
+	if err := errors.Join(g.sealRelay(ranks), g.sealMappings()); err != nil {
 		return err
 	}
 	return g.sealShares(ranks)

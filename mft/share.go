@@ -32,7 +32,8 @@ type Share struct {
 	// Src is that of the members' paths.
 	Leg
 	// Members are the receivers whose edges have confirmed this generation, two or more. They are
-	// hosts on the network behind the port, because no router passes the copies on.
+	// hosts, or boxes that map the copies themselves (Mapping), on the network behind the port,
+	// because no router passes the copies on.
 	Members []QP
 	// Turn is the number of the turn whose packets these edges map (dataplane.GroupState.Turns). In
 	// another turn the constants are others, and a member may be the source. Its edge must not map
@@ -154,8 +155,8 @@ func (s *Share) fits(p *Path) error {
 	switch {
 	case !s.Dst.IsMulticast() && p.Dst != s.Dst:
 		return fmt.Errorf("%v cannot share: its frames are not passed on by the box at %v", p.Dst, s.Dst)
-	case p.Box != NoBox || p.Multipath && s.Dst.IsMulticast():
-		return fmt.Errorf("%v cannot share: it is a box, or has several next hops", p.Dst)
+	case p.Box != NoBox && (p.Sends || !s.Dst.IsMulticast()) || p.Multipath && s.Dst.IsMulticast():
+		return fmt.Errorf("%v cannot share: it is a box that may send, or has several next hops", p.Dst)
 	case p.Port != s.Port || p.VLANs() != s.VLANs():
 		return fmt.Errorf("%v cannot share: it is behind another port or VLAN than the share", p.Dst)
 	case p.Src != s.Src:

@@ -124,7 +124,7 @@ func TestSharesThatCannotWork(t *testing.T) {
 		{func(g *Group) { g.Shares[1].Members[0] = g.Shares[0].Members[0] }, "in two shares"},
 		{func(g *Group) { g.Shares[1].Others = []QP{g.Shares[0].Members[0]} }, "in two shares"},
 		{func(g *Group) { g.Shares[1].Others = []QP{{addr(1), 1}} }, "does not have"},
-		{func(g *Group) { g.Paths[0].Box = BoxBelow }, "it is a box"},
+		{func(g *Group) { g.Paths[0].Box, g.Paths[0].Sends = BoxBelow, true }, "it is a box that may send"},
 		{func(g *Group) { g.Paths[0].Multipath = true }, "several next hops"},
 		{func(g *Group) { g.Paths[0].Port = 3 }, "another port or VLAN"},
 		{func(g *Group) { copy(g.Paths[0].L2[:], header(0x8100_0005)); g.Paths[0].L2Bytes = 18 }, "another port or VLAN"},

@@ -193,6 +193,9 @@ func (g *Group) Keys() []Key {
 			add(k)
 		}
 	}
+	for _, k := range g.mappingKeys() {
+		add(k)
+	}
 	if g.Addressing == ByGroupIP && seen[Key{Src: g.IP, Match: MatchSrc}] {
 		add(Key{Dst: g.IP, Match: MatchDst})
 	}

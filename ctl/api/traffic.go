@@ -30,9 +30,10 @@ type GroupTraffic struct {
 	// Copies were sent to receivers, also of packets that the source or the box sent again.
 	Copies    uint64               `json:"copies"`
 	CopyBytes uint64               `json:"copyBytes"`
-	Resent    uint64               `json:"resent"`          // packets that the source sent again, and that a receiver lacked
-	Drops     Counters             `json:"drops,omitempty"` // frames of the group that were refused, by reason; none is 0
-	Events    map[EventKind]uint64 `json:"events"`          // how often something happened to the group or its members
+	Mapped    uint64               `json:"mapped,omitempty"` // packets that came as copies which the box above shares between several boxes
+	Resent    uint64               `json:"resent"`           // packets that the source sent again, and that a receiver lacked
+	Drops     Counters             `json:"drops,omitempty"`  // frames of the group that were refused, by reason; none is 0
+	Events    map[EventKind]uint64 `json:"events"`           // how often something happened to the group or its members
 	// Source is there while a source that is no receiver is in trouble.
 	Source    *SourceTraffic    `json:"source,omitempty"`
 	Receivers []ReceiverTraffic `json:"receivers"`

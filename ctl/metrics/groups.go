@@ -36,6 +36,7 @@ var (
 	groupBytes   = describe("group_payload_bytes_total", "Their payload.", "group")
 	groupCopies  = describe("group_copies_total", "Copies sent to the receivers.", "group")
 	groupSent    = describe("group_copied_payload_bytes_total", "Their payload.", "group")
+	groupMapped  = describe("group_mapped_packets_total", "Packets that came as copies which the box above shares between several boxes.", "group")
 	groupResent  = describe("group_resent_packets_total", "Packets that the source sent again, and that a receiver lacked.", "group")
 	groupDropped = describe("group_dropped_frames_total", "Frames of the group that were refused, by reason.", "group", "reason")
 	groupEvents  = describe("group_events_total", "What happened to the group and its members.", "group", "event")
@@ -69,7 +70,7 @@ func share(name, help string) *prometheus.Desc {
 }
 
 var ofGroups = []*prometheus.Desc{
-	groupState, groupKernel, groupPackets, groupBytes, groupCopies, groupSent, groupResent, groupDropped, groupEvents, groupsOut,
+	groupState, groupKernel, groupPackets, groupBytes, groupCopies, groupSent, groupMapped, groupResent, groupDropped, groupEvents, groupsOut,
 	memberAcked, memberLag, memberAge, memberNAKs, memberRNRs, memberCNPs, memberRepaired, memberTrouble, membersOut,
 	sharePackets, shareSaved, shareMembers, shareWorking,
 }
@@ -119,6 +120,7 @@ func (s sink) group(g *api.GroupTraffic) {
 	s.count(groupBytes, g.Bytes, g.Name)
 	s.count(groupCopies, g.Copies, g.Name)
 	s.count(groupSent, g.CopyBytes, g.Name)
+	s.count(groupMapped, g.Mapped, g.Name)
 	s.count(groupResent, g.Resent, g.Name)
 	for reason, n := range g.Drops {
 		s.count(groupDropped, n, g.Name, reason)

@@ -42,7 +42,7 @@ func ofOneGroup(line string) bool {
 func TestAScrapeHasGroupsAndReceivers(t *testing.T) {
 	got := scrape(t, trafficSource{t: api.Traffic{More: 7, Groups: []api.GroupTraffic{
 		{
-			Name: "g1", State: api.Degraded, Carrier: api.CarrierKernel, Packets: 1, Bytes: 2, Copies: 3, CopyBytes: 4, Resent: 5,
+			Name: "g1", State: api.Degraded, Carrier: api.CarrierKernel, Packets: 1, Bytes: 2, Copies: 3, CopyBytes: 4, Mapped: 9, Resent: 5,
 			Drops: api.Counters{"wrong-vlan": 6}, Events: map[api.EventKind]uint64{api.MemberStalled: 8, api.PortCameUp: 1},
 			Source: &api.SourceTraffic{IP: "10.77.0.1", RemoteQPN: 1, Trouble: api.TroubleFrames},
 			Receivers: []api.ReceiverTraffic{{
@@ -67,6 +67,7 @@ rocast_group_packets_total{group="g1"} 1
 rocast_group_payload_bytes_total{group="g1"} 2
 rocast_group_copies_total{group="g1"} 3
 rocast_group_copied_payload_bytes_total{group="g1"} 4
+rocast_group_mapped_packets_total{group="g1"} 9
 rocast_group_resent_packets_total{group="g1"} 5
 rocast_group_dropped_frames_total{group="g1",reason="wrong-vlan"} 6
 rocast_group_events_total{event="member-stalled",group="g1"} 8
@@ -99,7 +100,7 @@ rocast_share_working_members{address="239.77.0.4",group="g1"} 0`, "\n") {
 			t.Errorf("there is a %s", no)
 		}
 	}
-	if n := len(got); n != 2*(4+6+len(told)+7)+2+1+2+2*4 {
+	if n := len(got); n != 2*(4+7+len(told)+7)+2+1+2+2*4 {
 		t.Errorf("%d lines:\n%s", n, strings.Join(got, "\n"))
 	}
 }

@@ -44,7 +44,7 @@ func Traffic(g *groups.Version, state dataplane.GroupState, happened map[api.Eve
 		t.Carrier = engine.Carrier
 	}
 	t.Packets, t.Bytes = state.Traffic.Packets, state.Traffic.Bytes
-	t.Copies, t.CopyBytes = state.Traffic.Copies, state.Traffic.CopyBytes
+	t.Copies, t.CopyBytes, t.Mapped = state.Traffic.Copies, state.Traffic.CopyBytes, state.Traffic.Mapped
 	t.Drops = api.Counters{}
 	for i, n := range state.Counters {
 		switch reason := dataplane.Reason(i); {
