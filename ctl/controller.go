@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/above"
 	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/branches"
 	"github.com/rocast/rocast/ctl/cm"
@@ -32,6 +33,7 @@ type Parts struct {
 	// Boxes asks the Neighbours, which know this box by the name Box. A box without neighbours has
 	// none of these.
 	Boxes      branches.Boxes
+	Above      above.Asker // asks those of the Neighbours whose edge this box is
 	Box        string
 	Neighbours []neighbour.Config
 	Lease      time.Duration // of branches behind this box; 0: branches.DefaultLease

@@ -3,9 +3,11 @@ package ctl
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/neighbour"
 )
 
 // AskEdge answers the edge of a host, which asks from an IP. The answer waits until it is another
@@ -38,4 +40,14 @@ func (c *Controller) AskEdge(ctx context.Context, from netip.Addr, q api.EdgeQue
 		}
 	}
 	return answer, nil
+}
+
+// AskEdgeOf answers a box below as AskEdge does a host: it asks for its own end of the links.
+func (c *Controller) AskEdgeOf(ctx context.Context, box string, q api.EdgeQuestion) (api.EdgeAnswer, error) {
+	at := slices.IndexFunc(c.Neighbours, func(n neighbour.Config) bool { return n.Name == box })
+	if at < 0 {
+		return api.EdgeAnswer{}, api.Errorf(api.Forbidden, "box %s is not a neighbour of box %s; add it to neighbours: in the config of %s", box, c.Box, c.Box)
+	}
+	q.Host = netip.Addr{}
+	return c.AskEdge(ctx, c.Neighbours[at].Address, q)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/edges"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/nexthop"
@@ -54,6 +55,7 @@ type box struct {
 	lease time.Duration
 	// small says that the box has no memory for repair.
 	small bool
+	edges edges.Config // what the box may share
 	// through stands between the box and etcd; nil: nothing does.
 	through func(shared.Desired) shared.Desired
 }
@@ -134,7 +136,7 @@ func (b *box) open(dir string) {
 	core, logs := observer.New(zap.DebugLevel)
 	w.logs = logs
 	parts := Parts{
-		Switch: w.sw, NextHops: w.hops, Addresses: w.addresses, Store: state, Log: zap.New(core), Box: b.name, Boxes: caller{b}, Lease: b.lease,
+		Switch: w.sw, NextHops: w.hops, Addresses: w.addresses, Store: state, Log: zap.New(core), Box: b.name, Boxes: caller{b}, Lease: b.lease, Edges: b.edges,
 	}
 	hops := map[string]nexthop.Hop{}
 	for _, other := range b.links {
@@ -254,6 +256,13 @@ func (c caller) NotifyUpper(_ context.Context, to, group string) error {
 func (c caller) Tree(ctx context.Context, to, group string) (tree api.Tree, err error) {
 	err = c.deliver(to, "GET", func(other *box) (err error) { tree, err = other.Tree(ctx, group); return err })
 	return tree, err
+}
+
+// AskEdge asks without waiting for another answer.
+func (c caller) AskEdge(ctx context.Context, to string, q api.EdgeQuestion) (a api.EdgeAnswer, err error) {
+	q.Wait = 0
+	err = c.deliver(to, "EDGE", func(other *box) (err error) { a, err = other.AskEdgeOf(ctx, c.name, q); return err })
+	return a, err
 }
 
 // tendAll does what is due for all groups of all boxes at a time.

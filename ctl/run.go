@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/rocast/rocast/ctl/above"
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/branches"
@@ -15,6 +16,7 @@ import (
 	"github.com/rocast/rocast/ctl/frames"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/ports"
+	"github.com/rocast/rocast/ctl/rtnl"
 	"github.com/rocast/rocast/ctl/services"
 	"github.com/rocast/rocast/ctl/shared"
 	"github.com/rocast/rocast/ctl/watch"
@@ -60,6 +62,11 @@ func (c *Controller) share() {
 	c.groups.Members, c.watch.Mark = c.shared.MembersChanged, c.shared.MarkSwitches
 }
 
+// edge is what this box needs to be an edge of boxes above.
+func (c *Controller) edge() above.Options {
+	return above.Options{Groups: c.groups, Boxes: c.Above, Hop: c.NextHops.Hop, Join: rtnl.Join, Log: c.Log}
+}
+
 // refuseTree refuses links for a group that cannot have any.
 func (c *Controller) refuseTree(g *groups.Group, links []*groups.Link) error {
 	if c.shared == nil {
@@ -90,6 +97,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	tasks.Go(func() error { return c.watch.FollowNotes(ctx) })
 	tasks.Go(func() error { return c.Services.KeepUp(ctx) })
 	tasks.Go(func() error { return c.Branches.Run(ctx) })
+	tasks.Go(func() error { return above.Run(ctx, c.edge(), c.Neighbours) })
 	if c.shared != nil {
 		tasks.Go(func() error { return c.shared.Run(ctx) })
 	}

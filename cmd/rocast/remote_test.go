@@ -35,7 +35,7 @@ func (d *daemon) remotely(t *testing.T) (flags func(name string) []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.NewForBoxes(d.control.Branches, zap.NewNop(), d.server, neighbour.API{Files: issue("leaf1"), Clients: []string{"admin"}, ReadClients: []string{"looker"}})
+	s := server.NewForBoxes(d.control.Branches, d.control, zap.NewNop(), d.server, neighbour.API{Files: issue("leaf1"), Clients: []string{"admin"}, ReadClients: []string{"looker"}})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- s.Serve(ctx, l) }()

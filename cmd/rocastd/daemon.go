@@ -125,7 +125,7 @@ func (s *service) openBoxes(c config.Config) (err error) {
 		return err
 	}
 	s.close = append(s.close, func() error { _ = s.boxesAt.Close(); return nil }) // Serve has closed it, unless open fails
-	s.boxes = server.NewForBoxes(s.controller.Branches, s.log.Logger, s.server, c.API)
+	s.boxes = server.NewForBoxes(s.controller.Branches, s.controller, s.log.Logger, s.server, c.API)
 	return nil
 }
 
@@ -184,7 +184,8 @@ func (s *service) openControl(c config.Config, state *store.Store) error {
 		if parts.Box, err = c.API.Files.Name(); err != nil {
 			return err
 		}
-		parts.Boxes = neighbour.NewClient(c.API.Files, c.Neighbours)
+		boxes := neighbour.NewClient(c.API.Files, c.Neighbours)
+		parts.Boxes, parts.Above = boxes, boxes
 	}
 	if c.Etcd.On() {
 		if err := s.openDesired(c, &parts); err != nil {

@@ -152,8 +152,8 @@ func Parse(text []byte) (Config, error) {
 	if err == nil {
 		err = c.checkListeners(lines)
 	}
-	if err == nil && c.Edges.On() && !c.Hosts.On() {
-		err = yamldoc.Errorf(lines["edges"], "edges needs hosts: {listen: ADDRESS:PORT, ...}, where edges ask for their mappings")
+	if err == nil && c.Edges.On() && !c.Hosts.On() && len(c.Neighbours) == 0 {
+		err = yamldoc.Errorf(lines["edges"], "edges needs hosts: {listen: ADDRESS:PORT, ...}, where edges ask for their mappings, or neighbours: that do")
 	}
 	c.Busy = wait == "busy"
 	return c, err

@@ -67,7 +67,7 @@ cm:
   - {groupIP: 10.77.0.101, receivers: [10.77.0.2, 10.77.0.3], port: 7174, ack: quorum 1, memory: private-data, allow: 10.77.0.1}
 neighbours:
   - {name: leaf2, address: 10.9.0.2, url: "https://10.9.0.2:7471"}
-  - {name: spine-1.lab, address: fd00::2, url: "https://spine-1.lab:1", local: fd00::1, behind: [fd00:7::/64, 10.82.0.0/22]}
+  - {name: spine-1.lab, address: fd00::2, url: "https://spine-1.lab:1", local: fd00::1, behind: [fd00:7::/64, 10.82.0.0/22], edge: true}
 api: {listen: "[fd00::1]:7471", cert: /c, key: /k, ca: /a, clients: [monitor, trainer], readClients: [grafana]}
 hosts: {listen: "10.77.0.254:7472", groupIPs: [10.77.0.200, fd77::200]}
 edges: {addresses: [239.77.0.0/28, ff15::4d00/124], wires: [{ip: 10.77.0.12, host: 10.77.0.2}, {ip: 10.77.0.12, host: "fd77::2"}]}
@@ -96,7 +96,7 @@ etcd: {endpoints: ["https://10.0.0.5:2379", "https://e2:2379"], prefix: /lab/roc
 		Neighbours: []neighbour.Config{
 			{Name: "leaf2", Address: netip.MustParseAddr("10.9.0.2"), URL: "https://10.9.0.2:7471"},
 			{Name: "spine-1.lab", Address: netip.MustParseAddr("fd00::2"), URL: "https://spine-1.lab:1", Local: netip.MustParseAddr("fd00::1"),
-				Behind: []netip.Prefix{netip.MustParsePrefix("fd00:7::/64"), netip.MustParsePrefix("10.82.0.0/22")}},
+				Behind: []netip.Prefix{netip.MustParsePrefix("fd00:7::/64"), netip.MustParsePrefix("10.82.0.0/22")}, Edge: true},
 		},
 		Etcd: desired.Settings{Endpoints: []string{"https://10.0.0.5:2379", "https://e2:2379"}, Prefix: "/lab/rocast", Lease: 7 * time.Second, Cert: "/ec", Key: "/ek", CA: "/ea"},
 		API:  neighbour.API{Listen: netip.MustParseAddrPort("[fd00::1]:7471"), Files: neighbour.Files{Cert: "/c", Key: "/k", CA: "/a"}, Clients: []string{"monitor", "trainer"}, ReadClients: []string{"grafana"}},
@@ -165,7 +165,7 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: [eth1]\nhosts: {listen: 10.0.0.1, groupIPs: 10.0.0.9}\n", `line 2: hosts: listen "10.0.0.1" is not an address with a port; write one such as 10.77.0.254:7472`},
 		{"ports: [eth1]\nhosts: {listen: '10.0.0.1:1', groupIPs: [10.0.0.9, 10.0.0.8]}\n", `line 2: hosts: group IP 2 is a second address of its family; write one, because the groups differ by their QPNs`},
 		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, readGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, metrics, perftest, cm, neighbours, api, hosts, edges, store, etcd`},
-		{"ports: [eth1]\nedges: {addresses: 239.77.0.0/28}\n", "line 2: edges needs hosts: {listen: ADDRESS:PORT, ...}, where edges ask for their mappings"},
+		{"ports: [eth1]\nedges: {addresses: 239.77.0.0/28}\n", "line 2: edges needs hosts: {listen: ADDRESS:PORT, ...}, where edges ask for their mappings, or neighbours: that do"},
 		{wired + "{ip: 10.77.0.2, host: 10.77.0.2}]}\n", "line 3: edges: wire 1 has 10.77.0.2 twice; an edge at the host itself needs no entry"},
 		{wired + "{ip: 10.77.0.12, host: 10.77.0.2}, {ip: 10.77.0.13, host: 10.77.0.2}]}\n", "line 3: edges: wire 2 is in front of 10.77.0.2, as wire 1 is; a host has one edge"},
 		{wired + "{ip: 10.77.0.12}]}\n", "line 3: edges: wire 1 has no host; add host: IP, the host that it is in front of"},

@@ -55,6 +55,7 @@ var Keys = []Key{
 	{"neighbours.url", "", "https://HOST:PORT", "", nil},
 	{"neighbours.local", "the source address of the route", "IP", "", nil},
 	{"neighbours.behind", "what the routes say", "list of networks", "", nil},
+	{"neighbours.edge", "false", "true or false", "", nil},
 	{"api", "off", "", "", func(c *Config) any { return c.API }},
 	{"api.listen", "", "address:port", "", nil},
 	{"api.cert", "", "path", "", nil},

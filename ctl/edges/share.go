@@ -123,6 +123,9 @@ func (s *sharer) choose(receivers []Receiver) {
 			s.group.receivers = append(s.group.receivers, at)
 			if h == nil {
 				own = "no edge has asked for its host"
+				if r.Path.Box != mft.NoBox {
+					own = "its box has not asked for what several boxes share"
+				}
 				break
 			}
 			w := r.way()

@@ -6,14 +6,14 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// Unfit returns why no receiver of a group shares, or "". alone: no other box carries a part of the
-// group.
-func (b *Book) Unfit(f *groupfile.File, policy feedback.Policy, alone bool) string {
+// Unfit returns why no receiver of a group shares, or "". tree is why the other boxes that carry a
+// part of the group do not let it.
+func (b *Book) Unfit(f *groupfile.File, policy feedback.Policy, tree string) string {
 	switch {
 	case f.Copies == groupfile.CopiesOwn:
 		return "its file says copies: own"
-	case !alone:
-		return "other boxes carry a part of the group"
+	case tree != "":
+		return tree
 	case policy.Repair == feedback.RepairOff:
 		return "the group is without repair"
 	case f.Table:

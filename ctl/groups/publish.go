@@ -78,6 +78,7 @@ func (s *Set) build(g *Group, p *plan.Plan) (*mft.Group, error) {
 		err = g.Wanted.CheckNoRepair()
 	}
 	if err == nil {
+		next.Mappings = mappingsOf(s, g, next)
 		share(s, g, p, next)
 		relayShares(s, g, next)
 	}

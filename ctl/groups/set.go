@@ -84,7 +84,8 @@ type Set struct {
 	mu      sync.Mutex // of what follows
 	groups  map[string]*Group
 	open    ports.Set
-	changes struct { // that readers do not see yet
+	mapped  map[string][]api.EdgeMapping // by the box above: what it lets this box map
+	changes struct {                     // that readers do not see yet
 		of     map[*Group]struct{}
 		list   bool // groups have come or gone
 		events []api.Event

@@ -25,7 +25,7 @@ func share(s *Set, g *Group, p *plan.Plan, next *mft.Group) {
 	if s.Edges == nil {
 		return
 	}
-	if own := s.Edges.Unfit(g.File, next.Policy, g.Branch == nil && len(g.Links) == 0); own != "" {
+	if own := s.Edges.Unfit(g.File, next.Policy, treeUnfit(g)); own != "" {
 		s.Edges.Forget(g.Name)
 		g.Sharing.Own = own
 		return
@@ -48,8 +48,8 @@ func share(s *Set, g *Group, p *plan.Plan, next *mft.Group) {
 		r := edges.Receiver{Path: path, Port: hop.PortName}
 		r.Idle, r.AddPSN = standsAt(&state, path)
 		switch {
-		case path.Box != mft.NoBox:
-			r.Unfit = "it is a box"
+		case path.Box == mft.BoxAbove:
+			r.Unfit = "it is the box above"
 		case path.Multipath:
 			r.Unfit = "it is reached by several next hops"
 		case hop.Gateways != nexthop.Gateways{}:
@@ -58,6 +58,19 @@ func share(s *Set, g *Group, p *plan.Plan, next *mft.Group) {
 		receivers = append(receivers, r)
 	}
 	next.Shares, g.Sharing = s.Edges.Share(g.Name, next.Memory, state.Turns, receivers)
+}
+
+// treeUnfit says why no receiver of a group shares of which other boxes carry a part, or "".
+func treeUnfit(g *Group) string {
+	switch {
+	case g.Branch == nil && len(g.Links) == 0:
+		return ""
+	case g.File.IsRelayed() || slices.ContainsFunc(g.Links, (*Link).Passes):
+		return "a box passes a part of the group on"
+	case slices.ContainsFunc(g.Wanted.Receivers, IsBoth):
+		return "other boxes carry a part of the group, and a member of it may send"
+	}
+	return ""
 }
 
 // relayShares lets receivers share the leg to a box that passes on what is for them: those with

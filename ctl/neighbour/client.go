@@ -64,6 +64,13 @@ func (c *Client) NotifyUpper(ctx context.Context, box, group string) error {
 	return c.do(ctx, box, http.MethodPost, branchPath(group), nil, &told)
 }
 
+// AskEdge asks a box for the mappings of what it sends once for several boxes, of which this is
+// one.
+func (c *Client) AskEdge(ctx context.Context, box string, q api.EdgeQuestion) (answer api.EdgeAnswer, err error) {
+	body, _ := json.Marshal(q) // there is JSON of every question
+	return answer, c.do(ctx, box, http.MethodPost, api.EdgePath, body, &answer)
+}
+
 func branchPath(group string) string { return api.BranchesPath + "/" + url.PathEscape(group) }
 
 // do sends a request over a connection of its own and decodes the answer into the parameter into.

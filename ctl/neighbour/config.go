@@ -24,6 +24,8 @@ type Config struct {
 	// Behind are the networks that are behind the box, where a plain router between hides that from
 	// the routes.
 	Behind []netip.Prefix
+	// Edge: this box is an edge of that one. It maps what that box sends once for several boxes.
+	Edge bool
 }
 
 // API is the key api of the daemon's config: where other boxes reach this one, and the files with
@@ -47,6 +49,7 @@ func Read(v yamldoc.Value) (c Config, err error) {
 		yamldoc.Field{Key: "url", Set: yamldoc.Into(&c.URL, apiURL), Needed: "url: https://HOST:PORT, where the box's api listens"},
 		yamldoc.Field{Key: "local", Set: yamldoc.Into(&c.Local, address)},
 		yamldoc.Field{Key: "behind", Set: c.readBehind},
+		yamldoc.Field{Key: "edge", Set: yamldoc.Into(&c.Edge, yamldoc.Value.Bool)},
 	)
 	if err == nil && c.Local.IsValid() && c.Local.Is4() != c.Address.Is4() {
 		err = v.Errorf("has the address %v and local %v, and a link has addresses of one family; write two of the "+

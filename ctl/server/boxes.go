@@ -29,6 +29,11 @@ type Branches interface {
 	BranchChanged(lower, name string) error
 }
 
+// BoxEdges is what the server for other boxes needs of a ctl.Controller for those that are edges.
+type BoxEdges interface {
+	AskEdgeOf(ctx context.Context, box string, q api.EdgeQuestion) (api.EdgeAnswer, error)
+}
+
 const (
 	// mostOfAPeer bounds the connections from one address, and mostOfPeers those from all. Before a
 	// certificate is verified it is not known who connects, so one address cannot keep all others
@@ -43,9 +48,9 @@ const (
 // verifies. Boxes may only ask for branches. The programs that a names as clients may
 // ask for all that the server programs answers, as a user in its socket's group; those that it
 // names as readClients may read, as a user in its readGroup.
-func NewForBoxes(c Branches, log *zap.Logger, programs *Server, a neighbour.API) *Server {
+func NewForBoxes(c Branches, e BoxEdges, log *zap.Logger, programs *Server, a neighbour.API) *Server {
 	s := unrouted(Config{Log: log, Bounds: programs.Bounds})
-	s.http.Handler = s.boxRoutes(c, programs, a)
+	s.http.Handler = s.boxRoutes(c, e, programs, a)
 	s.bound = func(l net.Listener) net.Listener {
 		return neighbour.NewListener(crowdOf(l, mostOfAPeer, mostOfPeers, s.met(bounds.BoxConnections)), a.Files)
 	}
@@ -74,7 +79,7 @@ func listenFreely(at netip.AddrPort) (net.Listener, error) {
 }
 
 // branchResources is resources for other boxes.
-func (s *Server) branchResources(c Branches) map[string]map[string]handler {
+func (s *Server) branchResources(c Branches, e BoxEdges) map[string]map[string]handler {
 	return map[string]map[string]handler{api.BranchesPath + "/{name}": {
 		http.MethodPut:    func(r *http.Request) (any, error) { return s.putBranch(r, c) },
 		http.MethodDelete: func(r *http.Request) (any, error) { return s.deleteBranch(r, c) },
@@ -92,12 +97,22 @@ func (s *Server) branchResources(c Branches) map[string]map[string]handler {
 			}
 			return c.BranchTree(r.Context(), upper, r.PathValue("name"))
 		},
+	}, api.EdgePath: {
+		http.MethodPost: func(r *http.Request) (any, error) {
+			lower, err := boxOf(r)
+			if err != nil {
+				return nil, err
+			}
+			return s.answerEdge(r, func(ctx context.Context, q api.EdgeQuestion) (api.EdgeAnswer, error) {
+				return e.AskEdgeOf(ctx, lower, q)
+			})
+		},
 	}}
 }
 
-func (s *Server) boxRoutes(c Branches, programs *Server, a neighbour.API) http.Handler {
+func (s *Server) boxRoutes(c Branches, e BoxEdges, programs *Server, a neighbour.API) http.Handler {
 	mux := http.NewServeMux()
-	for path, methods := range s.branchResources(c) {
+	for path, methods := range s.branchResources(c, e) {
 		mux.Handle(path, resource(methods))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

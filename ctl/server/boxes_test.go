@@ -119,7 +119,7 @@ func (f *fabric) open(t *testing.T, n int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	programs := New(Config{Control: b.Controller, Services: b.Services, Reloader: &reloader{}, Metrics: http.NotFoundHandler(), Log: zap.NewNop(), Bounds: b.Bounds})
-	s := NewForBoxes(b.Branches, zap.New(f.core), programs, neighbour.API{Files: b.files, Clients: []string{"monitor"}, ReadClients: []string{"looker"}})
+	s := NewForBoxes(b.Branches, b.Controller, zap.New(f.core), programs, neighbour.API{Files: b.files, Clients: []string{"monitor"}, ReadClients: []string{"looker"}})
 	go func() { done <- s.Serve(ctx, b.at) }()
 	b.stop = func() {
 		cancel()
@@ -168,6 +168,24 @@ func TestAGroupSpansBoxesOverTLS(t *testing.T) {
 	}
 	if err := f.boxes[0].Remove("g1"); err != nil || f.groups() != "" {
 		t.Errorf("%v, left %s", err, f.groups())
+	}
+}
+
+// A box asks a neighbour what that shares between several boxes, for its own link address.
+func TestABoxAsksWhatIsSharedOverTLS(t *testing.T) {
+	f := newFabric(t)
+	asks := func(n int) error {
+		c := neighbour.NewClient(f.boxes[n].files, []neighbour.Config{{Name: "b1", URL: "https://" + f.boxes[0].at.Addr().String()}})
+		_, err := c.AskEdge(t.Context(), "b1", api.EdgeQuestion{Protocol: api.EdgeProtocol})
+		return err
+	}
+	for n, want := range map[int]string{
+		1: "box b1 refuses: this box shares no copies; edges: in its rocastd.yaml says by which addresses it may",
+		2: "box b1 refuses: box b3 is not a neighbour of box b1; add it to neighbours: in the config of b1",
+	} {
+		if err := asks(n); err == nil || err.Error() != want {
+			t.Errorf("b%d: %v, want %s", n+1, err, want)
+		}
 	}
 }
 
@@ -368,7 +386,7 @@ func TestProgramsReachABoxWithTheirCertificate(t *testing.T) {
 // one text, so the log holds back what repeats.
 func TestHandshakesThatFailAreOneLineOfTheLog(t *testing.T) {
 	core, written := observer.New(zap.DebugLevel)
-	s := NewForBoxes(nil, zap.New(core), New(Config{Metrics: http.NotFoundHandler()}), neighbour.API{})
+	s := NewForBoxes(nil, nil, zap.New(core), New(Config{Metrics: http.NotFoundHandler()}), neighbour.API{})
 	for client := range 2 {
 		s.http.ErrorLog.Printf("http: TLS handshake error from 10.0.0.1:%d: EOF", client)
 	}

@@ -92,6 +92,11 @@ func (s *Server) askEdge(r *http.Request, e Edges) (any, error) {
 	if err := needJSON(r); err != nil {
 		return nil, err
 	}
+	return s.answerEdge(r, func(ctx context.Context, q api.EdgeQuestion) (api.EdgeAnswer, error) { return e.AskEdge(ctx, host, q) })
+}
+
+// answerEdge answers the question of an edge.
+func (s *Server) answerEdge(r *http.Request, ask func(context.Context, api.EdgeQuestion) (api.EdgeAnswer, error)) (any, error) {
 	body, err := readBody(r, maxHostRequest, "the request", "no edge needs")
 	if err != nil {
 		return nil, err
@@ -104,7 +109,7 @@ func (s *Server) askEdge(r *http.Request, e Edges) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), maxEdgeWait)
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
-	return e.AskEdge(ctx, host, q)
+	return ask(ctx, q)
 }
 
 // needJSON refuses a request of another type: a page in a browser of a host may send such requests

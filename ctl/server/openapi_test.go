@@ -46,7 +46,7 @@ func TestTheDescriptionHasEveryOperation(t *testing.T) {
 	operations, queries := described(t)
 	s, _ := newServer(t)
 	served := []string{"GET " + api.MetricsPath, "GET " + api.OpenAPIPath}
-	for _, resources := range []map[string]map[string]handler{s.resources(), s.branchResources(nil), s.hostResources(nil, nil)} {
+	for _, resources := range []map[string]map[string]handler{s.resources(), s.branchResources(nil, nil), s.hostResources(nil, nil)} {
 		for path, methods := range resources {
 			for method := range methods {
 				served = append(served, method+" "+path)

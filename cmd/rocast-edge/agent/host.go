@@ -5,12 +5,11 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/bpf/edge"
+	"github.com/rocast/rocast/ctl/rtnl"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -78,31 +77,10 @@ func (k kernel) find(ip netip.Addr) (device, error) {
 	return device{}, fmt.Errorf("no interface of this host has the IP %v", ip)
 }
 
-// membership is a socket that is there for a membership only. One socket may have few memberships
-// (net.ipv4.igmp_max_memberships), so each has its own.
-type membership struct{ *os.File }
-
 func (k kernel) join(at device, to netip.Addr) (io.Closer, error) {
-	family := unix.AF_INET
-	if to.Is6() {
-		family = unix.AF_INET6
-	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	joined, err := rtnl.Join(at.joins, to)
 	if err != nil {
-		return nil, fmt.Errorf("join %v: %w", to, err)
+		return nil, fmt.Errorf("%s: %w", at.name, err)
 	}
-	if to.Is6() {
-		err = unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{
-			Multiaddr: to.As16(), Interface: uint32(at.joins),
-		})
-	} else {
-		err = unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, &unix.IPMreqn{
-			Multiaddr: to.As4(), Ifindex: int32(at.joins),
-		})
-	}
-	if err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("join %v at %s: %w", to, at.name, err)
-	}
-	return membership{os.NewFile(uintptr(fd), to.String())}, nil
+	return joined, nil
 }

@@ -169,6 +169,15 @@ func (b *Box) prepare() error {
 	return os.WriteFile(b.path("rocastd.yaml"), []byte(text.String()), 0o600)
 }
 
+// Edit changes the config of the box for the next start.
+func (b *Box) Edit(change func(string) string) error {
+	text, err := os.ReadFile(b.path("rocastd.yaml"))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(b.path("rocastd.yaml"), []byte(change(string(text))), 0o600)
+}
+
 // listenAt is the address at which the box's API listens: any, of the family that the boxes have.
 func (b *Box) listenAt() netip.AddrPort {
 	if b.IP().Is6() {

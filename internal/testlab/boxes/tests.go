@@ -100,9 +100,20 @@ func State[R Running](t testing.TB, group string, at ...R) string {
 // Up starts a daemon in each box of a fabric. They end with the test.
 func Up(t testing.TB, f *fabric.Fabric, names ...string) *Set {
 	t.Helper()
+	return UpWith(t, f, nil, names...)
+}
+
+// UpWith is Up with other configs, which edit returns for each box; nil: as they are.
+func UpWith(t testing.TB, f *fabric.Fabric, edit func(b *Box, config string) string, names ...string) *Set {
+	t.Helper()
 	s, err := New(f, filepath.Dir(MustProgram(t)), names...)
 	testlab.Must(t, err)
 	t.Cleanup(func() { testlab.Must(t, s.Close()) })
+	for _, b := range s.Boxes {
+		if edit != nil {
+			testlab.Must(t, b.Edit(func(config string) string { return edit(b, config) }))
+		}
+	}
 	for _, b := range s.Boxes {
 		b.StartFor(t)
 	}

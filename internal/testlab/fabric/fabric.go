@@ -36,14 +36,20 @@ const (
 	Bridge Between = iota // the ends are in one subnet
 	Router                // the ends are in two subnets
 	Flat                  // the ends are ports of the boxes' bridges: all hosts and boxes are in one network
+	// Segment: a bridge that all links share whose first end is one box. That box has one port to
+	// it. The Wire of a link is at the port of its second end.
+	Segment
 )
 
 // Link joins two boxes.
 type Link struct {
 	Ends [2]End
 	// Wire counts and loses packets: in is from the first end to the second, out is the way back.
-	Wire    *lossy.Link
+	Wire *lossy.Link
+	// Near counts at the port of the first end of a Segment's first link, and loses nothing.
+	Near    *lossy.Link
 	between *netns.NS
+	shares  bool // between is that of another link, too
 }
 
 // Middle is the namespace between the ends. Its interface p0 leads to the first end, p1 to the
@@ -127,6 +133,13 @@ func (b *Box) Ports() []string { return append(b.Bed.Ports(), b.links...) }
 
 // Join adds a link that loses perMillion of a million RoCE packets in each direction.
 func (f *Fabric) Join(a, b *Box, between Between, seed uint32, perMillion int) (l *Link, err error) {
+	if between == Segment {
+		for _, first := range f.Links {
+			if first.Ends[0].Box == a {
+				return f.extend(first, b, seed, perMillion)
+			}
+		}
+	}
 	n := byte(len(f.Links))
 	l = &Link{Ends: [2]End{{Box: a}, {Box: b}}}
 	if l.between, err = a.Create(); err != nil {
@@ -144,9 +157,43 @@ func (f *Fabric) Join(a, b *Box, between Between, seed uint32, perMillion int) (
 	} else {
 		err = l.bridge(middle)
 	}
-	if err == nil {
+	if err == nil && between == Segment {
+		l.Wire, err = lossy.Attach(middle[1], seed, perMillion)
+		if err == nil {
+			l.Near, err = lossy.Attach(middle[0], seed, 0)
+		}
+	} else if err == nil {
 		l.Wire, err = lossy.Attach(middle[0], seed, perMillion)
 	}
+	return l, err
+}
+
+// extend adds a link by the bridge of another one.
+func (f *Fabric) extend(first *Link, b *Box, seed uint32, perMillion int) (l *Link, err error) {
+	n := byte(len(f.Links))
+	l = &Link{Ends: [2]End{first.Ends[0], {Box: b}}, between: first.between, shares: true}
+	f.Links = append(f.Links, l)
+	name := fmt.Sprintf("up%d", len(b.links))
+	port, middle, err := netns.CreateVeth(b.Box, name, l.between, fmt.Sprintf("p%d", n+1), netns.VethOptions{MTU: b.MTU})
+	if err != nil {
+		return nil, err
+	}
+	b.links = append(b.links, name)
+	if _, err := l.between.Exec("ethtool", "-K", middle.Name, "gro", "on"); err != nil {
+		return nil, err
+	}
+	e := &l.Ends[1]
+	e.IP = first.Ends[1].IP
+	for range n {
+		e.IP = e.IP.Next()
+	}
+	if _, err := l.between.Exec("ip", "link", "set", middle.Name, "master", "br0"); err != nil {
+		return nil, err
+	}
+	if err := port.AddAddress(e.in(e.IP)); err != nil {
+		return nil, err
+	}
+	l.Wire, err = lossy.Attach(middle, seed, perMillion)
 	return l, err
 }
 
@@ -215,7 +262,12 @@ func (f *Fabric) Close() error {
 		if l.Wire != nil {
 			errs = append(errs, l.Wire.Close())
 		}
-		errs = append(errs, l.between.Close())
+		if l.Near != nil {
+			errs = append(errs, l.Near.Close())
+		}
+		if !l.shares {
+			errs = append(errs, l.between.Close())
+		}
 	}
 	for _, b := range f.Boxes {
 		errs = append(errs, b.Bed.Close())

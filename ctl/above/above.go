@@ -1,0 +1,181 @@
+// Package above makes this box an edge of the boxes above it. Such a box sends one copy of a packet
+// to a multicast address for several boxes on one network, instead of one copy to each. This box
+// asks it which copies are for its branches, as the edge of a host does, joins their addresses, and
+// lets its groups map them.
+package above
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groups"
+	"github.com/rocast/rocast/ctl/neighbour"
+	"github.com/rocast/rocast/ctl/nexthop"
+)
+
+const (
+	// askWait is how long a box may keep a question whose answer is loaded already. answerWithin
+	// bounds the wait for an answer that it does not keep.
+	askWait, answerWithin = 4 * time.Second, 10 * time.Second
+	// firstPause and longestPause are between two questions if one fails.
+	firstPause, longestPause = time.Second, 8 * time.Second
+)
+
+// Asker asks a neighbour for the mappings of this box.
+type Asker interface {
+	AskEdge(ctx context.Context, box string, q api.EdgeQuestion) (api.EdgeAnswer, error)
+}
+
+// Options are what an Above works with.
+type Options struct {
+	Groups *groups.Set
+	Boxes  Asker
+	Hop    func(netip.Addr) nexthop.Hop
+	Join   func(ifindex int, to netip.Addr) (io.Closer, error)
+	Log    *zap.Logger
+}
+
+// Above is this box as an edge of one neighbour. One goroutine uses it.
+type Above struct {
+	Options
+	box     neighbour.Config
+	have    uint64 // the number of the answer that is loaded
+	joined  map[netip.Addr]membership
+	problem string // "": none
+	asked   bool   // it has been answered once
+}
+
+// membership is a multicast address that an interface has joined.
+type membership struct {
+	io.Closer
+	ifindex int
+}
+
+// New returns this box as an edge of a neighbour.
+func New(o Options, box neighbour.Config) *Above {
+	return &Above{Options: o, box: box, joined: map[netip.Addr]membership{}}
+}
+
+// Run asks those of the neighbours whose edge this box is until ctx is done.
+func Run(ctx context.Context, o Options, neighbours []neighbour.Config) error {
+	var all errgroup.Group
+	for _, n := range neighbours {
+		if n.Edge {
+			all.Go(func() error { return New(o, n).run(ctx) })
+		}
+	}
+	return all.Wait()
+}
+
+func (a *Above) run(ctx context.Context) error {
+	for pause := firstPause; ctx.Err() == nil; {
+		err := a.Round(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if a.note(err); err == nil {
+			pause = firstPause
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, longestPause)
+	}
+	return a.keep(nil)
+}
+
+// Round asks the box once, and loads its answer. The next question confirms it.
+func (a *Above) Round(ctx context.Context) error {
+	within, cancel := context.WithTimeout(ctx, askWait+answerWithin)
+	defer cancel()
+	answer, err := a.Boxes.AskEdge(within, a.box.Name, api.EdgeQuestion{
+		Protocol: api.EdgeProtocol, Have: a.have, Wait: int(askWait / time.Millisecond), Attach: "rocastd",
+		Mapped: groups.MappedFrom(a.Groups, a.box.Name),
+	})
+	if err != nil {
+		return err
+	}
+	return a.load(answer)
+}
+
+// load joins the addresses of the mappings, and lets the groups map. What is not confirmed is not
+// shared with this box.
+func (a *Above) load(answer api.EdgeAnswer) error {
+	wanted := map[netip.Addr]bool{}
+	var errs []error
+	for i := range answer.Mappings {
+		to := answer.Mappings[i].To
+		if !wanted[to] {
+			wanted[to] = true
+			errs = append(errs, a.join(to))
+		}
+	}
+	errs = append(errs, groups.MapFrom(a.Groups, a.box.Name, answer.Mappings), a.keep(wanted))
+	if err := errors.Join(errs...); err != nil {
+		a.have = 0
+		return err
+	}
+	a.have = answer.Number
+	return nil
+}
+
+// join joins an address at the interface by which the box is reached.
+func (a *Above) join(to netip.Addr) error {
+	hop := a.Hop(a.box.Address)
+	if hop.Interface == 0 {
+		return fmt.Errorf("%v is not reached, so it is not known where to join %v: %s", a.box.Address, to, hop.Reason)
+	}
+	was, is := a.joined[to]
+	if is && was.ifindex == hop.Interface {
+		return nil
+	}
+	now, err := a.Join(hop.Interface, to)
+	if err != nil {
+		return err
+	}
+	a.joined[to] = membership{now, hop.Interface}
+	if is {
+		return was.Close()
+	}
+	return nil
+}
+
+// keep ends the memberships of addresses that are not wanted.
+func (a *Above) keep(wanted map[netip.Addr]bool) error {
+	var errs []error
+	for to, m := range a.joined {
+		if !wanted[to] {
+			errs = append(errs, m.Close())
+			delete(a.joined, to)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// note logs what is new.
+func (a *Above) note(err error) {
+	was, first := a.problem, !a.asked && err == nil
+	a.problem = ""
+	if err != nil {
+		a.problem = err.Error()
+	} else {
+		a.asked = true
+	}
+	box := zap.String("neighbour", a.box.Name)
+	switch {
+	case err != nil && a.problem != was:
+		a.Log.Warn("the box above does not let this one map what it shares between boxes", box, zap.Error(err))
+	case err == nil && (was != "" || first):
+		a.Log.Info("the box above lets this one map what it shares between boxes", box)
+	}
+}
