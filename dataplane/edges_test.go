@@ -39,8 +39,8 @@ type edgeHost struct {
 	deaf  bool     // the host does nothing for now
 	asked bool
 	taken int // packets that came in order by the shared leg
-	// isBox: it is a box, which says in its answers whether what is answered, or a later packet, was
-	// a shared copy, and answers once when it is no longer deaf.
+	// isBox: it is a box, which says in its answers whether what is answered, or a later packet,
+	// was a shared copy, and answers once when it is no longer deaf.
 	isBox  bool
 	shared roce.PSN // the newest; 0: none
 	waited [][]byte

@@ -54,6 +54,7 @@ func TestTheDescriptionHasEveryOperation(t *testing.T) {
 		}
 	}
 	slices.Sort(served)
+	served = slices.Compact(served) // hosts and boxes ask for mappings alike
 	if !slices.Equal(operations, served) {
 		t.Errorf("\ndescribed %v\nserved    %v", operations, served)
 	}
