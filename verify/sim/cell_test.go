@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/internal/matrix"
+	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/testlab"
 )
 
@@ -93,6 +94,19 @@ func TestCellsOfARelayingBox(t *testing.T) {
 		if mayFail := event == "restart" || event == "kill" || event == "cut"; all[FarCrash].Times > 0 != mayFail || all[Loss].Data == 0 {
 			t.Errorf("%v: the box was away %d times, and %d copies were lost", c, all[FarCrash].Times, all[Loss].Data)
 		}
+	}
+}
+
+// A source may use up its retries while the box is away behind which the quorum is.
+func TestARelayingBoxIsAwayForLong(t *testing.T) {
+	const line = "family=ipv6 mtu=256 engine=afxdp ack=quorum nak=lower evict=yes shape=tree event=kill"
+	c, err := matrix.Parse(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r Runner
+	if result, err := r.RunCell(c, 5035); err != nil || result.Failure != nil || result.Status != rnic.RetryExceeded {
+		t.Errorf("%v, %v: %v", err, result.Failure, result.Status)
 	}
 }
 

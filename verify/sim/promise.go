@@ -89,7 +89,7 @@ func (w *world) checkError(h *host, i int, status rnic.Status) {
 // ignores because no ACK has come since the last one.
 func (w *world) excused(h *host) bool {
 	t := &w.tally
-	if h.blocked > 0 || t[Burst].Times+t[Cut].Times+t[SlowHost].Times+t[SwitchCrash].Times+t[Join].Data > 0 {
+	if h.blocked > 0 || t[Burst].Times+t[Cut].Times+t[SlowHost].Times+t[SwitchCrash].Times+t[FarCrash].Times+t[Join].Data > 0 {
 		return true
 	}
 	troubles := w.notReadySeen()
