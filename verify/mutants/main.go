@@ -4,8 +4,8 @@
 //   - rules (list*.go): each breaks one rule of merging by hand, or of the engine that carries
 //     plain packets, of the queues of ports, or of the soft NIC's DCQCN. The tests of package
 //     feedback have to notice, or else those of verify/model; for a file of another package those
-//     of dataplane, or else the simulation; for the soft NIC, RDMA-CM and the edge in the wire their
-//     own. A rule for a program of the kernel compiles that, and the tests of package bpf notice.
+//     of dataplane, or else the simulation; for the soft NIC, RDMA-CM and the edge in the wire
+//     their own. A rule for a program of the kernel compiles it, and the tests of bpf notice.
 //   - generated ones (generate.go): each changes one condition, operator, number or statement of a
 //     room of the list in generated.go. The tests of that room have to notice. A mutant that
 //     survives because nothing can notice it is listed in survivors.txt, with the reason.
