@@ -181,6 +181,7 @@ model: ## every state that four packets and a few mishaps can get into; EVERYDAY
 # GENERATED=all, or rooms or files separated by commas, tries generated mutants instead of the
 # rules; GENERATED=swept the rooms in which none survives; SAMPLE=99 takes so many.
 mutants: ## breaks one rule of merging at a time; a test has to notice each; GENERATED=all: operators and statements
+	@scripts/need clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev
 	$(GO) run ./verify/mutants $(if $(GENERATED),-generated $(GENERATED) $(if $(SAMPLE),-sample $(SAMPLE)))
 
 generate: ## compile the XDP programs; git diff must then be empty
