@@ -27,15 +27,17 @@ func together(members int) uint8 { return uint8(2 + members/16) }
 // resend is how a retained packet was sent again last.
 type resend struct {
 	at    feedback.Tick
-	to    int16 // the path; byShare: all that share the leg
+	share int16 // of the receiver; other shares are other networks. -1: none
+	toAll bool  // it left by the shared leg
 	asks  bool  // for an ACK
-	lacks uint8 // receivers that lacked this packet first, one soon after the other
+	lacks uint8 // receivers of the share that lacked this packet first, one soon after the other
 	some  bool  // the rest means something
 }
 
-const byShare = -1
-
-func (m *resend) isFresh(now feedback.Tick) bool { return m.some && now-m.at < togetherWithin }
+// isFresh reports whether m says something about a share now.
+func (m *resend) isFresh(now feedback.Tick, share int) bool {
+	return m.some && int(m.share) == share && now-m.at < togetherWithin
+}
 
 // repairWay is how a repair leaves.
 type repairWay uint8
@@ -51,13 +53,13 @@ const (
 // answered, and what is sent again follows from that.
 func (s *sharing) way(now feedback.Tick, st *state, a *feedback.Action, m, before *resend, answered bool) repairWay {
 	share := st.group.ShareOf(a.Path)
-	alone := resend{at: now, to: int16(a.Path), asks: a.AckReq, some: true}
+	alone := resend{at: now, share: int16(share), asks: a.AckReq, some: true}
 	if !s.inUse(share) || s.edges[a.Path].off || !answered {
 		*m = alone
 		return repairAlone
 	}
-	isFresh := m.isFresh(now)
-	if isFresh && m.to == byShare {
+	isFresh := m.isFresh(now, share)
+	if isFresh && m.toAll {
 		if a.AckReq && !m.asks {
 			return repairAlone // the receiver does not answer what came without the request
 		}
@@ -72,8 +74,8 @@ func (s *sharing) way(now feedback.Tick, st *state, a *feedback.Action, m, befor
 	}
 	*m = alone
 	m.lacks = lacks
-	if lacks >= together(s.legs[share].members) || before != nil && before.isFresh(now) && before.to == byShare {
-		m.to = byShare
+	if lacks >= together(s.legs[share].members) || before != nil && before.isFresh(now, share) && before.toAll {
+		m.toAll = true
 		return repairAll
 	}
 	return repairAlone

@@ -237,6 +237,44 @@ func TestAReceiverThatMissesTheSharedRepair(t *testing.T) {
 	b.expectSource("ACK 1000", "ACK 1001", "ACK 1003")
 }
 
+// What has left by a shared leg stands for no repair behind another leg, which is another network.
+// Nor do receivers behind two legs that lack the same packet show that all of either lack it.
+func TestTwoLegsAreRepairedEachByItself(t *testing.T) {
+	b := newEdgeBench(t, func(g *mft.Group) {
+		g.Paths, g.Shares = nil, nil
+		for port := mft.PortID(1); port <= 2; port++ {
+			var members []mft.QP
+			for i := range 3 {
+				p := receiver(port, netip.AddrFrom4([4]byte{10, 77, byte(port), byte(i)}))
+				g.Paths, members = append(g.Paths, p), append(members, p.QP())
+			}
+			g.Shares = append(g.Shares, g.Paths[len(g.Paths)-1].Shared(ipAll, generation+roce.QPN(uint32(port)), members))
+		}
+	})
+	lacks := func(path int) (own, shared int) {
+		t.Helper()
+		b.answer(path, 1001, roce.NAKSequence)
+		p := &b.group.Paths[path]
+		for _, f := range b.Ports[p.Port].Take() {
+			switch d := decode(t, f); d.Dst {
+			case p.Dst:
+				own++
+			case ipAll:
+				shared++
+			}
+		}
+		return own, shared
+	}
+	b.send(quiet(1000), quiet(1001), quiet(1002))
+	b.Ports[1].Take()
+	b.Ports[2].Take()
+	for _, tt := range []struct{ path, own, shared int }{{0, 2, 0}, {3, 2, 0}, {1, 2, 0}, {2, 0, 2}, {4, 2, 0}, {5, 0, 2}} {
+		if own, shared := lacks(tt.path); own != tt.own || shared != tt.shared {
+			t.Errorf("receiver %d asks, and %d own and %d shared copies leave; want %d and %d", tt.path, own, shared, tt.own, tt.shared)
+		}
+	}
+}
+
 // Where nothing is shared any more, repairs are not either.
 func TestRepairsOfARetiredLegAreOwn(t *testing.T) {
 	b := newEdgeBench(t)
