@@ -281,10 +281,7 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 		t.rnrs++
 	}
 	if st.sharing != nil {
-		st.sharing.answered(st, path, &ev, outcome, out)
-		if saysShared(&st.group.Paths[path], v, head) {
-			st.sharing.told(st, path, out)
-		}
+		st.sharing.answered(st, path, &ev, outcome, saysShared(&st.group.Paths[path], v, head), out)
 	}
 	c.repair.answered = true
 	c.perform(st, f, out)

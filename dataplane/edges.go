@@ -284,8 +284,9 @@ func (s *sharing) lacks(now feedback.Tick, st *state, i int, psn roce.PSN, out *
 	}
 }
 
-// answered notes the answer of path i: whether it proves that the edge works.
-func (s *sharing) answered(st *state, i int, ev *feedback.Event, outcome feedback.Outcome, out *Outputs) {
+// answered notes the answer of path i: whether it proves that the edge works. told: it is of a box,
+// which says itself that shared copies come.
+func (s *sharing) answered(st *state, i int, ev *feedback.Event, outcome feedback.Outcome, told bool, out *Outputs) {
 	share := st.group.ShareOf(i)
 	if share < 0 || outcome == feedback.Stale || Reason(outcome).Verdict() == Drop {
 		return
@@ -293,6 +294,9 @@ func (s *sharing) answered(st *state, i int, ev *feedback.Event, outcome feedbac
 	e, l, acked := &s.edges[i], &s.legs[share], st.merge.Acked(i)
 	isNAK := ev.Syndrome == roce.NAKSequence || ev.Syndrome.IsRNR()
 	switch {
+	case told:
+		e.pause = 0
+		s.works(st, i, out)
 	case !l.hasSent || acked.After(l.sent):
 	case !e.hasOwn, acked.After(e.own): // see acknowledged
 	case isNAK && !e.own.After(acked):
@@ -330,14 +334,6 @@ func (e *edge) forget(acked roce.PSN) {
 	e.hasOwn = e.hasOwn && !acked.After(e.own)
 	e.again = e.again && !acked.After(e.twice)
 	e.hasGap = e.hasGap && !acked.After(e.gap)
-}
-
-// told notes that the box behind path i says that shared copies come there.
-func (s *sharing) told(st *state, i int, out *Outputs) {
-	if st.group.ShareOf(i) >= 0 {
-		s.edges[i].pause = 0
-		s.works(st, i, out)
-	}
 }
 
 // works notes that the edge of path i works.

@@ -452,6 +452,14 @@ func TestABoxWhoseMappingIsGoneIsFound(t *testing.T) {
 	}
 	b.expectNotes("edge-lost 3")
 	b.expectLeft(10, 0, 10, 0)
+	// An answer that is refused, or older than the newest one, proves nothing.
+	for _, of := range []roce.PSN{psn.Add(100), firstPSN} {
+		said := ack(b.group.Paths[1].Dst, of.Add(b.group.DeltaPSN(1)), roce.SyndromeUnlimited)
+		said.port = 0xC000 | uint16(b.group.Paths[1].RemoteQPN) ^ 1
+		b.Ports[1].Put(said.frame(t))
+		b.Poll()
+	}
+	b.expectNotes()
 	b.hosts[1].dead = false
 	b.message(psn)
 	b.expectNotes("edge-works 3")
