@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rocast/rocast/ctl/above"
@@ -194,6 +195,40 @@ func TestAMappingThatMovesMemoryIsRefused(t *testing.T) {
 	}
 }
 
+// What no leg of a box above can be is refused before it is kept: with such a mapping no version of
+// the group could be published any more, for whatever reason it changes.
+func TestAMappingOfNoSharedLegIsRefused(t *testing.T) {
+	r := newRackFabric(t)
+	_, err := r.box("b1").Create(t.Context(), []byte(groupFile("10.2.0.1", "10.3.0.1")))
+	testlab.Must(t, err)
+	r.load("b2", "b3")
+	share := r.members("at first", "b2", "b3")
+	to := r.box("b2").published("g1").Source
+	for _, edit := range []func(*api.EdgeMapping){
+		func(m *api.EdgeMapping) { m.To = linkIP(9) },
+		func(m *api.EdgeMapping) { m.To = netip.MustParseAddr("ff15::1") },
+		func(m *api.EdgeMapping) { m.LegQPN = 0 },
+		func(m *api.EdgeMapping) { m.LegQPN = 1 << 24 },
+	} {
+		m := api.EdgeMapping{
+			Group: "g1", From: to.Dst, To: share.Dst, LegQPN: uint32(share.DestQPN), Host: to.Src, QPN: uint32(to.RemoteQPN),
+		}
+		edit(&m)
+		err := groups.MapFrom(r.box("b2").groups, "b1", []api.EdgeMapping{m})
+		if err == nil || !strings.Contains(err.Error(), "box b1 gives a mapping of group g1 that is of no shared leg: to ") {
+			t.Errorf("%v", err)
+		}
+		r.maps("when it is refused", "b2", &share)
+	}
+	_, err = r.box("b1").Update(t.Context(), "g1", []byte(groupFile("10.2.0.1", "10.2.0.2", "10.3.0.1")))
+	testlab.Must(t, err)
+	if n := len(r.box("b2").published("g1").Paths); n != 2 {
+		t.Errorf("the next version has %d receivers", n)
+	}
+}
+
 func testMapFrom(b *box, region api.EdgeRegion) error {
-	return groups.MapFrom(b.groups, "b1", []api.EdgeMapping{{Group: "g1", Regions: []api.EdgeRegion{region}}})
+	return groups.MapFrom(b.groups, "b1", []api.EdgeMapping{{
+		Group: "g1", From: linkIP(1), To: netip.MustParseAddr("239.77.0.1"), LegQPN: 7, Regions: []api.EdgeRegion{region},
+	}})
 }

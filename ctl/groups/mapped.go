@@ -21,8 +21,11 @@ func MapFrom(s *Set, upper string, mappings []api.EdgeMapping) error {
 	}
 	var errs []error
 	for i := range mappings {
-		if m := &mappings[i]; slices.ContainsFunc(m.Regions, movesMemory) {
+		switch m := &mappings[i]; {
+		case slices.ContainsFunc(m.Regions, movesMemory):
 			errs = append(errs, fmt.Errorf("box %s gives a mapping of group %s that moves memory, which no link does", upper, m.Group))
+		case !isSharedLeg(m): // the group could not be published with it, whatever changes
+			errs = append(errs, fmt.Errorf("box %s gives a mapping of group %s that is of no shared leg: to %v with QPN %d", upper, m.Group, m.To, m.LegQPN))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -47,6 +50,12 @@ func MapFrom(s *Set, upper string, mappings []api.EdgeMapping) error {
 // movesMemory reports whether a region is elsewhere at the receiver. VA and R_Key cross a link as
 // they are.
 func movesMemory(r api.EdgeRegion) bool { return r.AddVA != 0 || r.RKey != r.ToRKey }
+
+// isSharedLeg reports whether copies can leave by the leg of a mapping.
+func isSharedLeg(m *api.EdgeMapping) bool {
+	const lastQPN = 1<<24 - 1
+	return m.To.IsMulticast() && m.To.Is4() == m.From.Is4() && m.LegQPN > 0 && m.LegQPN <= lastQPN
+}
 
 // mappingsOf returns the mappings of a group whose source is the one of next: those that the box
 // above gives for this end of the link.
