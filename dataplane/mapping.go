@@ -37,8 +37,12 @@ func (m *mapped) count(is bool, f *Frame) {
 	}
 }
 
-// has reports whether packet psn, or a later one, came as a shared copy.
-func (m *mapped) has(psn roce.PSN) bool {
+// has reports whether packet psn, or a later one, came as a shared copy. next is the packet that
+// the source sends next: what came from farther ahead may be damaged or forged, and proves no more.
+func (m *mapped) has(psn, next roce.PSN) bool {
+	if m.newest.After(next) {
+		m.newest = next
+	}
 	m.known = m.known && !psn.After(m.newest) // else it is forgotten before PSNs wrap
 	return m.known
 }

@@ -249,3 +249,36 @@ func TestABoxTellsThatSharedCopiesCome(t *testing.T) {
 		t.Errorf("%d packets are mapped, want 3", st.Traffic.Mapped)
 	}
 }
+
+// A frame from far ahead, damaged or forged, does not let the box say for long that shared copies
+// come.
+func TestAFrameFromFarAheadTellsNothing(t *testing.T) {
+	w := newLowerTwins(t, nil)
+	net := w.nets[1]
+	far := shared(own(roce.PSN(psnUpper).Add(5000), []byte("data"))).frame(t)
+	far[len(far)-6] ^= 1
+	var told []int
+	for n := range 8 {
+		net.Ports[linkDown].Put(own(roce.PSN(psnUpper).Add(int32(n)), []byte("data")).frame(t))
+		if n == 1 {
+			net.Ports[linkDown].Put(far)
+		}
+		net.Poll()
+		for _, r := range []mft.Path{receiver(2, ipC), receiver(3, ipD)} {
+			net.Ports[r.Port].Put(ack(r.Dst, r.FirstPSN.Add(int32(n)), roce.SyndromeUnlimited).frame(t))
+			net.Poll()
+		}
+		for _, f := range net.Ports[linkDown].Take() {
+			var v roce.View
+			if err := v.Decode(f, len(f)); err != nil {
+				t.Fatal(err)
+			}
+			if v.UDPSrcPort(f) != 0xC000|qpnUpper {
+				told = append(told, n)
+			}
+		}
+	}
+	if len(told) > 2 {
+		t.Errorf("the answers of packets %v tell of shared copies, of which none came", told)
+	}
+}

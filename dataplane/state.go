@@ -363,8 +363,9 @@ func (st *state) noGrant() roce.Syndrome {
 // reply returns an acknowledge packet to the member of leg.
 func (st *state) reply(leg *mft.Leg, psn roce.PSN, aeth roce.AETH, migReq bool) Reply {
 	return Reply{
-		Leg: leg, Group: st.group.ID, PSN: psn, AETH: aeth, MigReq: migReq, Shared: leg.Dst == st.group.Source.Dst && st.mapped.has(psn),
-		PKey: st.marks.pkey, TrafficClass: st.marks.trafficClass, HopLimit: replyHopLimit,
+		Leg: leg, Group: st.group.ID, PSN: psn, AETH: aeth, MigReq: migReq,
+		Shared: leg.Dst == st.group.Source.Dst && st.mapped.has(psn, st.merge.NextPSN()),
+		PKey:   st.marks.pkey, TrafficClass: st.marks.trafficClass, HopLimit: replyHopLimit,
 		PCP: st.pcp(), Priority: st.group.Priority(leg),
 	}
 }

@@ -329,6 +329,7 @@ var carrying = []rule{
 	{"sharing", "what a box says of shared copies is not heard", "dataplane/core.go", "saysShared(&st.group.Paths[path], v, head)", "false"},
 	{"sharing", "what a box says in an answer that is refused is heard", "dataplane/edges.go", "share < 0 || outcome == feedback.Stale || Reason(outcome).Verdict() == Drop {", "share < 0 || !told && (outcome == feedback.Stale || Reason(outcome).Verdict() == Drop) {"},
 	{"sharing", "a box says for ever that shared copies come", "dataplane/mapping.go", " && !psn.After(m.newest)", ""},
+	{"sharing", "a frame from far ahead lets a box say that shared copies come", "dataplane/mapping.go", "	if m.newest.After(next) {\n", "	if false {\n"},
 	{"sharing", "a box does not map the first packet of a batch", "dataplane/core.go", "len(g.Mappings) > 0 && mapShare(g, f)", "false"},
 	{"sharing", "a box maps what another one sends", "mft/mapping.go", " || v.SrcIP(head) != g.Source.Dst {", " {"},
 	{"sharing", "a box maps copies of another generation", "mft/mapping.go", "m.QPN == qpn && ", "qpn != 0 && "},
