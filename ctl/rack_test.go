@@ -148,6 +148,24 @@ func TestBoxesBelowShareALeg(t *testing.T) {
 	}
 }
 
+// A program at the IP of a box, which has no certificate, does not learn what is for the box, and
+// does not confirm it in its place.
+func TestWhoAsksForABoxHasItsCertificate(t *testing.T) {
+	r := newRackFabric(t)
+	_, err := r.box("b1").Create(t.Context(), []byte(groupFile("10.2.0.1", "10.3.0.1")))
+	testlab.Must(t, err)
+	var have uint64
+	for range 2 {
+		r.load("b3")
+		answer, err := r.box("b1").AskEdge(t.Context(), linkIP(2), api.EdgeQuestion{Protocol: api.EdgeProtocol, Have: have})
+		if want := "10.9.0.2 is box b2, which asks at api: of this box"; err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%+v, %v, want %s", answer, err, want)
+		}
+		have = answer.Number
+	}
+	r.members("when b2 has not asked")
+}
+
 // What a box cannot join it does not confirm, and it tries again.
 func TestABoxThatCannotJoinDoesNotShare(t *testing.T) {
 	r := newRackFabric(t)
