@@ -74,7 +74,7 @@ type sharedLeg struct {
 
 // ShareCounts is how much has left by a shared leg.
 type ShareCounts struct {
-	Packets uint64 // copies that left by it
+	Packets uint64 // copies of new packets that left by it
 	Saved   uint64 // copies that did not have to be made, because one was for several paths
 }
 

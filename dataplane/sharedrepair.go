@@ -98,7 +98,6 @@ func (r *repairs) choose(st *state, a *feedback.Action, s *slot, again *Copy, ou
 			all.edges[a.Path].sentOwn(a.PSN, st.merge.NextPSN().Prev())
 		}
 	case repairAll:
-		all.legs[share].counts.Packets++
 		again.Path, again.Edit, again.PSN = st.group.SharePath(share), &st.edits.Shares[share], a.PSN
 	case repairNone:
 		all.legs[share].counts.Saved++

@@ -39,7 +39,7 @@ func TestWhatAllLackIsRepairedByASharedCopy(t *testing.T) {
 	b.expectNotes()
 	b.expectSource("ACK 1000", "ACK 1003", "ACK 1004")
 	st := b.state()
-	if n := st.Shares[0].ShareCounts; n.Packets != 5+3 || n.Saved != 5*2+3 {
+	if n := st.Shares[0].ShareCounts; n.Packets != 5 || n.Saved != 5*2+3 {
 		t.Errorf("%+v", n)
 	}
 	if st.Traffic.Copies != 5+3+3 {

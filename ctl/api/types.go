@@ -129,7 +129,7 @@ type Share struct {
 	QPN     uint32 `json:"qpn"`
 	Members int    `json:"members"`
 	Working int    `json:"working"` // members that get its copies
-	Packets uint64 `json:"packets"` // copies that left by it
+	Packets uint64 `json:"packets"` // copies of new packets that left by it
 	Saved   uint64 `json:"saved"`   // copies that did not have to be made
 	Retired bool   `json:"retired"` // nothing leaves by it until it has another QPN
 }

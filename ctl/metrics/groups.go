@@ -51,7 +51,7 @@ var (
 	memberRepaired = member("repaired_packets_total", "Packets that the box sent the receiver again.")
 	memberTrouble  = member("trouble", "1 while the member does not get on, with the reason in a word.", "trouble")
 
-	sharePackets = share("packets_total", "Copies that left by the legs with this address, each for several receivers.")
+	sharePackets = share("packets_total", "Copies of new packets that left by the legs with this address, each for several receivers.")
 	shareSaved   = share("saved_copies_total", "Copies that did not have to be made, because receivers share a leg.")
 	shareMembers = share("members", "Receivers that share a leg with this address.")
 	shareWorking = share("working_members", "Those of them that its copies reach. The others have copies of their own.")

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/internal/testlab/boxes"
@@ -199,8 +200,11 @@ func TestAReceiverLeaves(t *testing.T) {
 	if shared := s.write(); shared < most || shared > packets {
 		t.Errorf("%d of %d packets were shared", shared, packets)
 	}
-	if now := left.RNIC.Counters(); now != heard {
-		t.Errorf("the host of the receiver that has left got frames: %v, and before %v", now.ByName(), heard.ByName())
+	now := left.RNIC.Counters()
+	// The switch floods for a while. Without a mapping the copies are of no queue pair.
+	now.Count[rnic.RejectQPN] = heard.Count[rnic.RejectQPN]
+	if now != heard {
+		t.Errorf("a queue pair of the receiver that has left got frames: %v, and before %v", now.ByName(), heard.ByName())
 	}
 	testlab.Eventually(t, testlab.Patience, "its edge has no mapping", func() bool {
 		status, err := s.edges[2].Do("status")
