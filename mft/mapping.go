@@ -17,10 +17,11 @@ type Mapping struct {
 }
 
 // MappingOf returns what maps a packet of the Source to this box, or nil if the packet is no shared
-// copy. v locates the packet in head.
+// copy. v locates the packet in head. That the box above has sent it is known from the key by which
+// the group was found (mappingKeys).
 func (g *Group) MappingOf(v *roce.View, head []byte) *roce.Mapping {
 	dst := v.DstIP(head)
-	if !dst.IsMulticast() || v.SrcIP(head) != g.Source.Dst {
+	if !dst.IsMulticast() {
 		return nil
 	}
 	qpn := v.DestQPN(head)

@@ -331,7 +331,6 @@ var carrying = []rule{
 	{"sharing", "a box says for ever that shared copies come", "dataplane/mapping.go", " && !psn.After(m.newest)", ""},
 	{"sharing", "a frame from far ahead lets a box say that shared copies come", "dataplane/mapping.go", "	if m.newest.After(next) {\n", "	if false {\n"},
 	{"sharing", "a box does not map the first packet of a batch", "dataplane/core.go", "len(g.Mappings) > 0 && mapShare(g, f)", "false"},
-	{"sharing", "a box maps what another one sends", "mft/mapping.go", " || v.SrcIP(head) != g.Source.Dst {", " {"},
 	{"sharing", "a box maps copies of another generation", "mft/mapping.go", "m.QPN == qpn && ", "qpn != 0 && "},
 	{"sharing", "a mapped copy keeps its PSN", "roce/mapping.go", "was.PSN.Add(int32(m.addPSN))", "was.PSN"},
 	{"sharing", "a mapped copy loses a hop", "roce/mapping.go", "	was.HopLimit++ // an Edit takes one\n", ""},
