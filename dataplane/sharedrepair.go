@@ -22,7 +22,7 @@ const togetherWithin = feedback.Tick(time.Millisecond)
 
 // together is how many receivers that lack a packet, one soon after the other, show that all of a
 // leg lack it. Of many receivers some lose the same packet by chance.
-func together(members int) uint8 { return uint8(2 + members/16) }
+func together(members int) int { return 2 + members/16 }
 
 // resend is how a retained packet was sent again last.
 type resend struct {
@@ -30,7 +30,7 @@ type resend struct {
 	share int16 // of the receiver; other shares are other networks. -1: none
 	toAll bool  // it left by the shared leg
 	asks  bool  // for an ACK
-	lacks uint8 // receivers of the share that lacked this packet first, one soon after the other
+	lacks int   // receivers of the share that lacked this packet first, one soon after the other
 	some  bool  // the rest means something
 }
 

@@ -16,6 +16,12 @@ type Mapping struct {
 	AddPSN uint32     // what the PSNs of the Source are above those of the copies, modulo 2^24
 }
 
+// IsOfShare reports whether copies of the box at upper can leave by the leg that m maps: it has a
+// multicast address of the family, and a QPN of 24 bits that is not 0.
+func (m Mapping) IsOfShare(upper netip.Addr) bool {
+	return m.To.IsMulticast() && m.To.Is4() == upper.Is4() && m.QPN > 0 && m.QPN < 1<<24
+}
+
 // MappingOf returns what maps a packet of the Source to this box, or nil if the packet is no shared
 // copy. v locates the packet in head. That the box above has sent it is known from the key by which
 // the group was found (mappingKeys).
@@ -41,7 +47,7 @@ func (g *Group) sealMappings() error {
 		switch {
 		case g.Relay != nil:
 			return fmt.Errorf("copies to %v cannot be mapped: this box passes frames on, and maps by its Relay", m.To)
-		case !m.To.IsMulticast() || m.To.Is4() != g.Source.Dst.Is4() || m.QPN == 0:
+		case !m.IsOfShare(g.Source.Dst):
 			return fmt.Errorf("copies to %v with QPN %d cannot be mapped: a mapping has a QPN and a multicast address of the group's family", m.To, m.QPN)
 		}
 		g.maps = append(g.maps, roce.NewMapping(roce.Flow{Src: to.Src, Dst: m.To, DestQPN: m.QPN}, to, m.AddPSN))

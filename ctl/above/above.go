@@ -16,17 +16,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/asking"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/nexthop"
-)
-
-const (
-	// askWait is how long a box may keep a question whose answer is loaded already. answerWithin
-	// bounds the wait for an answer that it does not keep.
-	askWait, answerWithin = 4 * time.Second, 10 * time.Second
-	// firstPause and longestPause are between two questions if one fails.
-	firstPause, longestPause = time.Second, 8 * time.Second
 )
 
 // Asker asks a neighbour for the mappings of this box.
@@ -76,30 +69,22 @@ func Run(ctx context.Context, o Options, neighbours []neighbour.Config) error {
 }
 
 func (a *Above) run(ctx context.Context) error {
-	for pause := firstPause; ctx.Err() == nil; {
+	asking.Keep(ctx, func(ctx context.Context) bool {
 		err := a.Round(ctx)
-		if ctx.Err() != nil {
-			break
+		if ctx.Err() == nil {
+			a.note(err)
 		}
-		if a.note(err); err == nil {
-			pause = firstPause
-			continue
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, longestPause)
-	}
+		return err == nil
+	})
 	return a.keep(nil)
 }
 
 // Round asks the box once, and loads its answer. The next question confirms it.
 func (a *Above) Round(ctx context.Context) error {
-	within, cancel := context.WithTimeout(ctx, askWait+answerWithin)
+	within, cancel := context.WithTimeout(ctx, asking.Within)
 	defer cancel()
 	answer, err := a.Boxes.AskEdge(within, a.box.Name, api.EdgeQuestion{
-		Protocol: api.EdgeProtocol, Have: a.have, Wait: int(askWait / time.Millisecond), Attach: "rocastd",
+		Protocol: api.EdgeProtocol, Have: a.have, Wait: int(asking.Wait / time.Millisecond), Attach: "rocastd",
 		Mapped: groups.MappedFrom(a.Groups, a.box.Name),
 	})
 	if err != nil {

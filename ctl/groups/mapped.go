@@ -24,7 +24,7 @@ func MapFrom(s *Set, upper string, mappings []api.EdgeMapping) error {
 		switch m := &mappings[i]; {
 		case slices.ContainsFunc(m.Regions, movesMemory):
 			errs = append(errs, fmt.Errorf("box %s gives a mapping of group %s that moves memory, which no link does", upper, m.Group))
-		case !isSharedLeg(m): // the group could not be published with it, whatever changes
+		case !mapping(m).IsOfShare(m.From): // the group could not be published with it, whatever changes
 			errs = append(errs, fmt.Errorf("box %s gives a mapping of group %s that is of no shared leg: to %v with QPN %d", upper, m.Group, m.To, m.LegQPN))
 		}
 	}
@@ -51,10 +51,9 @@ func MapFrom(s *Set, upper string, mappings []api.EdgeMapping) error {
 // they are.
 func movesMemory(r api.EdgeRegion) bool { return r.AddVA != 0 || r.RKey != r.ToRKey }
 
-// isSharedLeg reports whether copies can leave by the leg of a mapping.
-func isSharedLeg(m *api.EdgeMapping) bool {
-	const lastQPN = 1<<24 - 1
-	return m.To.IsMulticast() && m.To.Is4() == m.From.Is4() && m.LegQPN > 0 && m.LegQPN <= lastQPN
+// mapping is a mapping as the data path has it.
+func mapping(m *api.EdgeMapping) mft.Mapping {
+	return mft.Mapping{To: m.To, QPN: roce.QPN(m.LegQPN), AddPSN: m.AddPSN}
 }
 
 // mappingsOf returns the mappings of a group whose source is the one of next: those that the box
@@ -66,7 +65,7 @@ func mappingsOf(s *Set, g *Group, next *mft.Group) (list []mft.Mapping) {
 	for i := range s.mapped[g.Branch.Upper] {
 		m := &s.mapped[g.Branch.Upper][i]
 		if m.Group == g.Name && m.From == next.Source.Dst && m.Host == next.Source.Src && m.QPN == uint32(next.Source.RemoteQPN) {
-			list = append(list, mft.Mapping{To: m.To, QPN: roce.QPN(m.LegQPN), AddPSN: m.AddPSN})
+			list = append(list, mapping(m))
 		}
 	}
 	return list

@@ -343,7 +343,7 @@ var carrying = []rule{
 	{"sharing", "a silent receiver is helped by shared repairs", "dataplane/sharedrepair.go", " || s.edges[a.Path].off || !answered", " || s.edges[a.Path].off"},
 	{"sharing", "a receiver owes the answer to a shared repair that asks for none", "dataplane/sharedrepair.go", "if a.AckReq && !m.asks {", "if false {"},
 	{"sharing", "receivers that lack a packet at different times share its repair", "dataplane/sharedrepair.go", "	if !isFresh {\n		lacks = 0\n	}\n", "	_ = isFresh\n"},
-	{"sharing", "what a few of many lack is repaired for all", "dataplane/sharedrepair.go", "uint8(2 + members/16)", "2"},
+	{"sharing", "what a few of many lack is repaired for all", "dataplane/sharedrepair.go", "2 + members/16", "2"},
 	{"sharing", "whoever lacks what a repair brings lacks it first", "dataplane/sharedrepair.go", "	if a.PSN == st.merge.Acked(a.Path).Next() {\n		lacks++", "	{\n		lacks++"},
 	{"sharing", "a repair goes on by the shared leg for ever", "dataplane/sharedrepair.go", "before != nil && before.isFresh(now, share) && before.toAll", "before != nil && before.toAll"},
 	{"sharing", "what follows a shared repair is each receiver's own", "dataplane/sharedrepair.go", " || before != nil && before.isFresh(now, share) && before.toAll {", " {"},

@@ -14,20 +14,12 @@ import (
 
 	"github.com/rocast/rocast/bpf/edge"
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/asking"
 	"github.com/rocast/rocast/roce"
 )
 
-const (
-	// Kept is how long the mappings of a box stay that does not answer.
-	Kept = time.Hour
-
-	// askWait is how long a box may keep a question whose answer is loaded already.
-	askWait = 4 * time.Second
-	// answerWithin bounds the wait for an answer that the box does not keep.
-	answerWithin = 10 * time.Second
-	// firstPause and longestPause are between two questions if one fails.
-	firstPause, longestPause = time.Second, 8 * time.Second
-)
+// Kept is how long the mappings of a box stay that does not answer.
+const Kept = time.Hour
 
 // Asker asks one box for one IP.
 type Asker interface {
@@ -108,17 +100,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var all errgroup.Group
 	for _, p := range a.partners {
 		all.Go(func() error {
-			for pause := firstPause; ctx.Err() == nil; {
-				if p.round(ctx) {
-					pause = firstPause
-					continue
-				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(pause):
-				}
-				pause = min(2*pause, longestPause)
-			}
+			asking.Keep(ctx, p.round)
 			return nil
 		})
 	}
@@ -136,7 +118,7 @@ func (p *partner) round(ctx context.Context) (ok bool) {
 	question, from, err := p.prepare()
 	var answer api.EdgeAnswer
 	if err == nil {
-		within, cancel := context.WithTimeout(ctx, askWait+answerWithin)
+		within, cancel := context.WithTimeout(ctx, asking.Within)
 		answer, err = p.agent.Ask(p.box, from).AskEdge(within, question)
 		cancel()
 	}
@@ -181,7 +163,7 @@ func (p *partner) prepare() (q api.EdgeQuestion, from netip.Addr, err error) {
 		return q, from, err
 	}
 	c, err := p.port.program.Counters()
-	q.Protocol, q.Have, q.Wait, q.Attach = api.EdgeProtocol, p.have, int(askWait/time.Millisecond), string(p.port.program.Mode())
+	q.Protocol, q.Have, q.Wait, q.Attach = api.EdgeProtocol, p.have, int(asking.Wait/time.Millisecond), string(p.port.program.Mode())
 	q.Mapped, q.NoMapping, q.Refused = c.Mapped, c.NoMapping, c.Refused()
 	return q, from, err
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rocast/rocast/bpf/edge"
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/asking"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -345,7 +346,7 @@ func TestMappingsToOtherHostsAreRefused(t *testing.T) {
 		stranger := given(0xb, 0x12)
 		stranger.Host = netip.MustParseAddr("10.77.0.3")
 		w.boxes[box1].say(6, stranger, given(0xc, 0x13))
-		time.Sleep(longestPause) // until it has asked again
+		time.Sleep(asking.LongestPause) // until it has asked again
 		w.expect(t, "with a stranger's", "239.77.0.1 0xc to 0x13 | 239.77.0.1 at 2")
 		if got := w.boxes[box1].confirmed(); got != 5 {
 			t.Errorf("answer %d is confirmed", got)
@@ -355,7 +356,7 @@ func TestMappingsToOtherHostsAreRefused(t *testing.T) {
 			t.Errorf("the state says %q", got)
 		}
 		w.boxes[box1].say(7, given(0xc, 0x13))
-		time.Sleep(longestPause) // it asks again by itself
+		time.Sleep(asking.LongestPause) // it asks again by itself
 		synctest.Wait()
 		if s := w.state.Partners[0]; w.boxes[box1].confirmed() != 7 || s.Problem != "" {
 			t.Errorf("later it says %+v", s)
@@ -369,7 +370,7 @@ func TestAddressesThatCannotBeJoined(t *testing.T) {
 		w.full = true
 		w.boxes[box1].say(5, given(0xa, 0x11))
 		w.start(t)
-		time.Sleep(longestPause) // until it has asked again
+		time.Sleep(asking.LongestPause) // until it has asked again
 		synctest.Wait()
 		if got := w.boxes[box1].confirmed(); got != 0 {
 			t.Errorf("answer %d is confirmed", got)
@@ -377,7 +378,7 @@ func TestAddressesThatCannotBeJoined(t *testing.T) {
 		w.mu.Lock()
 		w.full = false
 		w.mu.Unlock()
-		time.Sleep(longestPause)
+		time.Sleep(asking.LongestPause)
 		w.expect(t, "when it can be joined", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
 		if got := w.boxes[box1].confirmed(); got != 5 {
 			t.Errorf("answer %d is confirmed", got)
@@ -398,7 +399,7 @@ func TestTwoBoxesWithTheSameLeg(t *testing.T) {
 			t.Errorf("answer %d of the second box is confirmed", got)
 		}
 		w.boxes[box2].say(7, given(0xb, 0x12))
-		time.Sleep(longestPause)
+		time.Sleep(asking.LongestPause)
 		w.expect(t, "with another QPN", "239.77.0.1 0xa to 0x11, 239.77.0.1 0xb to 0x12 | 239.77.0.1 at 2")
 		w.boxes[box1].say(8)
 		w.expect(t, "without the first", "239.77.0.1 0xb to 0x12 | 239.77.0.1 at 2")
@@ -446,7 +447,7 @@ func TestAnInterfaceThatTakesNoProgram(t *testing.T) {
 		w.closed = errors.New("no way to attach the program works: xdp native: operation not supported")
 		w.boxes[box1].say(5, given(0xa, 0x11))
 		w.start(t)
-		time.Sleep(longestPause)
+		time.Sleep(asking.LongestPause)
 		synctest.Wait()
 		want := "attach the program to eth0: no way to attach the program works: xdp native: operation not supported"
 		if s := w.state.Partners[0]; s.Problem != want || s.Answered || w.boxes[box1].asked.Protocol != 0 {
@@ -455,7 +456,7 @@ func TestAnInterfaceThatTakesNoProgram(t *testing.T) {
 		w.mu.Lock()
 		w.closed = nil
 		w.mu.Unlock()
-		time.Sleep(longestPause)
+		time.Sleep(asking.LongestPause)
 		w.expect(t, "when it takes one", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
 	})
 }
@@ -482,7 +483,7 @@ func TestMappingsOutliveARun(t *testing.T) {
 				t.Errorf("answer %d is confirmed", got)
 			}
 			w.boxes[box1].say(6, given(0xc, 0x11))
-			time.Sleep(longestPause)
+			time.Sleep(asking.LongestPause)
 			w.expect(t, "after an answer", "239.77.0.1 0xc to 0x11 | 239.77.0.1 at 2")
 		})
 	}
@@ -502,7 +503,7 @@ func TestABoxThatIsAway(t *testing.T) {
 			t.Errorf("answer %d is still confirmed", got)
 		}
 		w.boxes[box1].say(5, given(0xa, 0x11))
-		time.Sleep(longestPause)
+		time.Sleep(asking.LongestPause)
 		w.expect(t, "when it is back", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
 	})
 }
@@ -515,15 +516,15 @@ func TestTheIPMoves(t *testing.T) {
 		another := eth0
 		another.mac[5]++
 		w.move(ip1, another)
-		time.Sleep(askWait)
+		time.Sleep(asking.Wait)
 		w.expect(t, "with another MAC", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
 		anew := another
 		anew.index, anew.joins = 7, 7
 		w.move(ip1, anew)
-		time.Sleep(askWait)
+		time.Sleep(asking.Wait)
 		w.expect(t, "made anew", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 7")
 		w.move(ip1, device{name: "eth1", index: 3, mac: roce.MAC{2, 9}, joins: 3})
-		time.Sleep(askWait)
+		time.Sleep(asking.Wait)
 		w.expect(t, "at another interface, the first one", " | 239.77.0.1 at 3")
 		if got, want := w.has("eth1"), "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 3"; got != want {
 			t.Errorf("the other interface: %q", got)
@@ -531,7 +532,7 @@ func TestTheIPMoves(t *testing.T) {
 		w.mu.Lock()
 		delete(w.twin.ips, ip1)
 		w.mu.Unlock()
-		time.Sleep(askWait)
+		time.Sleep(asking.Wait)
 		synctest.Wait()
 		if got, want := w.state.Partners[0].Problem, "no interface of this host has the IP 10.77.0.2"; got != want {
 			t.Errorf("without the IP: %q", got)
@@ -548,7 +549,7 @@ func TestTheIPMovesToWhereNothingCanBeJoined(t *testing.T) {
 		w.full = true
 		w.mu.Unlock()
 		w.move(ip1, device{name: "eth1", index: 3, mac: roce.MAC{2, 9}, joins: 3})
-		time.Sleep(askWait + longestPause)
+		time.Sleep(asking.Wait + asking.LongestPause)
 		synctest.Wait()
 		if w.state.Partners[0].Problem == "" {
 			t.Error("nobody says that an address cannot be joined")
@@ -557,7 +558,7 @@ func TestTheIPMovesToWhereNothingCanBeJoined(t *testing.T) {
 		w.mu.Lock()
 		w.full = false
 		w.mu.Unlock()
-		time.Sleep(2 * longestPause)
+		time.Sleep(2 * asking.LongestPause)
 		synctest.Wait()
 		if got, want := w.has("eth1"), "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 3"; got != want {
 			t.Errorf("when it can: %q, want %q", got, want)
@@ -583,7 +584,7 @@ func TestTheWayToTheBox(t *testing.T) {
 		anew := given(0xb, 0x11)
 		anew.Host = ip2
 		w.boxes[box1].say(6, anew)
-		time.Sleep(longestPause)
+		time.Sleep(asking.LongestPause)
 		w.expect(t, "from another IP", "239.77.0.1 0xb to 0x11 | 239.77.0.1 at 2")
 	})
 }
@@ -600,7 +601,7 @@ func TestInterfacesOfEarlierRuns(t *testing.T) {
 			t.Error("removed while the second IP may be there")
 		}
 		w.move(ip2, device{name: "eth1", index: 3, joins: 3})
-		time.Sleep(longestPause)
+		time.Sleep(asking.LongestPause)
 		synctest.Wait()
 		if names, _ := w.pinned(); !slices.Equal(names, []string{"eth0", "eth1"}) {
 			t.Errorf("pinned are %q", names)
@@ -623,7 +624,7 @@ func TestAHostBehindTheWire(t *testing.T) {
 		another := eth0
 		another.mac[5]++
 		w.move(ip1, another)
-		time.Sleep(askWait)
+		time.Sleep(asking.Wait)
 		w.expect(t, "when the host has another MAC", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 9")
 		stranger := given(0xb, 0x12)
 		stranger.Host = ip2
@@ -644,7 +645,7 @@ func TestTheBridgeIsMadeAnew(t *testing.T) {
 		anew := eth0
 		anew.joins = 8
 		w.move(ip1, anew)
-		time.Sleep(askWait)
+		time.Sleep(asking.Wait)
 		w.expect(t, "made anew", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 8")
 	})
 }
