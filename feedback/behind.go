@@ -238,12 +238,13 @@ func (st *stream) countsDoubts(now Tick, ackReq bool) bool {
 }
 
 // hopeless counts one more packet that path i has to answer, and reports whether it is in doubt and
-// has left too many unanswered. Only a path counts that waits for what the source has let go of:
-// any other one the source still serves, or repair, if the packet is repairable. Of a path that has
-// not answered since a restart nobody knows that.
-func (st *stream) hopeless(i int, repairable bool) bool {
+// has left too many unanswered. Only a path counts that waits for what the source has let go of,
+// and that is not retained: any other one the source still serves, or repair, which begins anew
+// with the first answer of a path that it has given up (inquire.go). Of a path that has not
+// answered since a restart nobody knows that. retained says that what the path waits for is.
+func (st *stream) hopeless(i int, retained bool) bool {
 	p := &st.paths[i]
-	silent := p.part == PartActive && (p.lack == lackDoubt || p.lack == lackUnknown) && st.letGo(p.acked.Next()) && !repairable
+	silent := p.part == PartActive && (p.lack == lackDoubt || p.lack == lackUnknown) && st.letGo(p.acked.Next()) && !retained
 	if !silent && p.part != PartUnknown {
 		return false
 	}

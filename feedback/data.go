@@ -63,7 +63,7 @@ func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ [
 	psn, counts := ev.PSN, g.countsDoubts(now, ev.AckReq)
 	for i := range g.paths {
 		p := &g.paths[i]
-		if g.policy.Ack != AckAll && p.tooFarFrom(psn) || counts && g.hopeless(i, g.repairable(i)) {
+		if g.policy.Ack != AckAll && p.tooFarFrom(psn) || counts && g.hopeless(i, g.retained.awaitedBy(p, g.source.sent)) {
 			acts = g.fallBehind(i, acts) // and takes no data any more
 		} else if (counts || psn == g.doubts.began) && p.isAsked() {
 			acts = append(acts, Action{Kind: Question, Path: i, PSN: g.source.first.Add(-2)})

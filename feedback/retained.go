@@ -104,8 +104,13 @@ func (rp *repair) rise(acked roce.PSN) {
 // repairable reports whether the packet that path i waits for is retained and may be sent to it
 // again.
 func (rp *repair) repairable(i int) bool {
-	psn := rp.paths[i].acked.Next()
-	return !psn.Before(rp.retained.oldest) && !psn.After(rp.source.sent) && rp.paths[i].part == PartActive && !rp.legs[i].barred
+	return rp.retained.awaitedBy(&rp.paths[i], rp.source.sent) && !rp.legs[i].barred
+}
+
+// awaitedBy reports whether the packet that p waits for is retained; sent is the highest one.
+func (r *retained) awaitedBy(p *path, sent roce.PSN) bool {
+	psn := p.acked.Next()
+	return !psn.Before(r.oldest) && !psn.After(sent) && p.part == PartActive
 }
 
 // forgo stops retaining the packets up to psn, and ends the repairs that need them.

@@ -208,7 +208,7 @@ var merging = []rule{
 	{"9", "without a quorum a group is not plain after a restart", "behind.go", "	p.unheard = 0\n	if st.policy.Ack != AckAll {\n", "	p.unheard = 0\n	{\n"},
 	{"9", "a burst ends the doubt", "behind.go", "|| now-st.doubts.countedAt < doubtPeriod ", ""},
 	{"9", "packets that do not ask for an ACK end the doubt", "behind.go", "|| !ackReq ", ""},
-	{"9", "a path is in doubt although the source still has the packet", "behind.go", " && st.letGo(p.acked.Next()) && !repairable", " && !repairable"},
+	{"9", "a path is in doubt although the source still has the packet", "behind.go", " && st.letGo(p.acked.Next()) && !retained", " && !retained"},
 	{"9", "packets that were unanswered before progress count", "floor.go", "p.lack, p.unheard = acked, now, st.lackAt(acked.Next()), 0", "p.lack = acked, now, st.lackAt(acked.Next())"},
 	{"9", "packets that were unanswered before the copy count", "behind.go", "p.lack, p.unheard = lackDoubt, 0", "p.lack = lackDoubt"},
 	{"9", "a path that is behind gets data", "path.go",
@@ -607,7 +607,8 @@ var merging = []rule{
 	{"14", "the group does not wait for what it repairs", "due.go", "(rr.retained.running > 0 || ", "("},
 
 	{"14", "a NAK is proof although repair has sent the packet", "behind.go", "	case again:\n		p.lack = lackDoubt\n", ""},
-	{"14", "a path in doubt is behind although its packet is retained", "behind.go", " && !repairable\n", "\n"},
+	{"14", "a path in doubt is behind although its packet is retained", "behind.go", " && !retained\n", "\n"},
+	{"14", "a path that repair has given up is behind although its packet is retained", "data.go", "g.hopeless(i, g.retained.awaitedBy(p, g.source.sent))", "g.hopeless(i, g.repairable(i))"},
 	{"14", "an engine may carry while a path is under repair", "carried.go", "g.retained.repairing == 0 && ", ""},
 	{"14", "a path under repair is silent", "timer.go", "		if g.willRepair(i) || now", "		if now"},
 	{"14", "nak: lower does not wait for a repair", "reply.go", " && !rr.repairHoldsFloor()) {", ") {"},

@@ -89,7 +89,11 @@ func State[R Running](t testing.TB, group string, at ...R) string {
 		g, err := d.Client().Group(context.WithoutCancel(t.Context()), group)
 		fmt.Fprintf(&s, "box %d: %v, %s %s, engine %+v, counters %v\n", i, err, g.State, g.Reason, g.Engine, g.Counters)
 		for _, m := range g.Members {
-			fmt.Fprintf(&s, "  %s %d %s %s acked %v %s\n", m.IP, m.QPN, m.State, m.Part, m.Acked, m.Reason)
+			acked := "nothing"
+			if m.Acked != nil {
+				acked = fmt.Sprint(*m.Acked)
+			}
+			fmt.Fprintf(&s, "  %s %d %s %s acked %s %s\n", m.IP, m.QPN, m.State, m.Part, acked, m.Reason)
 		}
 		lines := strings.Split(d.Log(), "\n")
 		fmt.Fprintln(&s, strings.Join(lines[max(0, len(lines)-linesOfLog):], "\n"))
