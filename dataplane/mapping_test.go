@@ -282,3 +282,29 @@ func TestAFrameFromFarAheadTellsNothing(t *testing.T) {
 		t.Errorf("the answers of packets %v tell of shared copies, of which none came", told)
 	}
 }
+
+// A group whose copies the box above shares stays with the core, also with what comes for this box
+// alone: the kernel engine does not map.
+func TestTheKernelTakesNoGroupWithMappings(t *testing.T) {
+	for _, mappings := range [][]mft.Mapping{nil, {{To: ipAll, QPN: generation}}} {
+		g := group()
+		g.Mappings = mappings
+		b := porttest.NewFanOutAt(4, nil)
+		if _, err := b.Switch.Add(g); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 * calmPackets {
+			psn := roce.PSN(firstPSN).Add(int32(i))
+			say(t, b, quiet(psn))
+			for k := range g.Paths {
+				p := &g.Paths[k]
+				b.Ports[p.Port].Put(ack(p.Dst, p.FirstPSN.Add(int32(i)), roce.SyndromeUnlimited).frame(t))
+			}
+			b.Poll()
+		}
+		st, _ := b.Switch.GroupState(g.ID)
+		if e := st.Engine; e.Kernel != (mappings == nil) || mappings != nil && e.Reason != mft.ErrBlockMappings.Error() {
+			t.Errorf("mappings %v: %+v", mappings, e)
+		}
+	}
+}
