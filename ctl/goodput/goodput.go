@@ -25,6 +25,7 @@ type Sample struct {
 	Epoch  uint64
 	Sent   roce.PSN // the highest PSN forwarded
 	Merged roce.PSN // the last one that was acknowledged to the source
+	Turned bool     // the Epoch has begun with a packet of another source
 }
 
 func (s Sample) outstanding() bool { return s.Sent.After(s.Merged) }
@@ -64,7 +65,8 @@ func (m *Meter) IsDegraded() bool { return m.degraded }
 //
 // A group is idle while nothing is outstanding, whatever its rate is. It is at work if packets were
 // outstanding at both ends of the window. A degraded group is restored as soon as it has got
-// everything through, or when its rate has been above the limit for the time After.
+// everything through, also of a source whose turn is shorter than a window, or when its rate has
+// been above the limit for the time After.
 func (m *Meter) Step(now time.Time, s Sample, l Limits) Change {
 	was, began := m.last, m.at
 	window, progress := now.Sub(began), s.Merged.Sub(was.Merged)
@@ -74,7 +76,11 @@ func (m *Meter) Step(now time.Time, s Sample, l Limits) Change {
 	m.last, m.at = s, now
 	if !m.known || was.Epoch != s.Epoch || progress < 0 || l.After == 0 {
 		// The end of the last window may have been in the new PSN space already.
+		turned := m.known && was.Epoch != s.Epoch && s.Turned
 		m.known, m.turning, m.rate, m.best = true, false, 0, m.before
+		if m.degraded && turned && !s.outstanding() {
+			return m.enter(Restored)
+		}
 		return m.off(l)
 	}
 	m.before = m.best

@@ -112,6 +112,27 @@ func TestADegradedGroupThatIsIdleStaysDegraded(t *testing.T) {
 	r.seconds([]int32{7}, 0, Restored)
 }
 
+// A source whose turn is over before the next sample has shown that the group gets on. A group that
+// was only made anew has shown nothing.
+func TestAShortTurnRestoresAGroup(t *testing.T) {
+	for _, tt := range []struct {
+		turned  bool
+		waiting int32
+		want    Change
+	}{{true, 0, Restored}, {true, 5, None}, {false, 0, None}} {
+		r := newRun(t)
+		r.seconds([]int32{1000, 0, 0, 0}, 5, None, None, None, Degraded)
+		r.sample = Sample{Epoch: 1, Merged: 40, Turned: tt.turned}
+		r.seconds([]int32{0}, tt.waiting, tt.want)
+		if tt.waiting > 0 {
+			r.seconds([]int32{0}, tt.waiting, None) // the turn goes on, and nothing gets through
+		}
+	}
+	r := newRun(t) // and one that was not degraded stays as it is
+	r.sample = Sample{Epoch: 1, Merged: 40, Turned: true}
+	r.seconds([]int32{0}, 0, None)
+}
+
 // What a group did long ago is forgotten while it works at another pace, and kept while it is idle.
 func TestTheBestRateIsForgotten(t *testing.T) {
 	r := newRun(t)

@@ -146,11 +146,12 @@ func (w *Watch) measure(g *groups.Group, now time.Time, state dataplane.GroupSta
 		return
 	}
 	p := w.paceOf(g)
+	sample := goodput.Sample{Sent: state.Sent, Merged: state.Merged, Turned: p.id == g.ID}
 	if p.id != g.ID || p.source != g.Source {
 		p.id, p.source = g.ID, g.Source
 		p.epoch++
 	}
-	sample := goodput.Sample{Epoch: p.epoch, Sent: state.Sent, Merged: state.Merged}
+	sample.Epoch = p.epoch
 	after := g.File.DegradedAfter
 	stood := p.still.Stands()
 	lookAtFloor(g, state)

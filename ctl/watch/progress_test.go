@@ -138,6 +138,23 @@ func TestTheSourceDoesNotStall(t *testing.T) {
 	r.expectEvents(t, "source-switched g1 10.77.0.2: its packet 9 was the first of its turn (PSN 9)")
 }
 
+// A group stood still, and everything of the next source got through before anybody looked.
+func TestAShortTurnEndsADegradedGroup(t *testing.T) {
+	r := runGroup(t, strings.NewReplacer("mtu:", "repair: local\nmtu:", "ip: 10.77.0.2", "role: both, sendPSN: 9, ip: 10.77.0.2").Replace(ctltest.G1))
+	for range 5 {
+		r.second(2000, 1500, 1500, 1500)
+	}
+	if g := r.group(); g.State != api.Degraded {
+		t.Fatalf("%+v", g.GroupSummary)
+	}
+	r.happened()
+	r.sw.Notify(dataplane.Note{Group: r.Groups.Named("g1").ID, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSource, PSN: 9})
+	if g := r.second(49, 49, 5, 49); g.State != api.Ready {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	r.expectEvents(t, "source-switched g1 10.77.0.2: its packet 9 was the first of its turn (PSN 9)", "restored g1: its packets get on again")
+}
+
 func TestAGroupThatIsNotWatched(t *testing.T) {
 	r := newRunner(t, "degraded-after: 0\n")
 	for range 9 {
