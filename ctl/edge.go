@@ -46,7 +46,7 @@ func (c *Controller) askEdge(ctx context.Context, host netip.Addr, q api.EdgeQue
 	end := time.NewTimer(time.Duration(q.Wait) * time.Millisecond)
 	defer end.Stop()
 	answer, changed := c.groups.AskEdge(host, &q)
-	for answer.Number == q.Have {
+	for answer.Number == q.Loaded() {
 		select {
 		case <-changed:
 			answer, changed = c.groups.AskEdge(host, nil)

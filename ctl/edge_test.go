@@ -586,6 +586,21 @@ func TestAQuestionOfAnEdgeWaits(t *testing.T) {
 	}
 }
 
+// A question of an edge that has left out a mapping waits too.
+func TestAQuestionAboutAPartWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newShareWorld(t)
+		w.load("10.77.0.2")
+		began := time.Now()
+		_, err := w.AskEdge(t.Context(), addr("10.77.0.2"), api.EdgeQuestion{
+			Protocol: api.EdgeProtocol, Part: &api.EdgePart{Number: w.loaded["10.77.0.2"]}, Wait: 4000,
+		})
+		if waited := time.Since(began); err != nil || waited != 4*time.Second {
+			t.Errorf("%v, after %v", err, waited)
+		}
+	})
+}
+
 // Questions that a box cannot answer are refused with what to do.
 func TestQuestionsOfEdgesThatAreRefused(t *testing.T) {
 	for _, c := range []struct {

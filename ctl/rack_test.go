@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rocast/rocast/ctl/above"
 	"github.com/rocast/rocast/ctl/api"
@@ -24,6 +26,7 @@ type racks struct {
 	asks  map[string]*above.Above
 	joins map[string][]string // by box: the addresses that it has joined
 	fails error               // of the next join
+	only  netip.Addr          // the address that cannot be joined; not valid: none can
 }
 
 func newRackFabric(t *testing.T) *racks {
@@ -45,7 +48,7 @@ func (r *racks) edge(name string) {
 	o := b.edge()
 	o.Boxes = caller{b}
 	o.Join = func(ifindex int, to netip.Addr) (io.Closer, error) {
-		if r.fails != nil {
+		if r.fails != nil && (!r.only.IsValid() || r.only == to) {
 			return nil, r.fails
 		}
 		at := fmt.Sprint(to, " at ", ifindex)
@@ -185,6 +188,165 @@ func TestABoxThatCannotJoinDoesNotShare(t *testing.T) {
 	r.members("when it can", "b2", "b3", "b4")
 }
 
+// secondGroup is the file of another group with the same source host.
+func secondGroup(receivers ...string) string {
+	return strings.NewReplacer("name: g1", "name: g2", "10.1.0.100", "10.1.0.101", "qpn: 17", "qpn: 18").Replace(groupFile(receivers...))
+}
+
+// copies is what b1 shows of the copies of a group for a box.
+func (r *racks) copies(group string, n int) string {
+	r.t.Helper()
+	g, err := r.box("b1").Group(group)
+	testlab.Must(r.t, err)
+	for _, m := range g.Members {
+		if m.IP == linkIP(n).String() {
+			return m.Copies
+		}
+	}
+	return "no member"
+}
+
+// A mapping that fails concerns nobody but its group: the box shares the copies of its other groups
+// as before, also those that begin afterwards. The box above says who has copies of its own, and
+// why.
+func TestAMappingThatFailsIsLeftOutAlone(t *testing.T) {
+	r := newRackFabric(t)
+	_, err := r.box("b1").Create(t.Context(), []byte(groupFile("10.2.0.1", "10.3.0.1", "10.4.0.1")))
+	testlab.Must(t, err)
+	r.load("b2", "b3", "b4")
+	share := r.members("at first", "b2", "b3", "b4")
+	_, err = r.box("b1").Create(t.Context(), []byte(secondGroup("10.2.0.2", "10.4.0.2")))
+	testlab.Must(t, err)
+	for range 2 {
+		for _, name := range []string{"b2", "b4"} {
+			answer, err := caller{r.box(name)}.AskEdge(t.Context(), "b1", api.EdgeQuestion{Protocol: api.EdgeProtocol})
+			testlab.Must(t, err)
+			for _, m := range answer.Mappings {
+				if m.Group == "g2" {
+					r.only = m.To
+				}
+			}
+		}
+	}
+	if !r.only.IsValid() || r.only == share.Dst {
+		t.Fatalf("copies of g2 go to %v, those of g1 to %v", r.only, share.Dst)
+	}
+	r.load("b2", "b3", "b4")
+	r.members("with two groups", "b2", "b3", "b4")
+	r.edge("b4") // b4 is started anew, and one address cannot be joined any more
+	r.fails = errors.New("no buffer\x1b space")
+	r.box("b1").happened()
+	round := func(want error) {
+		t.Helper()
+		for range 2 {
+			if err := r.asks["b4"].Round(t.Context()); !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+			testlab.Must(t, r.asks["b2"].Round(t.Context()))
+		}
+	}
+	round(r.fails)
+	r.members("when g2 fails at b4", "b2", "b3", "b4")
+	const why = "box b4 cannot map its copies: no buffer  space"
+	if a, b := r.copies("g1", 4), r.copies("g2", 4); a != "shared" || b != "own: "+why {
+		t.Errorf("copies of g1: %q, of g2: %q", a, b)
+	}
+	if m := r.box("b4").published("g2").Mappings; len(m) != 0 {
+		t.Errorf("b4 maps %v, which the box above has not confirmed", m)
+	}
+	r.box("b1").watch.Look("g1", time.Now())
+	r.box("b1").watch.Look("g2", time.Now())
+	r.box("b1").watch.Look("g2", time.Now())
+	r.box("b1").expectEvents(t, "edge-fails g2 10.9.0.4: "+why)
+	if notes := r.box("b1").statusAt(time.Now()).Notes; !slices.Equal(notes, []string{"group g2: " + why}) {
+		t.Errorf("the status has the notes %q", notes)
+	}
+	for _, copies := range []string{"own", "auto"} {
+		_, err = r.box("b1").Update(t.Context(), "g1", []byte(groupFile("10.2.0.1", "10.3.0.1", "10.4.0.1")+"copies: "+copies+"\n"))
+		testlab.Must(t, err)
+	}
+	round(r.fails)
+	r.load("b3")
+	if next := r.members("in the next generation of g1", "b2", "b3", "b4"); next.DestQPN == share.DestQPN {
+		t.Error("it is the same generation")
+	}
+	r.fails = nil
+	round(nil)
+	if got := r.copies("g2", 4); got != "shared" {
+		t.Errorf("when it can be joined: %s", got)
+	}
+	r.box("b1").watch.Look("g2", time.Now())
+	if notes := r.box("b1").statusAt(time.Now()).Notes; len(notes) != 0 {
+		t.Errorf("the status has the notes %q", notes)
+	}
+}
+
+// What the data path refuses is tried again, and the group can change in between: it is published
+// without the mapping then.
+func TestAMappingThatCannotBePublishedIsLeftOut(t *testing.T) {
+	r := newRackFabric(t)
+	_, err := r.box("b1").Create(t.Context(), []byte(groupFile("10.2.0.1", "10.3.0.1")))
+	testlab.Must(t, err)
+	r.load("b2", "b3")
+	share := r.members("at first", "b2", "b3")
+	to := r.box("b2").published("g1").Source
+	good := api.EdgeMapping{
+		Group: "g1", From: to.Dst, To: share.Dst, LegQPN: uint32(share.DestQPN), Host: to.Src, QPN: uint32(to.RemoteQPN),
+	}
+	more := good
+	more.LegQPN++
+	full := errors.New("the classifier is full")
+	for range 2 {
+		r.box("b2").sw.Refuse(full)
+		failed := groups.MapFrom(r.box("b2").groups, "b1", []api.EdgeMapping{good, more})
+		if len(failed) != 1 || !errors.Is(failed[more.LegQPN], full) {
+			t.Errorf("%v", failed)
+		}
+		r.maps("when one is refused", "b2", &share)
+		_, err = r.box("b2").Group("g1")
+		testlab.Must(t, err)
+		r.box("b2").watch.Look("g1", time.Now())
+		r.maps("after a look at the group", "b2", &share)
+	}
+	if failed := groups.MapFrom(r.box("b2").groups, "b1", []api.EdgeMapping{good, more}); len(failed) != 0 {
+		t.Errorf("%v", failed)
+	}
+	if m := r.box("b2").published("g1").Mappings; len(m) != 2 {
+		t.Errorf("b2 maps %v", m)
+	}
+	for _, list := range [][]api.EdgeMapping{nil, {good, more}} {
+		if failed := groups.MapFrom(r.box("b2").groups, "b1", list); len(failed) != 0 || len(r.box("b2").published("g1").Mappings) != len(list) {
+			t.Errorf("of %d mappings b2 has %v, %v", len(list), r.box("b2").published("g1").Mappings, failed)
+		}
+	}
+}
+
+// older is a box above of an older release: it knows of no part of an answer.
+type older struct{ above.Asker }
+
+func (o older) AskEdge(ctx context.Context, box string, q api.EdgeQuestion) (api.EdgeAnswer, error) {
+	q.Part = nil
+	return o.Asker.AskEdge(ctx, box, q)
+}
+
+// A box above of an older release does not hear of an answer as loaded that is not.
+func TestAMappingThatFailsBelowAnOlderBox(t *testing.T) {
+	r := newRackFabric(t)
+	_, err := r.box("b1").Create(t.Context(), []byte(groupFile("10.2.0.1", "10.3.0.1", "10.4.0.1")))
+	testlab.Must(t, err)
+	r.load("b2", "b3", "b4")
+	r.members("at first", "b2", "b3", "b4")
+	r.edge("b4")
+	r.asks["b4"].Boxes = older{r.asks["b4"].Boxes}
+	r.fails = errors.New("no buffer space")
+	for range 3 {
+		if err := r.asks["b4"].Round(t.Context()); !errors.Is(err, r.fails) {
+			t.Errorf("%v", err)
+		}
+	}
+	r.members("when b4 cannot join", "b2", "b3")
+}
+
 // Where a member behind a box may send, or a box passes frames on, nothing is shared.
 func TestTreesThatShareNothing(t *testing.T) {
 	for want, edit := range map[string]func(string) string{
@@ -204,17 +366,9 @@ func TestTreesThatShareNothing(t *testing.T) {
 	}
 }
 
-// A mapping that moves memory is none of a link.
-func TestAMappingThatMovesMemoryIsRefused(t *testing.T) {
-	r := newRackFabric(t)
-	err := errors.Join(testMapFrom(r.box("b2"), api.EdgeRegion{RKey: 7, ToRKey: 7}), testMapFrom(r.box("b2"), api.EdgeRegion{RKey: 7, ToRKey: 7, AddVA: 4096}))
-	if want := "box b1 gives a mapping of group g1 that moves memory, which no link does"; err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
-	}
-}
-
 // What no leg of a box above can be is refused before it is kept: with such a mapping no version of
-// the group could be published any more, for whatever reason it changes.
+// the group could be published any more, for whatever reason it changes. The others of the answer
+// are had.
 func TestAMappingOfNoSharedLegIsRefused(t *testing.T) {
 	r := newRackFabric(t)
 	_, err := r.box("b1").Create(t.Context(), []byte(groupFile("10.2.0.1", "10.3.0.1")))
@@ -222,19 +376,31 @@ func TestAMappingOfNoSharedLegIsRefused(t *testing.T) {
 	r.load("b2", "b3")
 	share := r.members("at first", "b2", "b3")
 	to := r.box("b2").published("g1").Source
-	for _, edit := range []func(*api.EdgeMapping){
-		func(m *api.EdgeMapping) { m.To = linkIP(9) },
-		func(m *api.EdgeMapping) { m.To = netip.MustParseAddr("ff15::1") },
-		func(m *api.EdgeMapping) { m.LegQPN = 0 },
-		func(m *api.EdgeMapping) { m.LegQPN = 1 << 24 },
+	good := api.EdgeMapping{
+		Group: "g1", From: to.Dst, To: share.Dst, LegQPN: uint32(share.DestQPN), Host: to.Src, QPN: uint32(to.RemoteQPN),
+	}
+	for want, edit := range map[string]func(*api.EdgeMapping){
+		"no shared leg is to 10.9.0.9 with QPN 4500":                func(m *api.EdgeMapping) { m.To = linkIP(9) },
+		"no shared leg is to ff15::1 with QPN 4500":                 func(m *api.EdgeMapping) { m.To = netip.MustParseAddr("ff15::1") },
+		"no shared leg is to " + share.Dst.String() + " with QPN 0": func(m *api.EdgeMapping) { m.LegQPN = 0 },
+		"no shared leg is to " + share.Dst.String() + " with QPN 16777216": func(m *api.EdgeMapping) {
+			m.LegQPN = 1 << 24
+		},
+		"the mapping moves memory, which no link does": func(m *api.EdgeMapping) {
+			m.Regions = []api.EdgeRegion{{RKey: 7, ToRKey: 7}, {RKey: 7, ToRKey: 7, AddVA: 4096}}
+		},
+		fmt.Sprintf("another mapping has QPN %d too", share.DestQPN): func(m *api.EdgeMapping) { m.LegQPN, m.AddPSN = good.LegQPN, 8 },
 	} {
-		m := api.EdgeMapping{
-			Group: "g1", From: to.Dst, To: share.Dst, LegQPN: uint32(share.DestQPN), Host: to.Src, QPN: uint32(to.RemoteQPN),
+		bad := good
+		bad.LegQPN = 4500
+		edit(&bad)
+		list := []api.EdgeMapping{bad, good}
+		if bad.LegQPN == good.LegQPN {
+			list = []api.EdgeMapping{good, bad}
 		}
-		edit(&m)
-		err := groups.MapFrom(r.box("b2").groups, "b1", []api.EdgeMapping{m})
-		if err == nil || !strings.Contains(err.Error(), "box b1 gives a mapping of group g1 that is of no shared leg: to ") {
-			t.Errorf("%v", err)
+		failed := groups.MapFrom(r.box("b2").groups, "b1", list)
+		if err := failed[bad.LegQPN]; len(failed) != 1 || err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", failed, want)
 		}
 		r.maps("when it is refused", "b2", &share)
 	}
@@ -243,10 +409,4 @@ func TestAMappingOfNoSharedLegIsRefused(t *testing.T) {
 	if n := len(r.box("b2").published("g1").Paths); n != 2 {
 		t.Errorf("the next version has %d receivers", n)
 	}
-}
-
-func testMapFrom(b *box, region api.EdgeRegion) error {
-	return groups.MapFrom(b.groups, "b1", []api.EdgeMapping{{
-		Group: "g1", From: linkIP(1), To: netip.MustParseAddr("239.77.0.1"), LegQPN: 7, Regions: []api.EdgeRegion{region},
-	}})
 }

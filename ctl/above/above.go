@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -40,7 +41,8 @@ type Options struct {
 type Above struct {
 	Options
 	box     neighbour.Config
-	have    uint64 // the number of the answer that is loaded
+	have    uint64 // the number of the answer that is loaded as a whole
+	part    *api.EdgePart
 	joined  map[netip.Addr]membership
 	problem string // "": none
 	asked   bool   // it has been answered once
@@ -70,11 +72,12 @@ func Run(ctx context.Context, o Options, neighbours []neighbour.Config) error {
 
 func (a *Above) run(ctx context.Context) error {
 	asking.Keep(ctx, func(ctx context.Context) bool {
+		said := a.part
 		err := a.Round(ctx)
 		if ctx.Err() == nil {
 			a.note(err)
 		}
-		return err == nil
+		return err == nil || !a.part.IsSame(said)
 	})
 	return a.keep(nil)
 }
@@ -84,7 +87,7 @@ func (a *Above) Round(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, asking.Within)
 	defer cancel()
 	answer, err := a.Boxes.AskEdge(within, a.box.Name, api.EdgeQuestion{
-		Protocol: api.EdgeProtocol, Have: a.have, Wait: int(asking.Wait / time.Millisecond), Attach: "rocastd",
+		Protocol: api.EdgeProtocol, Have: a.have, Part: a.part, Wait: int(asking.Wait / time.Millisecond), Attach: "rocastd",
 		Mapped: groups.MappedFrom(a.Groups, a.box.Name),
 	})
 	if err != nil {
@@ -94,24 +97,34 @@ func (a *Above) Round(ctx context.Context) error {
 }
 
 // load joins the addresses of the mappings, and lets the groups map. What is not confirmed is not
-// shared with this box.
+// shared with this box. A mapping that fails is left out alone, and the next answer is loaded as a
+// whole again.
 func (a *Above) load(answer api.EdgeAnswer) error {
-	wanted := map[netip.Addr]bool{}
-	var errs []error
-	for i := range answer.Mappings {
-		to := answer.Mappings[i].To
-		if !wanted[to] {
-			wanted[to] = true
-			errs = append(errs, a.join(to))
+	wanted := map[netip.Addr]error{} // why an address is not joined
+	failed := map[uint32]error{}
+	var mappings []api.EdgeMapping
+	for _, m := range answer.Mappings {
+		err, done := wanted[m.To]
+		if !done {
+			err = a.join(m.To)
+			wanted[m.To] = err
+		}
+		if err != nil {
+			failed[m.LegQPN] = err
+		} else {
+			mappings = append(mappings, m)
 		}
 	}
-	errs = append(errs, groups.MapFrom(a.Groups, a.box.Name, answer.Mappings), a.keep(wanted))
-	if err := errors.Join(errs...); err != nil {
-		a.have = 0
-		return err
+	maps.Copy(failed, groups.MapFrom(a.Groups, a.box.Name, mappings))
+	err := a.keep(wanted)
+	a.have, a.part = answer.Number, answer.Part(failed)
+	for _, m := range answer.Mappings {
+		if failed[m.LegQPN] != nil {
+			a.have = 0
+			err = errors.Join(err, fmt.Errorf("group %s: %w", m.Group, failed[m.LegQPN]))
+		}
 	}
-	a.have = answer.Number
-	return nil
+	return err
 }
 
 // join joins an address at the interface by which the box is reached.
@@ -136,10 +149,10 @@ func (a *Above) join(to netip.Addr) error {
 }
 
 // keep ends the memberships of addresses that are not wanted.
-func (a *Above) keep(wanted map[netip.Addr]bool) error {
+func (a *Above) keep(wanted map[netip.Addr]error) error {
 	var errs []error
 	for to, m := range a.joined {
-		if !wanted[to] {
+		if _, is := wanted[to]; !is {
 			errs = append(errs, m.Close())
 			delete(a.joined, to)
 		}

@@ -25,6 +25,7 @@ const (
 	MemberEvicted     EventKind = "member-evicted"     // the group no longer waits for it
 	EdgeLost          EventKind = "edge-lost"          // shared copies do not reach the receiver
 	EdgeWorks         EventKind = "edge-works"         // they reach it again
+	EdgeFails         EventKind = "edge-fails"         // the edge at its host, or the box that it is, cannot load a mapping
 	EdgeSilent        EventKind = "edge-silent"        // the edge at its host has stopped asking
 	EdgeAsks          EventKind = "edge-asks"          // it asks again
 	MemberUnreachable EventKind = "member-unreachable" // no way leads to it
@@ -88,6 +89,7 @@ func EventMeanings() []EventMeaning {
 		{MemberRepairing, "A receiver gets its data by repair alone: it loses packets, or is slow."},
 		{EdgeLost, "Shared copies do not reach a receiver, which gets copies of its own."},
 		{EdgeWorks, "Shared copies reach a receiver again."},
+		{EdgeFails, "An edge or a box below cannot map a group's copies; the cause says why."},
 		{EdgeSilent, "The edge at a receiver's host has stopped asking; what it maps is still used."},
 		{EdgeAsks, "The edge at a receiver's host asks again."},
 		{MemberRefused, "A receiver has answered packet psn with a fatal NAK, which ends its QP."},

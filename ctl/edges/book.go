@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -44,6 +45,7 @@ type host struct {
 	wanted map[roce.QPN]*api.EdgeMapping // by the QPN of the generation
 	offers []offer                       // the newest last
 	loaded map[roce.QPN]string           // the generations that the edge has confirmed, with their groups
+	failed map[roce.QPN]string           // the generations that it cannot load, with the reasons
 	// changed is closed when what is wanted changes.
 	changed chan struct{}
 }
@@ -88,7 +90,7 @@ func (b *Book) Ask(now time.Time, at netip.Addr, q api.EdgeQuestion) (share []st
 		}
 	}
 	h.edge.last.Store(&asked{now, q})
-	share = append(share, h.confirm(q.Have)...)
+	share = append(share, h.confirm(&q)...)
 	slices.Sort(share)
 	return slices.Compact(share)
 }
@@ -121,15 +123,27 @@ func (b *Book) makeRoom() {
 	}
 }
 
-// confirm enters that the edge has loaded an answer. It returns the groups of which it has loaded
-// other mappings than before.
-func (h *host) confirm(number uint64) (groups []string) {
-	var loaded map[roce.QPN]string
+// confirm enters which mappings of an answer the edge has loaded. It returns the groups of which it
+// has loaded other mappings than before, or fails otherwise.
+func (h *host) confirm(q *api.EdgeQuestion) (groups []string) {
+	loaded, failed := map[roce.QPN]string{}, map[roce.QPN]string{}
 	for _, o := range h.offers {
-		if o.number == number {
-			loaded = o.groups
+		if o.number == q.Loaded() {
+			loaded = maps.Clone(o.groups)
 		}
 	}
+	if q.Part != nil {
+		for _, f := range q.Part.Failed {
+			qpn := roce.QPN(f.LegQPN)
+			if name, some := loaded[qpn]; some {
+				delete(loaded, qpn)
+				if failed[qpn] = api.ShortReason(f.Reason); h.failed[qpn] != failed[qpn] {
+					groups = append(groups, name)
+				}
+			}
+		}
+	}
+	h.failed = failed
 	for qpn, name := range loaded {
 		if _, before := h.loaded[qpn]; !before {
 			groups = append(groups, name)

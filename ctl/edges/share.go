@@ -17,6 +17,7 @@ type Receiver struct {
 	// AddPSN is what its QP's PSNs are above those of the source, modulo 2^24.
 	AddPSN uint32
 	Port   string // by which it is reached
+	Box    string // the name of the box that it is; "": it is none
 	// Idle is why it gets no data, and Unfit why it has copies of its own, whatever the edges say.
 	// "": it may share.
 	Idle, Unfit string
@@ -35,6 +36,8 @@ type Standing struct {
 	Own  string // why it does not share; "": it does
 	Idle string // why it got no data when that was decided; "": it did
 	Edge *Edge  // nil: no edge has asked for its host
+	// Fails is why its edge cannot load the mapping; "": it can. Own says the same then.
+	Fails string
 }
 
 // generation is a set of mappings that do not change.
@@ -196,9 +199,13 @@ func (s *sharer) share(w way) {
 			gen.mappings[r.Path.QP()] = m
 			h.want(gen.qpn, m)
 		}
-		if _, loaded := h.loaded[gen.qpn]; loaded {
+		_, loaded := h.loaded[gen.qpn]
+		switch why, failed := h.failed[gen.qpn]; {
+		case loaded:
 			members = append(members, r.Path.QP())
-		} else {
+		case failed:
+			s.fails(r, why)
+		default:
 			s.own(r, "its edge has not loaded the mapping yet")
 		}
 	}
@@ -225,6 +232,19 @@ func candidateOf(candidates []*Receiver, qp mft.QP) *Receiver {
 func (s *sharer) own(r *Receiver, why string) {
 	standing := s.sharing.Receivers[r.Path.QP()]
 	standing.Own = why
+	s.sharing.Receivers[r.Path.QP()] = standing
+}
+
+// fails enters that the edge of a receiver, or the box, cannot load the mapping.
+func (s *sharer) fails(r *Receiver, why string) {
+	who := "its edge"
+	if r.Box != "" {
+		who = "box " + r.Box
+	}
+	why = who + " cannot map its copies: " + why
+	s.own(r, why)
+	standing := s.sharing.Receivers[r.Path.QP()]
+	standing.Fails = why
 	s.sharing.Receivers[r.Path.QP()] = standing
 }
 

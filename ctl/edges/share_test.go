@@ -298,3 +298,61 @@ func TestNoTwoGenerationsHaveOneQPN(t *testing.T) {
 		t.Errorf("the edge of a host is to have %q", text)
 	}
 }
+
+// fails lets the edge of a host say that it cannot load some mappings of its present answer.
+func (w *world) fails(h byte, legs ...uint32) (share []string) {
+	a, _ := w.book.Answer(ip(h))
+	part := &api.EdgePart{Number: a.Number}
+	for _, leg := range legs {
+		part.Failed = append(part.Failed, api.EdgeFailure{LegQPN: leg, Reason: "no \x1b[31m space" + strings.Repeat("é", 200)})
+	}
+	return w.book.Ask(time.Unix(0, 0), ip(h), api.EdgeQuestion{Protocol: api.EdgeProtocol, Have: a.Number, Part: part})
+}
+
+// An edge that cannot load one mapping shares the copies of the other groups, and the Book says why
+// it does not those of this one.
+func TestAnEdgeThatCannotLoadOneMapping(t *testing.T) {
+	w := newWorld(t, 2, 3, 4)
+	w.all()
+	other := func() string {
+		shares, _ := w.book.Share("g2", nil, w.turn, w.at)
+		if len(shares) == 0 {
+			return ""
+		}
+		return fmt.Sprint(shares[0].DestQPN, len(shares[0].Members))
+	}
+	other()
+	w.loads(2, 3, 4)
+	if got := other(); got != "102 3" {
+		t.Fatal(got)
+	}
+	if share := w.fails(4, 101, 9999); !slices.Equal(share, []string{"g1"}) {
+		t.Errorf("it lets %v share anew", share)
+	}
+	w.expect("101: 2 3")
+	if got := other(); got != "102 3" {
+		t.Errorf("of the other group %s share", got)
+	}
+	_, sharing := w.book.Share("g1", nil, w.turn, w.at)
+	at := sharing.Receivers[w.at[2].Path.QP()]
+	if want := "its edge cannot map its copies: no  [31m space" + strings.Repeat("é", 73) + " ..."; at.Own != want || at.Fails != want {
+		t.Errorf("it has copies of its own because %q, fails because %q, want %q", at.Own, at.Fails, want)
+	}
+	w.at[2].Box = "b4"
+	if _, sharing = w.book.Share("g1", nil, w.turn, w.at); !strings.HasPrefix(sharing.Receivers[w.at[2].Path.QP()].Own, "box b4 cannot map its copies: no ") {
+		t.Errorf("%+v", sharing)
+	}
+	if share := w.fails(4, 101); len(share) != 0 {
+		t.Errorf("what is no news lets %v share anew", share)
+	}
+	w.loads(4)
+	w.expect("101: 2 3 4")
+}
+
+// A part of an answer that was never given confirms nothing.
+func TestAPartOfAnotherAnswerConfirmsNothing(t *testing.T) {
+	w := newWorld(t, 2, 3, 4)
+	w.all()
+	w.book.Ask(time.Unix(0, 0), ip(4), api.EdgeQuestion{Protocol: api.EdgeProtocol, Part: &api.EdgePart{Number: 7}})
+	w.expect("101: 2 3")
+}

@@ -24,6 +24,8 @@ type Findings struct {
 	DeadLegs string // which shared legs reach nobody, or ""
 	// SilentEdges are the receivers whose edges have stopped asking, and for how long.
 	SilentEdges map[groupfile.ID]time.Duration
+	// FailingEdges are the receivers whose edges cannot load a mapping, and why.
+	FailingEdges map[groupfile.ID]string
 
 	Says    map[Sender]string // the trouble of members that do not get on because their frames are refused
 	History goodput.History   // how many packets the source had sent when (dataplane.Traffic.Sent)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"go.uber.org/zap"
+
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
@@ -12,39 +14,68 @@ import (
 
 // MapFrom lets the branches for an upper box map what that box shares between several boxes. The
 // mappings are all that it gives this box. Those of a branch that is not there, or has another end
-// of its link, wait for it.
-func MapFrom(s *Set, upper string, mappings []api.EdgeMapping) error {
+// of its link, wait for it. A mapping that cannot be had is left out alone: failed says why, by its
+// QPN.
+func MapFrom(s *Set, upper string, mappings []api.EdgeMapping) (failed map[uint32]error) {
 	s.Lock()
 	defer s.Unlock()
 	if s.mapped == nil {
 		s.mapped = map[string][]api.EdgeMapping{}
 	}
-	var errs []error
+	failed = map[uint32]error{}
+	var kept, new []api.EdgeMapping
 	for i := range mappings {
-		switch m := &mappings[i]; {
-		case slices.ContainsFunc(m.Regions, movesMemory):
-			errs = append(errs, fmt.Errorf("box %s gives a mapping of group %s that moves memory, which no link does", upper, m.Group))
-		case !mapping(m).IsOfShare(m.From): // the group could not be published with it, whatever changes
-			errs = append(errs, fmt.Errorf("box %s gives a mapping of group %s that is of no shared leg: to %v with QPN %d", upper, m.Group, m.To, m.LegQPN))
+		m := &mappings[i]
+		if err := refuseMapping(m, mappings[:i]); err != nil {
+			failed[m.LegQPN] = err
+		} else if slices.ContainsFunc(s.mapped[upper], func(had api.EdgeMapping) bool { return isSame(had, *m) }) {
+			kept = append(kept, *m)
+		} else {
+			new = append(new, *m)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	mapAs := func(list []api.EdgeMapping) (err error) {
+		s.mapped[upper] = list
+		for _, g := range s.groups {
+			if g.Branch != nil && g.Branch.Upper == upper && g.Published != nil && !slices.Equal(mappingsOf(s, g, g.Published), g.Published.Mappings) {
+				err = errors.Join(err, publishShares(s, g))
+			}
+		}
 		return err
 	}
-	s.mapped[upper] = mappings
-	for _, g := range s.groups {
-		if g.Branch == nil || g.Branch.Upper != upper || g.Published == nil {
-			continue
-		}
-		want := mappingsOf(s, g, g.Published)
-		if slices.Equal(want, g.Published.Mappings) {
-			continue
-		}
-		if shareAnew(s, g); !slices.Equal(want, g.Published.Mappings) {
-			errs = append(errs, fmt.Errorf("group %s could not be published with what box %s shares", g.Name, upper))
-		}
+	if err := mapAs(kept); err != nil {
+		// A mapping too many does no harm: nothing comes by it. The next look at its group tries
+		// again.
+		s.Log.Warn("could not take mappings from groups that the box above shares no more", zap.String("box", upper), zap.Error(err))
 	}
-	return errors.Join(errs...)
+	for _, m := range new {
+		if err := mapAs(append(kept[:len(kept):len(kept)], m)); err != nil {
+			failed[m.LegQPN] = err
+			s.mapped[upper] = kept // no version of the group could be published with it, whatever changes
+			continue
+		}
+		kept = s.mapped[upper]
+	}
+	return failed
+}
+
+// refuseMapping returns why a mapping cannot be had, whatever the groups are, or nil. before are
+// those of the same answer.
+func refuseMapping(m *api.EdgeMapping, before []api.EdgeMapping) error {
+	switch {
+	case slices.ContainsFunc(m.Regions, movesMemory):
+		return errors.New("the mapping moves memory, which no link does")
+	case !mapping(m).IsOfShare(m.From):
+		return fmt.Errorf("no shared leg is to %v with QPN %d", m.To, m.LegQPN)
+	case slices.ContainsFunc(before, func(b api.EdgeMapping) bool { return b.LegQPN == m.LegQPN }):
+		return fmt.Errorf("another mapping has QPN %d too", m.LegQPN)
+	}
+	return nil
+}
+
+// isSame reports whether two mappings are one at a box, where regions stay as they are.
+func isSame(a, b api.EdgeMapping) bool {
+	return a.Group == b.Group && a.From == b.From && a.Host == b.Host && a.QPN == b.QPN && mapping(&a) == mapping(&b)
 }
 
 // movesMemory reports whether a region is elsewhere at the receiver. VA and R_Key cross a link as

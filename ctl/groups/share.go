@@ -45,7 +45,7 @@ func share(s *Set, g *Group, p *plan.Plan, next *mft.Group) {
 	for i := range next.Paths {
 		path := &next.Paths[i]
 		hop := hops[groupfile.ID(path.QP())]
-		r := edges.Receiver{Path: path, Port: hop.PortName}
+		r := edges.Receiver{Path: path, Port: hop.PortName, Box: g.BoxBehind(groupfile.ID(path.QP()))}
 		r.Idle, r.AddPSN = standsAt(&state, path)
 		switch {
 		case path.Box == mft.BoxAbove:
@@ -208,12 +208,19 @@ func replace(s *Set, g *Group, next *mft.Group, err error, was edges.Sharing) er
 // shareAnew publishes a group as it is, with those who share now. After an error it goes on as
 // before.
 func shareAnew(s *Set, g *Group) {
+	if err := publishShares(s, g); err != nil {
+		s.Log.Error("could not change which receivers of a group share their copies", zap.String("group", g.Name), zap.Error(err))
+	}
+}
+
+// publishShares is shareAnew for a caller that says itself what is wrong.
+func publishShares(s *Set, g *Group) error {
 	was := g.Sharing
 	next, err := s.build(g, &g.Plan)
 	if err = replace(s, g, next, err, was); err != nil {
-		s.Log.Error("could not change which receivers of a group share their copies", zap.String("group", g.Name), zap.Error(err))
-		return
+		return err
 	}
 	g.Published = next
 	s.Changed(g)
+	return nil
 }

@@ -53,7 +53,7 @@ func TestAnEdgeAsksForItsIP(t *testing.T) {
 	}{
 		{"POST", `{"protocol": 1, "have": 5, "waitMs": 20, "attach": "tcx", "mapped": 3, "host": "10.77.0.9"}`, 200, `{"number":7,"mappings":[]}`},
 		{"POST", `{"protocol": "1"}`, 400, "the question cannot be read: "},
-		{"POST", `{"protocol": 1` + strings.Repeat(" ", maxHostRequest) + `}`, 413, "the request is longer than 4096 bytes, which no edge needs"},
+		{"POST", `{"protocol": 1` + strings.Repeat(" ", maxEdgeRequest) + `}`, 413, "the request is longer than 16384 bytes, which no edge needs"},
 		{"GET", "", 405, ""},
 	} {
 		if status, answer := request(t, c.method, url+api.EdgePath, c.body); status != c.status || !strings.Contains(answer, c.answer) {

@@ -25,6 +25,8 @@ const (
 	mostOfHosts = 4096
 	// maxHostRequest bounds the body of a question: one queue pair with its regions.
 	maxHostRequest = 4 << 10
+	// maxEdgeRequest bounds that of an edge, which may name the mappings that it cannot load.
+	maxEdgeRequest = 16 << 10
 )
 
 // Hosts is what the server for hosts needs from a hosts.Hosts.
@@ -97,7 +99,7 @@ func (s *Server) askEdge(r *http.Request, e Edges) (any, error) {
 
 // answerEdge answers the question of an edge.
 func (s *Server) answerEdge(r *http.Request, ask func(context.Context, api.EdgeQuestion) (api.EdgeAnswer, error)) (any, error) {
-	body, err := readBody(r, maxHostRequest, "the request", "no edge needs")
+	body, err := readBody(r, maxEdgeRequest, "the request", "no edge needs")
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,29 @@ func addPortsAndGroups(s *api.Status, now time.Time, b *Box) {
 	if note := silentEdges(b.Groups); note != "" {
 		s.Notes = append(s.Notes, note)
 	}
+	if note := failingEdges(b.Groups); note != "" {
+		s.Notes = append(s.Notes, note)
+	}
 	addStrays(s, now, b.Strays)
+}
+
+// failingEdges says which mappings edges cannot load, or "". The receivers get all their data by
+// copies of their own.
+func failingEdges(list []*groups.Version) string {
+	var all []string
+	for _, g := range list {
+		for _, why := range g.Found.FailingEdges {
+			all = append(all, "group "+g.Name+": "+why)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	text := slices.Min(all)
+	if more := len(all) - 1; more > 0 {
+		text += fmt.Sprintf("; and %d more mappings fail", more)
+	}
+	return text
 }
 
 // silentEdges says which edges have stopped asking, or "". That is no problem of the box: whether

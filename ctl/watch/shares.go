@@ -12,11 +12,13 @@ import (
 	"github.com/rocast/rocast/dataplane"
 )
 
-// lookAtShares records which shared legs reach no receiver, and which edges are silent. A leg whose
-// edges are silent is used on: the programs in their kernels map without the process that asks, and
-// the data path sees whether copies arrive. What a silent edge cannot do is to load new mappings.
+// lookAtShares records which shared legs reach no receiver, and which edges are silent or fail. A
+// leg whose edges are silent is used on: the programs in their kernels map without the process that
+// asks, and the data path sees whether copies arrive. What a silent edge cannot do is to load new
+// mappings.
 func (w *Watch) lookAtShares(g *groups.Group, now time.Time, state dataplane.GroupState) {
 	g.Found.DeadLegs = deadLegs(g, state)
+	w.lookAtFailing(g)
 	was := g.Found.SilentEdges
 	g.Found.SilentEdges = silentEdges(g, now)
 	for id, silent := range g.Found.SilentEdges {
@@ -30,6 +32,26 @@ func (w *Watch) lookAtShares(g *groups.Group, now time.Time, state dataplane.Gro
 		if _, still := g.Found.SilentEdges[id]; !still && g.EdgeOf(id) != nil {
 			w.Log.Info("the edge of a receiver asks again", fieldsOf(g, id)...)
 			w.Groups.MemberEvent(api.EdgeAsks, g, id, "the edge at %v asks again", id.IP)
+		}
+	}
+}
+
+// lookAtFailing records which edges cannot load their mappings of a group. Its others share on.
+func (w *Watch) lookAtFailing(g *groups.Group) {
+	was := g.Found.FailingEdges
+	g.Found.FailingEdges = nil
+	for qp, at := range g.Sharing.Receivers {
+		if at.Fails == "" {
+			continue
+		}
+		if g.Found.FailingEdges == nil {
+			g.Found.FailingEdges = map[groupfile.ID]string{}
+		}
+		id := groupfile.ID(qp)
+		g.Found.FailingEdges[id] = at.Fails
+		if was[id] != at.Fails {
+			w.Log.Warn("a receiver gets copies of its own because a mapping fails", append(fieldsOf(g, id), zap.String("cause", at.Fails))...)
+			w.Groups.MemberEvent(api.EdgeFails, g, id, "%s", at.Fails)
 		}
 	}
 }

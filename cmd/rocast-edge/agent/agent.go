@@ -66,8 +66,9 @@ type partner struct {
 	at       device     // of the port, for this IP
 	mappings map[edge.Key]edge.Mapping
 	groups   map[edge.Key]string // their names
-	have     uint64
-	heard    time.Time // the last answer, or the start
+	have     uint64              // the number of the last answer that was loaded as a whole
+	part     *api.EdgePart       // what is loaded of a later one
+	heard    time.Time           // the last answer, or the start
 	answered bool
 	problem  string // "": none
 }
@@ -117,6 +118,7 @@ func (a *Agent) Run(ctx context.Context) error {
 func (p *partner) round(ctx context.Context) (ok bool) {
 	question, from, err := p.prepare()
 	var answer api.EdgeAnswer
+	news := false // there is something to say at once
 	if err == nil {
 		within, cancel := context.WithTimeout(ctx, asking.Within)
 		answer, err = p.agent.Ask(p.box, from).AskEdge(within, question)
@@ -129,13 +131,15 @@ func (p *partner) round(ctx context.Context) (ok bool) {
 	defer p.agent.mu.Unlock()
 	if err == nil {
 		p.heard = time.Now()
+		said := p.part
 		err = p.load(answer)
+		news = !p.part.IsSame(said)
 	}
 	if err != nil {
 		err = errors.Join(err, p.expire())
 	}
 	p.note(err)
-	return err == nil
+	return err == nil || news
 }
 
 // prepare makes the question, which is asked from an IP of this machine.
@@ -163,7 +167,7 @@ func (p *partner) prepare() (q api.EdgeQuestion, from netip.Addr, err error) {
 		return q, from, err
 	}
 	c, err := p.port.program.Counters()
-	q.Protocol, q.Have, q.Wait, q.Attach = api.EdgeProtocol, p.have, int(asking.Wait/time.Millisecond), string(p.port.program.Mode())
+	q.Protocol, q.Have, q.Part, q.Wait, q.Attach = api.EdgeProtocol, p.have, p.part, int(asking.Wait/time.Millisecond), string(p.port.program.Mode())
 	q.Mapped, q.NoMapping, q.Refused = c.Mapped, c.NoMapping, c.Refused()
 	return q, from, err
 }
@@ -197,37 +201,21 @@ func (p *partner) moveTo(at device) error {
 		}
 	}
 	if err != nil {
-		p.port, p.have = nil, 0 // all are made again the next time
+		p.port, p.have, p.part = nil, 0, nil // all are made again the next time
 		return err
 	}
 	return p.agent.sweep()
 }
 
-// load makes the mappings of an answer those of the host. The answer is confirmed only if all could
-// be made.
+// load makes the mappings of an answer those of the host. A mapping that fails is left out alone.
 func (p *partner) load(answer api.EdgeAnswer) (err error) {
-	wanted := map[edge.Key]bool{}
+	wanted, failed := map[edge.Key]bool{}, map[uint32]error{}
 	for _, given := range answer.Mappings {
 		m := mapping(given)
-		m.MAC, m.Owner = p.at.mac, p.owner
 		wanted[m.Key] = true
-		switch other := p.agent.holder(p.port, m.Key); {
-		case m.Host != p.ip:
-			err = errors.Join(err, fmt.Errorf("the box gives a mapping of group %s to %v, which is not the IP for which it was asked", given.Group, m.Host))
-		case other != nil && other != p && other.box == p.box:
-			err = errors.Join(err, fmt.Errorf("%v is mapped to %v already, and not to %v too: a leg has one queue pair at an interface", m.Key, other.ip, p.ip))
-		case other != nil && other != p:
-			err = errors.Join(err, fmt.Errorf("the box gives a mapping of %v for group %s, as box %v does; give them other addresses for edges",
-				m.Key, given.Group, other.box))
-		default:
-			had, known := p.mappings[m.Key]
-			if !known || !same(had, m) {
-				if failed := p.port.put(m, p.at); failed != nil {
-					err = errors.Join(err, failed)
-					continue
-				}
-			}
-			p.mappings[m.Key], p.groups[m.Key] = m, given.Group
+		if failure := p.take(m, given.Group); failure != nil {
+			failed[given.LegQPN] = failure
+			err = errors.Join(err, failure)
 		}
 	}
 	for key := range p.mappings {
@@ -237,10 +225,30 @@ func (p *partner) load(answer api.EdgeAnswer) (err error) {
 			delete(p.groups, key)
 		}
 	}
-	if err == nil {
+	if p.part = answer.Part(failed); err == nil {
 		p.have = answer.Number
 	}
 	return err
+}
+
+// take makes one mapping of an answer one of the host.
+func (p *partner) take(m edge.Mapping, group string) error {
+	m.MAC, m.Owner = p.at.mac, p.owner
+	switch other := p.agent.holder(p.port, m.Key); {
+	case m.Host != p.ip:
+		return fmt.Errorf("the box gives a mapping of group %s to %v, which is not the IP for which it was asked", group, m.Host)
+	case other != nil && other != p && other.box == p.box:
+		return fmt.Errorf("%v is mapped to %v already, and not to %v too: a leg has one queue pair at an interface", m.Key, other.ip, p.ip)
+	case other != nil && other != p:
+		return fmt.Errorf("the box gives a mapping of %v for group %s, as box %v does; give them other addresses for edges", m.Key, group, other.box)
+	}
+	if had, known := p.mappings[m.Key]; !known || !same(had, m) {
+		if err := p.port.put(m, p.at); err != nil {
+			return err
+		}
+	}
+	p.mappings[m.Key], p.groups[m.Key] = m, group
+	return nil
 }
 
 // holder is the partner that has a mapping at a port; nil: nobody.
@@ -263,7 +271,7 @@ func (p *partner) expire() (err error) {
 		delete(p.mappings, key)
 		delete(p.groups, key)
 	}
-	p.have = 0
+	p.have, p.part = 0, nil
 	return err
 }
 

@@ -200,7 +200,10 @@ type fakeBox struct {
 	answer api.EdgeAnswer
 	err    error
 	asked  api.EdgeQuestion // last
-	change chan struct{}
+	older  bool             // it knows of no part of an answer
+
+	questions int // how many were asked
+	change    chan struct{}
 }
 
 func newBox() *fakeBox {
@@ -227,10 +230,25 @@ func (b *fakeBox) confirmed() uint64 {
 	return b.asked.Have
 }
 
+// lacks is what the edge has said of the mappings that it cannot load, or "".
+func (b *fakeBox) lacks() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.asked.Part == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d without %v", b.asked.Part.Number, b.asked.Part.Failed)
+}
+
 func (b *fakeBox) AskEdge(ctx context.Context, q api.EdgeQuestion) (api.EdgeAnswer, error) {
 	b.mu.Lock()
 	b.asked = q
-	keep, change := b.err == nil && q.Have == b.answer.Number, b.change
+	b.questions++
+	loaded := q.Loaded()
+	if b.older {
+		loaded = q.Have
+	}
+	keep, change := b.err == nil && loaded == b.answer.Number, b.change
 	b.mu.Unlock()
 	if keep {
 		select {
@@ -337,8 +355,8 @@ func TestAnswersAreLoadedAndConfirmed(t *testing.T) {
 	})
 }
 
-// A mapping for another host's address is refused, and the answer is not confirmed. The others of
-// the answer are loaded.
+// A mapping for another host's address is refused, and the box hears so. The others of the answer
+// are loaded and confirmed.
 func TestMappingsToOtherHostsAreRefused(t *testing.T) {
 	play(t, func(t *testing.T, w *world) {
 		w.boxes[box1].say(5, given(0xa, 0x11))
@@ -348,17 +366,17 @@ func TestMappingsToOtherHostsAreRefused(t *testing.T) {
 		w.boxes[box1].say(6, stranger, given(0xc, 0x13))
 		time.Sleep(asking.LongestPause) // until it has asked again
 		w.expect(t, "with a stranger's", "239.77.0.1 0xc to 0x13 | 239.77.0.1 at 2")
-		if got := w.boxes[box1].confirmed(); got != 5 {
-			t.Errorf("answer %d is confirmed", got)
-		}
 		want := "the box gives a mapping of group g to 10.77.0.3, which is not the IP for which it was asked"
+		if got, lacks := w.boxes[box1].confirmed(), w.boxes[box1].lacks(); got != 5 || lacks != "6 without [{11 "+want+"}]" {
+			t.Errorf("answer %d is confirmed, and %s", got, lacks)
+		}
 		if got := w.state.Partners[0].Problem; got != want {
 			t.Errorf("the state says %q", got)
 		}
 		w.boxes[box1].say(7, given(0xc, 0x13))
 		time.Sleep(asking.LongestPause) // it asks again by itself
 		synctest.Wait()
-		if s := w.state.Partners[0]; w.boxes[box1].confirmed() != 7 || s.Problem != "" {
+		if s := w.state.Partners[0]; w.boxes[box1].confirmed() != 7 || w.boxes[box1].lacks() != "" || s.Problem != "" {
 			t.Errorf("later it says %+v", s)
 		}
 	})
@@ -382,6 +400,35 @@ func TestAddressesThatCannotBeJoined(t *testing.T) {
 		w.expect(t, "when it can be joined", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
 		if got := w.boxes[box1].confirmed(); got != 5 {
 			t.Errorf("answer %d is confirmed", got)
+		}
+	})
+}
+
+// What is left out is said at once, and not again before a pause: a box of an older release keeps
+// no question that does not confirm its whole answer.
+func TestWhatIsLeftOutIsSaidAtOnce(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.start(t)
+		w.mu.Lock()
+		w.full = true
+		w.mu.Unlock()
+		began := time.Now()
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		synctest.Wait()
+		if got := w.boxes[box1].lacks(); got != "5 without [{10 no more addresses can be joined}]" || time.Since(began) != 0 {
+			t.Errorf("after %v it says %q", time.Since(began), got)
+		}
+		w.boxes[box1].say(6, given(0xa, 0x11), given(0xb, 0x12))
+		time.Sleep(asking.Wait + asking.LongestPause)
+		synctest.Wait()
+		if got := w.boxes[box1].lacks(); got != "6 without [{10 no more addresses can be joined} {11 no more addresses can be joined}]" {
+			t.Errorf("it says %q", got)
+		}
+		w.boxes[box1].set(func() { w.boxes[box1].older, w.boxes[box1].questions = true, 0 })
+		time.Sleep(10 * asking.LongestPause)
+		synctest.Wait()
+		if n := w.boxes[box1].questions; n > 11 {
+			t.Errorf("it has asked a box of an older release %d times", n)
 		}
 	})
 }
@@ -492,15 +539,17 @@ func TestMappingsOutliveARun(t *testing.T) {
 // A box that is away may come back: its mappings stay for an hour, and not for ever.
 func TestABoxThatIsAway(t *testing.T) {
 	play(t, func(t *testing.T, w *world) {
-		w.boxes[box1].say(5, given(0xa, 0x11))
+		stranger := given(0xb, 0x12)
+		stranger.Host = netip.MustParseAddr("10.77.0.3")
+		w.boxes[box1].say(5, given(0xa, 0x11), stranger)
 		w.start(t)
 		w.boxes[box1].fail(errors.New("the box is away"))
 		time.Sleep(Kept - time.Minute)
 		w.expect(t, "before the hour is over", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
 		time.Sleep(2 * time.Minute)
 		w.expect(t, "afterwards", " | ")
-		if got := w.boxes[box1].confirmed(); got != 0 {
-			t.Errorf("answer %d is still confirmed", got)
+		if got, part := w.boxes[box1].confirmed(), w.boxes[box1].lacks(); got != 0 || part != "" {
+			t.Errorf("answer %d is still confirmed, %s", got, part)
 		}
 		w.boxes[box1].say(5, given(0xa, 0x11))
 		time.Sleep(asking.LongestPause)
