@@ -103,10 +103,11 @@ func TestADeviceThatTakesNothingIsStalledUntilItTakesSomething(t *testing.T) {
 	kicks := 0
 	p.Socket.sendto = func(fd int) unix.Errno { kicks++; return sendto(fd) }
 	descs := w.load(framesOf(64, 1100)...)
-	p.Transmit(descs)
-	if withdrawn, err := p.Flush(stallPatience); withdrawn == 0 || !errors.Is(err, ErrStalled) {
-		t.Fatalf("%d frames withdrawn, %v: the device takes them all", withdrawn, err)
-	}
+	w.eventually("the device takes nothing more", func() bool { // on a busy machine some are still on their way
+		taken := p.Transmit(descs)
+		withdrawn, err := p.Flush(stallPatience)
+		return withdrawn == taken && errors.Is(err, ErrStalled)
+	})
 	kicks = 0
 	const flushes = 100
 	for range flushes {
