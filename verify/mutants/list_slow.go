@@ -62,6 +62,8 @@ var wire = []rule{
 	{"wire", "the program is for the bridge", "cmd/rocast-edge/agent/wire.go", "index: dev.Attrs().Index,", "index: way.LinkIndex,"},
 	{"wire", "nobody asks for a MAC", "cmd/rocast-edge/agent/wire.go", "if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: ifindex, IP: ip.AsSlice(), Flags: netlink.NTF_USE}); err != nil {", "if err := error(nil); err != nil {"},
 	{"wire", "a MAC is looked for at once alone", "cmd/rocast-edge/agent/wire.go", "for range answersWithin / lookEvery {", "for range 1 {"},
+	{"wire", "a MAC is behind the first port in whatever VLAN", "cmd/rocast-edge/agent/wire.go", "(one.Vlan == vlan || one.Vlan == 0) && ", ""},
+	{"wire", "where a bridge knows no VLANs a MAC is behind no port", "cmd/rocast-edge/agent/wire.go", "(one.Vlan == vlan || one.Vlan == 0) && ", "one.Vlan == vlan && "},
 	{"wire", "the MAC of any host counts", "cmd/rocast-edge/agent/wire.go", "addr.Unmap() == ip && ", "addr.IsValid() && "},
 	{"wire", "the MAC of an IPv6 host is looked for among those of IPv4", "cmd/rocast-edge/agent/wire.go", "	if ip.Is6() {\n", "	if false {\n"},
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/rocast/rocast/bpf/edge"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/asking"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -39,6 +40,7 @@ type twin struct {
 	programs map[string]*twinProgram // pinned
 	joined   map[string]int          // "239.77.0.1 at 2"
 	full     bool                    // no address can be joined
+	unjoined netip.Addr              // an address that cannot be joined
 	closed   error                   // why no program can be attached; nil: it can
 	way      netip.Addr              // the IP from which packets to boxes leave
 }
@@ -121,7 +123,7 @@ func (f twinMember) Close() error { f(); return nil }
 func (h *twin) join(at device, to netip.Addr) (io.Closer, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.full {
+	if h.full || to == h.unjoined {
 		return nil, errors.New("no more addresses can be joined")
 	}
 	name := fmt.Sprintf("%v at %d", to, at.joins)
@@ -728,6 +730,49 @@ func TestTwoNetworksBehindOneWire(t *testing.T) {
 	if n := w.programs["eth0"].open; n != 1 {
 		t.Errorf("the program is attached %d times", n)
 	}
+}
+
+// A VLAN device of the bridge is made anew, and what was joined at the former one is left, also
+// where some addresses could not be joined there. What cannot be joined is not mapped.
+func TestMembershipsAreOfTheNewestVLAN(t *testing.T) {
+	w := newTwin()
+	a := newAgent(Config{Boxes: []netip.AddrPort{box1}, IPs: []netip.Addr{ip1}, Wire: "eth0", Log: zap.NewNop()}, w)
+	p := a.partners[0]
+	one, two := given(0xa, 0x11), given(0xb, 0x12)
+	two.To = shared.Next()
+	all := api.EdgeAnswer{Number: 5, Mappings: []api.EdgeMapping{one, two}}
+	vlan := func(joins int) error {
+		at := eth0
+		at.joins = joins
+		w.move(ip1, at)
+		_, _, err := p.prepare()
+		return err
+	}
+	testlab.Must(t, vlan(12))
+	testlab.Must(t, p.load(all))
+	has := func(when, want string) {
+		t.Helper()
+		if got := w.has("eth0"); got != want {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	has("at first", "239.77.0.1 0xa to 0x11, 239.77.0.2 0xb to 0x12 | 239.77.0.1 at 12, 239.77.0.2 at 12")
+	w.unjoined = two.To
+	if err := vlan(13); err == nil {
+		t.Error("nobody says that an address cannot be joined")
+	}
+	has("when one cannot be joined", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 13")
+	w.unjoined = netip.Addr{}
+	testlab.Must(t, vlan(14))
+	has("with the next VLAN", "239.77.0.1 0xa to 0x11, 239.77.0.2 0xb to 0x12 | 239.77.0.1 at 14, 239.77.0.2 at 14")
+	w.unjoined = two.To.Next()
+	more := given(0xc, 0x13)
+	more.To = w.unjoined
+	if err := p.load(api.EdgeAnswer{Number: 6, Mappings: []api.EdgeMapping{one, more}}); err == nil {
+		t.Error("nobody says that an address cannot be joined")
+	}
+	testlab.Must(t, p.load(api.EdgeAnswer{Number: 7, Mappings: []api.EdgeMapping{one}}))
+	has("after one that could not be had", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 14")
 }
 
 // At one port of a machine in the wire a leg becomes the packets of one queue pair. The second host

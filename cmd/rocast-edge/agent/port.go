@@ -44,7 +44,7 @@ type member struct {
 }
 
 // put makes a mapping for the host of a device. Its address is joined afterwards: no packet comes
-// that is not the edge's.
+// that is not the edge's. What cannot be joined is not mapped either.
 func (p *port) put(m edge.Mapping, at device) error {
 	if err := p.program.Put(m); err != nil {
 		return err
@@ -53,22 +53,32 @@ func (p *port) put(m edge.Mapping, at device) error {
 	if p.members[id] == nil {
 		membership, err := p.host.join(at, m.To)
 		if err != nil {
-			return err
+			return errors.Join(err, p.program.Delete(m.Key))
 		}
 		p.members[id] = &member{map[edge.Key]bool{}, membership}
 	}
 	p.members[id].keys[m.Key] = true
-	return nil
+	return p.endMemberships(m.Key, id)
 }
 
-func (p *port) remove(key edge.Key) (err error) {
+func (p *port) remove(key edge.Key) error {
+	return errors.Join(p.endMemberships(key, joined{}), p.program.Delete(key))
+}
+
+// endMemberships ends the memberships that only a mapping needs, but for one. That of a former
+// interface may be there still: the mapping could not be made at the next one, and comes to another
+// now.
+func (p *port) endMemberships(key edge.Key, except joined) (err error) {
 	for id, m := range p.members {
+		if id == except {
+			continue
+		}
 		if delete(m.keys, key); len(m.keys) == 0 {
 			err = errors.Join(err, m.Close())
 			delete(p.members, id)
 		}
 	}
-	return errors.Join(err, p.program.Delete(key))
+	return err
 }
 
 // close ends what this process has of the port. The program stays at the interface.

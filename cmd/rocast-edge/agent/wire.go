@@ -52,25 +52,47 @@ func (k kernel) behind(wire string, ip netip.Addr) (device, error) {
 	if err != nil {
 		return device{}, err
 	}
-	if by, err := portOf(dev.Attrs().MasterIndex, mac); err != nil || by == dev.Attrs().Index {
+	port, err := portOf(dev.Attrs().MasterIndex, by, mac)
+	if err != nil || port == dev.Attrs().Index {
 		return device{}, cmp.Or(err, fmt.Errorf("%v is behind %s itself; --wire names the bridge's other port, towards the boxes", ip, wire))
 	}
 	// The bridge joins: only it hears the questions of the switch, which come by its port.
 	return device{name: wire, index: dev.Attrs().Index, mac: mac, joins: way.LinkIndex}, nil
 }
 
-// portOf returns the index of the port behind which a bridge has learned a MAC; 0: of none.
-func portOf(bridge int, mac roce.MAC) (ifindex int, err error) {
+// portOf returns the index of the port behind which a bridge has learned a MAC; 0: of none. by is
+// the bridge, or a VLAN device of it. A MAC may be behind different ports in different VLANs.
+func portOf(bridge int, by netlink.Link, mac roce.MAC) (ifindex int, err error) {
+	vlan := 0
+	if tagged, is := by.(*netlink.Vlan); is {
+		vlan = tagged.VlanId
+	} else {
+		all, err := netlink.BridgeVlanList() // empty, unless bridges know VLANs
+		if err != nil {
+			return 0, fmt.Errorf("look in which VLAN the bridge itself is: %w", err)
+		}
+		for _, v := range all[int32(bridge)] {
+			if v.PortVID() {
+				vlan = int(v.Vid)
+			}
+		}
+	}
 	all, err := netlink.NeighList(0, unix.AF_BRIDGE)
 	if err != nil {
 		return 0, fmt.Errorf("look behind which port of the bridge the host is: %w", err)
 	}
+	return learned(all, bridge, vlan, mac), nil
+}
+
+// learned is portOf for what bridges have learned. A bridge that knows no VLANs has learned nothing
+// of one, also where devices at it tag frames.
+func learned(all []netlink.Neigh, bridge, vlan int, mac roce.MAC) (ifindex int) {
 	for _, one := range all {
-		if one.MasterIndex == bridge && bytes.Equal(one.HardwareAddr, mac[:]) {
-			return one.LinkIndex, nil
+		if one.MasterIndex == bridge && (one.Vlan == vlan || one.Vlan == 0) && bytes.Equal(one.HardwareAddr, mac[:]) {
+			return one.LinkIndex
 		}
 	}
-	return 0, nil
+	return 0
 }
 
 // macOf returns the MAC of a neighbour. Each look makes the kernel ask for it, if that is due.

@@ -107,6 +107,20 @@ func TestWiresThatCannotBe(t *testing.T) {
 	}
 }
 
+// A MAC may be behind one port in one VLAN, and behind another one in another.
+func TestTheVLANOfTheHostBehindAWire(t *testing.T) {
+	mac := roce.MAC{2, 0, 0, 0, 0, 2}
+	knows := func(bridge, port, vlan int, mac roce.MAC) netlink.Neigh {
+		return netlink.Neigh{MasterIndex: bridge, LinkIndex: port, Vlan: vlan, HardwareAddr: mac[:]}
+	}
+	all := []netlink.Neigh{knows(8, 3, 5, mac), knows(9, 4, 0, roce.MAC{2, 9}), knows(9, 5, 1, mac), knows(9, 6, 7, mac), knows(10, 7, 0, mac)}
+	for _, c := range []struct{ bridge, vlan, want int }{{9, 1, 5}, {9, 7, 6}, {9, 5, 0}, {8, 5, 3}, {10, 7, 7}, {10, 0, 7}, {11, 0, 0}} {
+		if got := learned(all, c.bridge, c.vlan, mac); got != c.want {
+			t.Errorf("in VLAN %d of bridge %d: behind port %d, want %d", c.vlan, c.bridge, got, c.want)
+		}
+	}
+}
+
 // A host that has its IP only when it is asked for its MAC is found as soon as it answers. On a
 // busy machine it may come too late, so there are several tries.
 func TestAHostThatAnswersLateIsBehindTheWire(t *testing.T) {
