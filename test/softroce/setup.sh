@@ -7,6 +7,8 @@
 #                       trixie-backports do), and Debian 12 and 13; this is quick if they are in the
 #                       cache
 #   setup.sh 6.1        prepares only this series
+#   setup.sh newest     prepares only the newest kernel: that of stable-backports, at the mirror of
+#                       this machine's apt sources; if there is none, the newest of these sources
 #   setup.sh bookworm   prepares only this release of Debian, for a box with systemd
 #   setup.sh mpi        prepares only Open MPI and MPICH, for TestMPI; not prepared by default
 #
@@ -19,7 +21,7 @@ cache=$ROCAST_CACHE/softroce
 [ $# -gt 0 ] || set -- 6.1 6.12 6.18 bookworm trixie
 
 host_tools="qemu-system-x86_64 gcc xz zstd flock mmdebstrap mkfs.ext4"
-host_packages="qemu-system-x86 gcc libc6-dev linux-libc-dev xz-utils zstd util-linux mmdebstrap e2fsprogs"
+host_packages="qemu-system-x86 gcc libc6-dev linux-libc-dev xz-utils zstd util-linux mmdebstrap e2fsprogs debian-archive-keyring"
 
 # The programs that stories run inside a guest. verbs/ and rdmacm/ are built with the -dev packages,
 # against the same libraries.
@@ -99,19 +101,36 @@ unpack() {
 	echo "$packages${alone:+ $alone}" >"$dir/.complete"
 }
 
-# newest_image prints the newest signed generic kernel package of a series:
-# linux-image-6.1.0-54-amd64.
-newest_image() {
-	series=$(echo "$1" | sed 's/\./\\./g')
-	apt-cache pkgnames "linux-image-$1." | grep -E "^linux-image-$series\.[0-9]+(-[0-9]+|\+deb[0-9]+(\+[0-9]+)?)-amd64\$" |
-		sort -V | tail -n 1
+# image_of prints the newest signed generic kernel package of a series: linux-image-6.1.0-54-amd64.
+# The series newest is all of them.
+image_of() {
+	series='[0-9]+\.[0-9]+'
+	[ "$1" = newest ] || series=$(echo "$1" | sed 's/\./\\./g')
+	apt-cache $apt_options pkgnames "linux-image-" |
+		grep -E "^linux-image-$series\.[0-9]+(-[0-9]+|\+deb[0-9]+(\+[0-9]+)?)-amd64\$" | sort -V | tail -n 1
 }
 
+# backports lets apt read the lists of stable-backports only. They are in the cache meanwhile.
+backports() {
+	mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | head -n 1)
+	keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+	[ -n "$mirror" ] && [ -e "$keyring" ] || return
+	apt=$cache/apt
+	mkdir -p "$apt/lists/partial"
+	echo "deb [signed-by=$keyring] $mirror stable-backports main" >"$apt/sources.list"
+	apt_options="-o Dir::Etc::sourcelist=$apt/sources.list -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists=$apt/lists -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=root"
+	if ! apt-get $apt_options update -q >&2 || [ -z "$(image_of newest)" ]; then
+		apt_options=
+	fi
+}
+
+# unpack_kernel fills a directory with a kernel. Newer Debian kernels are in several packages.
 unpack_kernel() {
-	dir=$cache/kernel/$1
+	dir=$cache/kernel/$1 apt_options=
 	complete "$dir" "$module_paths" && return
 	apt_update_once
-	image=$(newest_image "$1")
+	[ "$1" != newest ] || backports
+	image=$(image_of "$1")
 	if [ -z "$image" ]; then
 		say "the apt sources of this machine have no kernel $1; its stories will be skipped"
 		return
@@ -119,14 +138,16 @@ unpack_kernel() {
 	say "fetching $image"
 	rm -rf "$dir"
 	mkdir -p "$dir"
-	download "$dir" "$image"
-	deb=$(echo "$dir"/*.deb)
-	patterns="*/boot/vmlinuz-* */modules.builtin"
+	parts=$(apt-cache $apt_options depends "$image" | awk '$1 == "Depends:" && $2 ~ /^linux-(base|binary|modules)-[0-9]/ { print $2 }')
+	download "$dir" $apt_options "$image" $parts
+	patterns="*/vmlinuz* */modules.builtin"
 	set -f # tar expands the patterns, not the shell
 	for path in $module_paths; do patterns="$patterns */kernel/$path"; done
-	dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$dir" --wildcards $patterns
 	set +f
-	rm "$dir"/*.deb
+	for deb in "$dir"/*.deb; do
+		dpkg-deb --fsys-tarfile "$deb"
+	done | (set -f && tar -x --ignore-zeros -C "$dir" --wildcards $patterns)
+	rm -rf "$dir"/*.deb "$cache/apt"
 	echo "$module_paths" >"$dir/.complete"
 }
 
@@ -160,7 +181,7 @@ flock 9
 unpack "$cache/root" "$guest_packages"
 for part in "$@"; do
 	case $part in
-	[0-9]*) unpack_kernel "$part" ;;
+	[0-9]* | newest) unpack_kernel "$part" ;;
 	mpi) unpack "$cache/mpi" "$mpi_packages" "$mpi_headers" ;;
 	*) unpack_system "$part" ;;
 	esac

@@ -41,7 +41,7 @@ var guestPrograms = []string{
 // guestApplets are the busybox programs that have names of their own in the guest. ip is not one of
 // them, because it would hide the real ip.
 var guestApplets = []string{
-	"cat", "chmod", "cp", "dmesg", "echo", "free", "grep", "head", "hexdump", "insmod", "kill", "ls", "mkdir", "ping", "ping6", "ps", "rm",
+	"cat", "chmod", "cp", "dmesg", "echo", "free", "grep", "head", "hexdump", "insmod", "kill", "ls", "mkdir", "mknod", "mount", "ping", "ping6", "ps", "rm",
 	"sleep", "sort", "tail", "top", "true", "wc",
 }
 

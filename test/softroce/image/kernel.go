@@ -23,16 +23,18 @@ func findKernel(cache, series string) (kernel, error) {
 	if err := prepared(k.dir, "kernel "+series); err != nil {
 		return kernel{}, err
 	}
-	var err error
-	if k.bzImage, err = onlyMatch(filepath.Join(k.dir, "boot/vmlinuz-*")); err != nil {
-		return kernel{}, err
-	}
-	// Newer packages have lib in usr.
+	// Newer packages have lib in usr, and the newest ones the kernel beside its modules.
 	builtin, err := onlyMatch(filepath.Join(k.dir, "lib/modules/*/modules.builtin"))
 	if err != nil {
 		builtin, err = onlyMatch(filepath.Join(k.dir, "usr/lib/modules/*/modules.builtin"))
 	}
+	if err != nil {
+		return kernel{}, err
+	}
 	k.modules = filepath.Dir(builtin)
+	if k.bzImage, err = onlyMatch(filepath.Join(k.dir, "boot/vmlinuz-*")); err != nil {
+		k.bzImage, err = onlyMatch(filepath.Join(k.modules, "vmlinuz"))
+	}
 	return k, err
 }
 
