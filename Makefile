@@ -17,7 +17,7 @@ DUPL        := github.com/mibk/dupl@v1.1.0
 # The build tags of the tree: lint also reads the files that are compiled only under a tag.
 TAGS        := softroce
 
-.PHONY: all build edges edge-arm64 package demo demo-tree demo-edge consensus storage test race bench bench-apps generate lint softroce operate-story watch sim matrix sim-scale model fuzz mutants install clean help
+.PHONY: all build edges edge-arm64 package demo demo-rxe demo-tree demo-edge consensus storage test race bench bench-apps generate lint softroce operate-story watch sim matrix sim-scale model fuzz mutants install clean help
 
 all: build
 
@@ -46,6 +46,17 @@ demo: build ## reliable multicast on this machine: one source, three receivers, 
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool
 	$(GO) build -o $(BUILD)/demo ./demo
 	$(BUILD)/demo -bin $(BUILD)
+
+# On this machine if its kernel can hold the hosts, which Linux 7.3 can and 6.12 cannot. Otherwise
+# in a virtual machine with the newest kernel of stable-backports.
+demo-rxe: build ## real RDMA hosts on one machine: ib_write_bw -R from one to three, a cut cable, and what the box says
+	@scripts/need ip:iproute2 rdma:iproute2 ethtool:ethtool gcc:gcc
+	$(COMPILE) -o $(BUILD)/demo-rxe ./demo/rxe
+	@if $(BUILD)/demo-rxe -probe; then \
+		scripts/need ib_write_bw:perftest && $(BUILD)/demo-rxe -bin $(BUILD); \
+	else \
+		test/softroce/setup.sh newest && $(GO) build -o $(BUILD)/demorxe ./test/softroce/demorxe && $(BUILD)/demorxe -bin $(BUILD); \
+	fi
 
 demo-tree: build ## a group over three boxes on this machine; one of them is killed in the middle
 	@scripts/need ip:iproute2 ethtool:ethtool
@@ -116,6 +127,7 @@ softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one
 	@scripts/need gcc:gcc
 	@test/softroce/setup.sh
 	$(GO) test -tags softroce -count=1 -timeout 150m -v $(if $(SHORT),-short -run TestStories,-skip TestMPI) ./test/softroce/ -engine $(ENGINE) -repair $(REPAIR)
+	$(if $(SHORT),,test/softroce/setup.sh newest && $(GO) test -tags softroce -count=1 -timeout 20m -v ./test/softroce/demorxe)
 
 .PHONY: mpi mpi-library
 mpi-library: ## librocast-mpi for Open MPI and for MPICH into build/, and as .deb into build/packages

@@ -83,6 +83,12 @@ func Open(ctx context.Context, c Config) (*Lab, error) {
 	return l, nil
 }
 
+// OpenGuest boots one guest and nothing around it. The guest is the box of the lab, and has no NIC:
+// whoever needs a network makes namespaces in it.
+func OpenGuest(ctx context.Context, kernel string) (*Lab, error) {
+	return Open(ctx, Config{Kernel: kernel, MTU: MTU1024, BoxNICs: []nicModel{}})
+}
+
 func newBox(ctx context.Context, c Config, l *Lab) (Box, error) {
 	switch {
 	case c.System != "":

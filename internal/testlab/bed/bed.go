@@ -38,6 +38,8 @@ type Options struct {
 	// LossPerMillion is how many RoCE packets of a million the link of each host loses, in each
 	// direction.
 	LossPerMillion int
+	// NoRNIC leaves the hosts without a soft RDMA endpoint.
+	NoRNIC bool
 }
 
 // Bed is a lab.
@@ -57,7 +59,7 @@ type Host struct {
 	End  netns.Link // the host's interface, eth0
 	Port netns.Link // the box's end of the same link
 	Loss *lossy.Link
-	RNIC *endpoint.Endpoint
+	RNIC *endpoint.Endpoint // nil with NoRNIC
 }
 
 // Bridge is the box's bridge.
@@ -151,6 +153,9 @@ func (b *Bed) build(o Options) (err error) {
 			if h.Loss, err = lossy.Attach(h.End, o.Seed+uint32(i), o.LossPerMillion); err != nil {
 				return err
 			}
+		}
+		if o.NoRNIC {
+			continue
 		}
 		err = h.NS.Do(func() (err error) {
 			h.RNIC, err = endpoint.Open("eth0", h.IP)
