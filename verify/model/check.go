@@ -100,7 +100,7 @@ func (e *engine) perform(s *state, ev feedback.Event, acts []feedback.Action, re
 			e.checkHelpless(s, a, helps)
 			s.home.push(message{packet: int8(e.packet(a.PSN)), syndrome: a.Syndrome})
 		case feedback.Notice:
-			e.checkNotice(s, a)
+			e.checkNotice(s, a, helps)
 		case feedback.Join:
 			r := &s.receivers[a.Path]
 			r.from = uint8(e.packet(a.PSN))
@@ -271,7 +271,7 @@ func (e *engine) counted() string {
 	return "the last receiver"
 }
 
-func (e *engine) checkNotice(s *state, a *feedback.Action) {
+func (e *engine) checkNotice(s *state, a *feedback.Action, helps roce.PSN) {
 	r := &s.receivers[a.Path]
 	if out := a.Note == feedback.NoteEvicted || a.Note == feedback.NoteBehind; out && e.Needed && a.Path == 0 {
 		e.fail("the switch above is left out")
@@ -280,7 +280,7 @@ func (e *engine) checkNotice(s *state, a *feedback.Action) {
 	case feedback.NoteEvicted:
 		r.out, r.gone, r.heardNAK = true, true, false
 	case feedback.NoteBehind:
-		e.checkBehind(s, a.Path)
+		e.checkBehind(s, a, helps)
 		r.out, r.heardNAK = true, false
 	case feedback.NoteFatal:
 		if !r.dead {
@@ -290,10 +290,13 @@ func (e *engine) checkNotice(s *state, a *feedback.Action) {
 }
 
 // checkBehind checks rule 9: a receiver may be declared behind only if it can never get its next
-// packet.
-func (e *engine) checkBehind(s *state, i int) {
+// packet, neither from the source nor by repair. Nothing below helps was retained.
+func (e *engine) checkBehind(s *state, a *feedback.Action, helps roce.PSN) {
+	i := a.Path
 	r := &s.receivers[i]
 	switch {
+	case e.Policy.Repair != feedback.RepairOff && !a.PSN.Before(helps):
+		e.fail("receiver %d is called behind, and what it waits for is retained", i)
 	case r.dead:
 	case int(r.expected) > int(s.told):
 		e.fail("receiver %d is called behind, and packet %d is not acknowledged yet", i, r.expected)
@@ -447,11 +450,12 @@ func (e *engine) goOnAnswer(s *state, i int, packet int8) {
 
 // notices gives the group an event and checks only the notices that the group returns.
 func (e *engine) notices(s *state, ev feedback.Event) {
+	helps := s.group.Oldest()
 	e.acts, _ = s.group.Step(s.now, ev, e.acts[:0])
 	for i := range e.acts {
 		switch a := &e.acts[i]; a.Kind {
 		case feedback.Notice:
-			e.checkNotice(s, a)
+			e.checkNotice(s, a, helps)
 		case feedback.Repair: // it arrives
 			if r := &s.receivers[a.Path]; e.packet(a.PSN) == int32(r.expected) {
 				r.expected++
