@@ -88,6 +88,33 @@ func TestFastNearPartSlowFarPart(t *testing.T) {
 	}
 }
 
+// The far box is away for longer than repair tries to reach the receivers behind it, and the quorum
+// needs one of these: the source goes back again and again. All that they lack is retained, so
+// nobody is behind.
+func TestNobodyIsBehindWhileTheFarBoxIsAway(t *testing.T) {
+	var w world
+	for seed := range uint64(20) {
+		s := fastAndSlow(seed, 2e-2)
+		s.Policy.Ack, s.Timeout = 3, 12
+		s.Timed = []Timed{{Kind: FarCrash, AfterPacket: 200, For: 300 * time.Millisecond}}
+		if err := w.open(&s); err != nil {
+			t.Fatal(err)
+		}
+		if w.run(); w.failure != nil {
+			t.Errorf("seed %d: %v", seed, w.failure)
+		}
+		for i := 1; i < len(w.hosts); i++ {
+			h := &w.hosts[i]
+			if has := h.qp.Counters().Get(rnic.RequestsExecuted); h.behind || has != 800 {
+				t.Errorf("seed %d: %v has %d of 800 packets, is behind: %t", seed, h, has, h.behind)
+			}
+		}
+		if w.tally[FarCrash].Times != 1 {
+			t.Errorf("seed %d: the far box was not away", seed)
+		}
+	}
+}
+
 // A receiver that is much slower than the quorum falls further behind than what is retained, on one
 // box and behind another one. With on-slow: wait the source waits for it, and it comes to have
 // everything. With go-on it may lose what nobody has any more. Then it is behind, which is
