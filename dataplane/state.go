@@ -114,6 +114,7 @@ func newState(g *mft.Group) *state {
 	}
 	st.merge = feedback.New(feedback.Config{
 		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: begins.NextPSN, Restored: g.Restored, Parts: st.parts(), Joined: joined(g), Weights: weights(g),
+		RepairRoom: g.Policy.RepairBytes / mft.PacketBytes(g.PathMTU),
 	})
 	st.needUpper()
 	if g.Policy.Repair != feedback.RepairOff {

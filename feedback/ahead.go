@@ -7,9 +7,12 @@ import "github.com/rocast/rocast/roce"
 // ahead of a receiver than that, as long as the receiver answers: its next loss would leave it
 // behind. The floor stays where the quorum is. Only what the source is told is bounded.
 //
-// The source sends as much beyond an ACK as it has on its way at most. So that much of the window
-// stays free, and half of it at least. A source that has more on its way than the window hears what
-// the slowest of these receivers has: what that one lacks, the source still has.
+// What is retained is bounded by repair-window, and by the memory for it where that is less. Small
+// packets may leave room there for more of them, which nobody relies on.
+//
+// The source sends as much beyond an ACK as it has on its way at most. So that much of what is
+// retained stays free, and half of it at least. A source that has more on its way hears what the
+// slowest of these receivers has: what that one lacks, the source still has.
 //
 // The source must not end because of that. If its timeout makes it go back to what the quorum has,
 // it is told of that once more, as far as it comes again.
@@ -40,8 +43,7 @@ func (rr *replier) bound(limit roce.PSN) roce.PSN {
 
 // ahead is how many packets the source may be told of beyond what a slow receiver has.
 func (rr *replier) ahead() int32 {
-	window := int32(rr.policy.RepairWindow)
-	return max(0, min(window/2, window-rr.merged.flight))
+	return max(0, min(rr.room/2, rr.room-rr.merged.flight))
 }
 
 // sends notes how much the source has on its way, with a new packet.

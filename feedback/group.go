@@ -1,6 +1,10 @@
 package feedback
 
-import "github.com/rocast/rocast/roce"
+import (
+	"cmp"
+
+	"github.com/rocast/rocast/roce"
+)
 
 // Config is what a group starts from.
 type Config struct {
@@ -13,6 +17,9 @@ type Config struct {
 	// Restored says that traffic ran before this state began: neither the source's place nor what
 	// a path has acknowledged is known (rule 13).
 	Restored bool
+	// RepairRoom is how many packets of full size the caller retains at least, where its memory is
+	// less than repair-window of them takes. 0: it is not.
+	RepairRoom int
 	// Parts is how each path takes part at first: any part but PartUnknown and PartDead. nil: all
 	// take part.
 	Parts []Part
@@ -55,6 +62,7 @@ func New(c Config) *Group {
 	}
 	if g.policy.repairs() {
 		g.legs = make([]leg, c.Paths)
+		g.room = int32(min(g.policy.RepairWindow, cmp.Or(c.RepairRoom, g.policy.RepairWindow)))
 	}
 	for i, part := range c.Parts {
 		g.paths[i].part = part
@@ -87,7 +95,7 @@ func New(c Config) *Group {
 func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()
 	next := Group{away: g.away, congestion: congestion{halvedAt: g.congestion.halvedAt}}
-	next.receivers, next.legs, next.shared, next.tally = g.receivers, g.legs, g.shared, g.tally
+	next.receivers, next.legs, next.shared, next.tally, next.room = g.receivers, g.legs, g.shared, g.tally, g.room
 	next.source = source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages}
 	next.merged = merged{known: true, psn: before, highest: before, msn: messages}
 	next.floor = floor{known: true, psn: before, msn: messages, need: never}

@@ -71,6 +71,7 @@ type repair struct {
 	legs   []leg     // of each path
 	shared []sharing // of each path; none: no leg is shared
 	tally  RepairTally
+	room   int32 // how many packets are retained at least, if so many are needed
 
 	// What follows belongs to one source.
 

@@ -29,7 +29,7 @@ func TestStateIsWhole(t *testing.T) {
 		{field(group, "replier"), []string{"repair", "end", "refusal", "gap", "lull", "pace"}},
 		{field(group, "stream"), []string{"receivers", "source", "again", "merged", "back", "floor", "doubts"}},
 		{field(group, "receivers"), []string{"policy", "paths", "quorum", "needed", "absent", "beside", "relayed", "pending"}},
-		{repair, []string{"stream", "legs", "shared", "tally", "retained", "guess"}},
+		{repair, []string{"stream", "legs", "shared", "tally", "room", "retained", "guess"}},
 		{shared.Type.Elem(), []string{"on", "upTo"}},
 		{field(group, "pace"), []string{"seenAt", "pause"}},
 		{path.Type.Elem(), []string{

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/mft"
 )
 
 // Scenarios of all kinds hold where another box passes on what is for some of the receivers.
@@ -116,9 +117,10 @@ func TestNobodyIsBehindWhileTheFarBoxIsAway(t *testing.T) {
 }
 
 // A receiver that is much slower than the quorum falls further behind than what is retained, on one
-// box and behind another one. With on-slow: wait the source waits for it, and it comes to have
-// everything. With go-on it may lose what nobody has any more. Then it is behind, which is
-// reported: nobody is stranded without a word.
+// box and behind another one. What bounds that is repair-window, or the memory of repair-bytes.
+// With on-slow: wait the source waits for it, and it comes to have everything. With go-on it may
+// lose what nobody has any more. Then it is behind, which is reported: nobody is stranded without a
+// word.
 func TestASlowReceiverBeyondWhatIsRetained(t *testing.T) {
 	seeds := uint64(100)
 	if testing.Short() {
@@ -131,6 +133,9 @@ func TestASlowReceiverBeyondWhatIsRetained(t *testing.T) {
 			for seed := range seeds {
 				s := fastAndSlow(seed, 1e-2)
 				s.Policy.OnSlow, s.Policy.RepairWindow = policy, 128
+				if seed%2 == 1 {
+					s.Policy.RepairWindow, s.Policy.RepairBytes = 1024, 128*mft.PacketBytes(s.MTUBytes)
+				}
 				s.FarLink.Down.PicosPerByte *= 20
 				for i := range s.Hosts {
 					if h := &s.Hosts[i]; h.Far && !far {
