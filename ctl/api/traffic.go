@@ -65,7 +65,7 @@ type ReceiverTraffic struct {
 	NAKs         uint64  `json:"naks"`
 	RNRs         uint64  `json:"rnrs"`
 	CNPs         uint64  `json:"cnps"`
-	Repaired     uint64  `json:"repaired"` // packets that the box sent it again
+	Repaired     uint64  `json:"repaired"` // packets that the box sent it again, alone or by a copy for its whole leg
 }
 
 // Why a member does not get on.

@@ -285,7 +285,7 @@ type Repair struct {
 	Repairing bool   `json:"repairing"` // it gets what it lost, and no new data directly
 	Cursor    uint32 `json:"cursor"`    // the next packet it is sent
 	Lag       uint32 `json:"lag"`       // packets that were forwarded and that it has not acknowledged
-	Repaired  uint64 `json:"repaired"`  // packets that it was sent again
+	Repaired  uint64 `json:"repaired"`  // packets that it was sent again, alone or by a copy for its whole leg
 	Recently  uint64 `json:"recently"`  // packets that it was sent again in the last minute
 	Probes    uint64 `json:"probes"`    // of these, the ones that were sent because it was silent
 	GivenUp   uint64 `json:"givenUp"`   // how often the source had to help

@@ -48,7 +48,7 @@ var (
 	memberNAKs     = member("naks_total", "How often the receiver asked for a packet again.")
 	memberRNRs     = member("rnr_naks_total", "How often the receiver had posted no receive.")
 	memberCNPs     = member("cnps_total", "How often the receiver reported congestion.")
-	memberRepaired = member("repaired_packets_total", "Packets that the box sent the receiver again.")
+	memberRepaired = member("repaired_packets_total", "Packets that the box sent the receiver again, alone or by a copy for its whole leg.")
 	memberTrouble  = member("trouble", "1 while the member does not get on, with the reason in a word.", "trouble")
 
 	sharePackets = share("packets_total", "Copies of new packets that left by the legs with this address, each for several receivers.")

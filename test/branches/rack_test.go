@@ -70,12 +70,15 @@ func (r racks) sharing(n int) {
 }
 
 // left is what has left the root: by the shared leg, and in all beside repairs and what the source
-// has sent again.
+// has sent again. A repair by the shared leg counts for each rack that has asked for it, and is one
+// packet: the others are among the copies that the leg has saved, beside two of each new packet.
 func (r racks) left() (shared, all uint64) {
 	r.t.Helper()
 	g := r.root()
+	var stoodFor uint64 // repairs for which a shared one stood
 	for _, s := range g.Shares {
 		shared += s.Packets
+		stoodFor += s.Saved - min(s.Saved, 2*s.Packets)
 	}
 	down, _, err := r.lab.Links[0].Near.Passed()
 	testlab.Must(r.t, err)
@@ -85,6 +88,7 @@ func (r racks) left() (shared, all uint64) {
 			again += m.Repair.Repaired
 		}
 	}
+	again -= min(again, stoodFor)
 	return shared, down - min(down, again)
 }
 
