@@ -95,7 +95,7 @@ func until(ctx context.Context, what string, found func() (bool, error)) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("waited in vain for %s: %w", what, context.Cause(ctx))
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(200 * time.Millisecond): // each look takes an emulated CPU half as long
 		}
 	}
 }

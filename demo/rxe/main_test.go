@@ -24,6 +24,11 @@ func TestTheResultIsPerftestsTable(t *testing.T) {
 	if err != nil || got != heading+"\n"+row {
 		t.Errorf("%q, %v", got, err)
 	}
+	p = &program{}
+	fmt.Fprintf(&p.out, " %s\n %s\n---\n", heading, strings.NewReplacer("2.33", "0.00", "1.68", "0.00").Replace(row))
+	if got, err := p.result(); err != nil || !strings.Contains(got, "\n(0.00: ") {
+		t.Errorf("%q, %v", got, err)
+	}
 	for _, out := range []string{"", "Unable to init the socket connection\n", " " + heading + "\n", " " + heading + "\n---\n"} {
 		p := &program{}
 		fmt.Fprint(&p.out, out)

@@ -39,10 +39,11 @@ type program struct {
 	err   error // known when ended is closed
 }
 
-// start starts ib_write_bw -R on a host.
+// start starts ib_write_bw -R on a host. Without -F the source fails if it cannot measure the clock
+// of its CPU, which happens where the CPU is emulated and busy; with -F its rates are 0.00 then.
 func (l *lab) start(ctx context.Context, host int, args ...string) (*program, error) {
 	p := &program{host: host, ended: make(chan struct{})}
-	line := append([]string{"netns", "exec", l.Hosts[host].NS.Name(), "sh", "-c", onHost, l.devices[host], "ib_write_bw", "-R"}, args...)
+	line := append([]string{"netns", "exec", l.Hosts[host].NS.Name(), "sh", "-c", onHost, l.devices[host], "ib_write_bw", "-R", "-F"}, args...)
 	p.cmd = exec.CommandContext(ctx, "ip", line...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -96,21 +97,30 @@ func (l *lab) write(ctx context.Context, writes int) (all runs, err error) {
 		if err != nil {
 			return nil, err
 		}
+		all = append(all, p)
+	}
+	for _, p := range all {
 		if err := until(ctx, "ib_write_bw to listen", func() (bool, error) { return p.listens(ctx) }); err != nil {
 			return nil, err
 		}
-		all = append(all, p)
 	}
 	source, err := l.start(ctx, 0, "-n", n, l.GroupIP().String())
 	return append(runs{source}, all...), err
 }
 
+// wait waits until all programs have ended well, or one of them has not: the others may then wait
+// for ever.
 func (r runs) wait() error {
-	var errs []error
+	ended := make(chan error, len(r))
 	for _, p := range r {
-		errs = append(errs, p.wait())
+		go func() { ended <- p.wait() }()
 	}
-	return errors.Join(errs...)
+	for range r {
+		if err := <-ended; err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // result is the table that the program has printed.
@@ -123,7 +133,11 @@ func (p *program) result() (string, error) {
 	if len(lines) < 3 || len(strings.Fields(lines[1])) < 5 {
 		return "", fmt.Errorf("the result of ib_write_bw on host %d is %q", p.host+1, lines)
 	}
-	return strings.TrimSpace(lines[0]) + "\n" + strings.TrimSpace(lines[1]), nil
+	result := strings.TrimSpace(lines[0]) + "\n" + strings.TrimSpace(lines[1])
+	if strings.Fields(lines[1])[3] == "0.00" {
+		result += "\n(0.00: ib_write_bw could not measure the clock of this CPU, which is emulated or busy)"
+	}
+	return result, nil
 }
 
 // counters are those of a host's RDMA device, as rdma statistic names them.

@@ -26,7 +26,7 @@ func (d *demo) allReceive(ctx context.Context) error {
 			return err
 		}
 	}
-	d.say("\nhosts 2, 3, 4: ib_write_bw -R -n %d\nhost 1:        ib_write_bw -R -n %[1]d %v", d.writes, d.lab.GroupIP())
+	d.say("\nhosts 2, 3, 4: ib_write_bw -R -F -n %d\nhost 1:        ib_write_bw -R -F -n %[1]d %v", d.writes, d.lab.GroupIP())
 	all, err := d.lab.write(ctx, d.writes)
 	if err != nil {
 		return err

@@ -114,14 +114,19 @@ image_of() {
 backports() {
 	mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | head -n 1)
 	keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-	[ -n "$mirror" ] && [ -e "$keyring" ] || return
+	[ -n "$mirror" ] && [ -e "$keyring" ] || return 0
 	apt=$cache/apt
 	mkdir -p "$apt/lists/partial"
-	echo "deb [signed-by=$keyring] $mirror stable-backports main" >"$apt/sources.list"
 	apt_options="-o Dir::Etc::sourcelist=$apt/sources.list -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists=$apt/lists -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=root"
-	if ! apt-get $apt_options update -q >&2 || [ -z "$(image_of newest)" ]; then
-		apt_options=
-	fi
+	# The second time by the release's own name: a cache before the mirror may have kept an old copy
+	# of what it has under the other name.
+	suite=stable-backports
+	for _ in 1 2; do
+		echo "deb [signed-by=$keyring] $mirror $suite main" >"$apt/sources.list"
+		apt-get $apt_options update -q >&2 || break
+		suite=$(apt-get $apt_options indextargets --format '$(CODENAME)' | head -n 1)
+	done
+	[ -n "$(image_of newest)" ] || apt_options=
 }
 
 # unpack_kernel fills a directory with a kernel. Newer Debian kernels are in several packages.
