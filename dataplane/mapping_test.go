@@ -250,6 +250,56 @@ func TestABoxTellsThatSharedCopiesCome(t *testing.T) {
 	}
 }
 
+// The box above repairs by a shared copy what several other boxes lack. This one has had it, and
+// what its receivers acknowledge afterwards is told at once: the box above sends it nothing again,
+// and would have to probe.
+func TestASharedRepairOfWhatOthersLackHoldsNoAnswerBack(t *testing.T) {
+	for _, replaced := range []bool{false, true} {
+		w := newLowerTwins(t, nil)
+		net := w.nets[1]
+		if replaced { // the box above begins to share
+			g := *net.Switch.Table().Group(0)
+			mappings := g.Mappings
+			g.Mappings = nil
+			for _, m := range [][]mft.Mapping{nil, mappings} {
+				next := g
+				next.Mappings = m
+				if err := net.Switch.Replace(g.ID, &next); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		at := func(n int) roce.PSN { return roce.PSN(psnUpper).Add(int32(n)) }
+		hears := func(n int) {
+			net.Ports[linkDown].Put(shared(own(at(n), []byte("data"))).frame(t))
+			net.Poll()
+		}
+		acks := func(n int) {
+			for _, r := range []mft.Path{receiver(2, ipC), receiver(3, ipD)} {
+				net.Ports[r.Port].Put(ack(r.Dst, r.FirstPSN.Add(int32(n)), roce.SyndromeUnlimited).frame(t))
+				net.Poll()
+			}
+		}
+		for n := range 10 {
+			hears(n)
+		}
+		acks(3)
+		hears(2)
+		hears(3)
+		net.Ports[linkDown].Take()
+		acks(9)
+		var told []int
+		for _, f := range net.Ports[linkDown].Take() {
+			if d := decode(t, f); d.Opcode == roce.OpAck {
+				told = append(told, int(d.PSN.Sub(psnUpper)))
+			}
+		}
+		if len(told) == 0 || told[len(told)-1] != 9 {
+			t.Errorf("replaced %t: the box above is told of %v, and the receivers have 9", replaced, told)
+		}
+	}
+}
+
 // A frame from far ahead, damaged or forged, does not let the box say for long that shared copies
 // come.
 func TestAFrameFromFarAheadTellsNothing(t *testing.T) {

@@ -122,7 +122,7 @@ func newState(g *mft.Group) *state {
 		st.held.recent = newRecent(len(g.Paths))
 	}
 	st.merge.Away(st.active, st.beside(st.active))
-	st.merge.Relay(st.isBox(st.active))
+	st.merge.Relay(isFromBox(st))
 	if st.onlyJoin() { // after a clean stop (soFar): nobody has anything, and the source's place is known
 		st.merge.SwitchSource(feedback.SourceSwitch{PSN: begins.NextPSN, Messages: begins.Messages, OldPath: onlySends, NewPath: onlySends}, nil)
 	}
@@ -205,6 +205,7 @@ func (st *state) adopt(g *mft.Group) bool {
 		if st.turns == nil && othersSend(g) {
 			st.turns = newTurns(g)
 		}
+		st.merge.Relay(isFromBox(st))
 		st.sharing = newSharing(st, st.sharing, from, old)
 		return false
 	}
@@ -240,7 +241,7 @@ func (st *state) adopt(g *mft.Group) bool {
 		st.held.recent.rearrange(from)
 	}
 	st.merge.Rearrange(from, weights(g), st.parts())
-	st.merge.Relay(st.isBox(active))
+	st.merge.Relay(isFromBox(st))
 	st.needUpper()
 	st.sharing = newSharing(st, st.sharing, from, old)
 	return true
@@ -284,6 +285,11 @@ func (st *state) beside(path int) int {
 
 // isBox reports whether a path leads to another box.
 func (st *state) isBox(path int) bool { return path >= 0 && st.group.Paths[path].Box != mft.NoBox }
+
+// isFromBox reports whether the source is known to be another box. One that shares copies between
+// several boxes sends again by a shared copy what some of them lack, to this one too: that does not
+// mean that it has gone back.
+func isFromBox(st *state) bool { return st.isBox(st.active) || len(st.group.Mappings) > 0 }
 
 // weights is what feedback wants to know of the receivers behind each path.
 func weights(g *mft.Group) []uint16 {

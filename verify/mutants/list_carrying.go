@@ -123,7 +123,7 @@ var carrying = []rule{
 	{"1", "another box hears no ACK of more than it has sent again", "reply.go", "	if rr.relayed {\n", "	if false {\n"},
 	{"4", "another box is waited for at the packet of a NAK that it need not send again", "reply.go", "	if rr.relayed && !psn.Before(rr.back.psn) {\n", "	if false {\n"},
 	{"3", "a box takes another one that is the source for a NIC", "dataplane/turn.go", "	st.merge.Relay(st.isBox(next))\n", ""},
-	{"3", "behind a crash a box takes another one for a NIC", "dataplane/state.go", "	st.merge.Relay(st.isBox(st.active))\n", ""},
+	{"3", "behind a crash a box takes another one for a NIC", "dataplane/state.go", "	st.merge.Relay(isFromBox(st))\n	if st.onlyJoin() {", "	if st.onlyJoin() {"},
 	{"3", "a box whose turn has ended is answered as a NIC is", "dataplane/turn.go", "			if st.isBox(next) {\n", "			if false {\n"},
 	{"engine", "a turn is requested once", "dataplane/yield.go", "	c.questioned.addOnce(st)\n", ""},
 	{"engine", "what the engine carried until the source switch does not stop it", "dataplane/turn.go", "	if !st.merge.MaySwitch(now, claim) { //", "	if false { //"},
@@ -373,5 +373,7 @@ var carrying = []rule{
 	{"sharing", "copies of the engine of its own prove an edge", "dataplane/enginecopies.go", "			s.edges[i].sentOwn(newest, newest)\n", ""},
 	{"sharing", "ACKs that the engine merges prove nothing", "dataplane/enginecopies.go", "		s.acknowledged(st, paths[k].Path, out)\n", "		_ = k\n"},
 	{"sharing", "the group is armed for other sharing than it has", "dataplane/engine.go", "	f.sharing = st.sharing.version()\n", ""},
+	{"sharing", "a shared repair of what other boxes lack holds an answer back", "dataplane/state.go", " || len(st.group.Mappings) > 0 }", " }"},
+	{"sharing", "a shared repair holds an answer back in a group that has come to be shared", "dataplane/state.go", "		st.merge.Relay(isFromBox(st))\n		st.sharing = ", "		st.sharing = "},
 	{"sharing", "the engine's traffic counts a copy for each receiver", "dataplane/handover.go", "st.fan.copies)", "st.fan.paths)"},
 }

@@ -39,6 +39,11 @@
 // all boxes take turns (treeturn.go): boxes crash at each step of a turn, and begin again with what
 // control has stored.
 //
+// Not simulated is one copy for several boxes of a level (dataplane/mapping.go): a link leads to
+// one box here. What such a box makes of shared copies is compared with what it makes of its own
+// ones, byte for byte, in dataplane/mapping_test.go, and test/branches runs daemons in racks. A box
+// whose source is another box is simulated where members take turns (treeturn.go).
+//
 // [DrawCell] makes a scenario of a cell of the matrix (internal/matrix), so that every pair of what
 // a group can be is simulated; only the moments, the network and the programs are drawn (cell.go).
 //
