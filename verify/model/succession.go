@@ -76,11 +76,14 @@ func (e *engine) checkSuccession(before *state) {
 // deliver lets the receivers take what is on its way to them, and the switch hears their answers,
 // until nothing is on its way.
 func (e *engine) deliver(s *state) {
-	for i := 0; i < e.Receivers; i++ {
-		for r := &s.receivers[i]; r.down.n > 0; {
-			if a, answered := r.take(e.World, r.down.remove(0), takes); answered {
-				e.step(s, a.event(e.World, i))
-				i = 0
+	for again := true; again; {
+		again = false
+		for i := range e.Receivers {
+			for r := &s.receivers[i]; r.down.n > 0; {
+				if a, answered := r.take(e.World, r.down.remove(0), takes); answered {
+					e.step(s, a.event(e.World, i))
+					again = true
+				}
 			}
 		}
 	}
