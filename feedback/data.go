@@ -57,6 +57,8 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 //   - A path that had everything up to newest begins to lack something now (rule 8).
 //   - A path that is to be asked what it has is asked with the first packet of a round as well: the
 //     queue to it may be full of the round when its last packet comes.
+//   - A path that repair has given up may wait for what the source shows only now that it has let go
+//     of (doubts.passes): it is asked from then on.
 //   - A pending NAK for this packet is served by the copy, so it is cleared (rule 4): the receiver
 //     repeats it if the copy is lost as well, or the source's timeout helps.
 func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ []Action, copied bool) {
@@ -67,6 +69,9 @@ func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ [
 			acts = g.fallBehind(i, acts) // and takes no data any more
 		} else if (counts || psn == g.doubts.began) && p.isAsked() {
 			acts = append(acts, Action{Kind: Question, Path: i, PSN: g.source.first.Add(-2)})
+		}
+		if counts && g.policy.repairs() && g.legs[i].barred {
+			inquire(&g.repair, i)
 		}
 		if !p.part.takesData() || p.part == PartActive && !p.acked.Before(psn) {
 			continue

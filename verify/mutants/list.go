@@ -609,6 +609,8 @@ var merging = []rule{
 	{"14", "a NAK is proof although repair has sent the packet", "behind.go", "	case again:\n		p.lack = lackDoubt\n", ""},
 	{"14", "a path in doubt is behind although its packet is retained", "behind.go", " && !retained\n", "\n"},
 	{"14", "a path that repair has given up is behind although its packet is retained", "data.go", "g.hopeless(i, g.retained.awaitedBy(p, g.source.sent))", "g.hopeless(i, g.repairable(i))"},
+	{"14", "a path that repair has given up is not asked when the source shows what it has let go of", "data.go", "		if counts && g.policy.repairs() && g.legs[i].barred {\n", "		if false {\n"},
+	{"14", "a path that repair has not given up is asked as if it had", "data.go", "g.policy.repairs() && g.legs[i].barred {", "g.policy.repairs() {"},
 	{"14", "an engine may carry while a path is under repair", "carried.go", "g.retained.repairing == 0 && ", ""},
 	{"14", "a path under repair is silent", "timer.go", "		if g.willRepair(i) || now", "		if now"},
 	{"14", "nak: lower does not wait for a repair", "reply.go", " && !rr.repairHoldsFloor()) {", ") {"},
