@@ -57,8 +57,8 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 //   - A path that had everything up to newest begins to lack something now (rule 8).
 //   - A path that is to be asked what it has is asked with the first packet of a round as well: the
 //     queue to it may be full of the round when its last packet comes.
-//   - A path that repair has given up may wait for what the source shows only now that it has let go
-//     of (doubts.passes): it is asked from then on.
+//   - A path that repair has given up is asked also when the source shows only now that it has let
+//     go of what the path waits for (doubts.passes).
 //   - A pending NAK for this packet is served by the copy, so it is cleared (rule 4): the receiver
 //     repeats it if the copy is lost as well, or the source's timeout helps.
 func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ []Action, copied bool) {
