@@ -41,7 +41,7 @@ func newLab(ctx context.Context, bin string) (_ *lab, err error) {
 	}
 	var addrs []string
 	for i, h := range l.Hosts {
-		device := fmt.Sprintf("rcrxe%d", i+1)
+		device := deviceName(i + 1)
 		if err := addRXE(ctx, h.NS, device, h.End.Name); err != nil {
 			return l, err
 		}
@@ -73,8 +73,11 @@ func (l *lab) close() error {
 
 func (l *lab) log() error { return fmt.Errorf("rocastd's log:\n%s", l.Daemon.Log()) }
 
-// addRXE gives the interface of a namespace an RDMA device. The names of devices are those of the
-// whole machine.
+// deviceName is the name of the n-th RDMA device of this run. The names are those of the whole
+// machine, and another run may be under way, or have been killed.
+func deviceName(n int) string { return fmt.Sprintf("rcrxe%d_%d", os.Getpid(), n) }
+
+// addRXE gives the interface of a namespace an RDMA device.
 func addRXE(ctx context.Context, in *netns.NS, device, below string) error {
 	if _, err := in.Exec("rdma", "link", "add", device, "type", "rxe", "netdev", below); err != nil {
 		return err
@@ -118,7 +121,7 @@ func probe(ctx context.Context) (err error) {
 	if err := end.AddAddress("10.77.0.1/24"); err != nil {
 		return err
 	}
-	const device = "rcrxe0"
+	device := deviceName(0)
 	if _, err := a.Exec("rdma", "link", "add", device, "type", "rxe", "netdev", end.Name); err != nil {
 		return err
 	}
@@ -160,6 +163,6 @@ func (d *demo) nothingIsLeft(ctx context.Context) error {
 			return fmt.Errorf("the RDMA device %s is left", device)
 		}
 	}
-	d.say("\nleft behind: no namespace, no RDMA device, no process")
+	d.say("\nleft behind: no namespace and no RDMA device")
 	return nil
 }

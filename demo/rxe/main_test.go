@@ -3,12 +3,13 @@ package main
 import (
 	"fmt"
 	"maps"
+	"os"
 	"strings"
 	"testing"
 )
 
 func TestParseCounters(t *testing.T) {
-	const text = "link rcrxe1/1 sent_pkts 6441 rcvd_pkts 148 completer_retry_err 0 sent_bytes 6841504 \n"
+	const text = "link rcrxe4711_1/1 sent_pkts 6441 rcvd_pkts 148 completer_retry_err 0 sent_bytes 6841504 \n"
 	got := parseCounters(text)
 	want := map[string]uint64{"sent_pkts": 6441, "rcvd_pkts": 148, "completer_retry_err": 0, "sent_bytes": 6841504}
 	if !maps.Equal(got, want) {
@@ -63,5 +64,12 @@ func TestTheReportNamesWhatIsNotAsPromised(t *testing.T) {
 		if got := fmt.Sprint(err); (c.wrong == "") != (err == nil) || err != nil && got != c.wrong {
 			t.Errorf("%+v: %v", c, err)
 		}
+	}
+}
+
+// Two runs at once have devices of different names, and so has a run behind one that was killed.
+func TestDevicesHaveTheNamesOfTheirRun(t *testing.T) {
+	if got, want := deviceName(3), fmt.Sprintf("rcrxe%d_3", os.Getpid()); got != want || deviceName(0) == got {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
