@@ -225,8 +225,11 @@ func (p *partner) load(answer api.EdgeAnswer) (err error) {
 			delete(p.groups, key)
 		}
 	}
-	if p.part = answer.Part(failed); err == nil {
+	switch p.part = answer.Part(failed); {
+	case err == nil:
 		p.have = answer.Number
+	case p.part == nil:
+		p.have = 0 // what an earlier answer had may be gone
 	}
 	return err
 }

@@ -435,6 +435,30 @@ func TestWhatIsLeftOutIsSaidAtOnce(t *testing.T) {
 	})
 }
 
+// An edge that cannot load most of an answer confirms nothing: what it has taken away may be wanted
+// again, by an answer that it had loaded.
+func TestTooManyFailuresConfirmNothing(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		w.start(t)
+		var strangers []api.EdgeMapping
+		for i := range uint32(api.MaxEdgeFailures + 1) {
+			m := given(0x100+i, 0x12)
+			m.Host = netip.MustParseAddr("10.77.0.3")
+			strangers = append(strangers, m)
+		}
+		w.boxes[box1].say(6, strangers...)
+		time.Sleep(asking.LongestPause) // until it has asked again
+		w.expect(t, "with too many", " | ")
+		if got, lacks := w.boxes[box1].confirmed(), w.boxes[box1].lacks(); got != 0 || lacks != "" {
+			t.Errorf("answer %d is confirmed, and %q", got, lacks)
+		}
+		w.boxes[box1].say(5, given(0xa, 0x11))
+		time.Sleep(asking.LongestPause)
+		w.expect(t, "with the first answer again", "239.77.0.1 0xa to 0x11 | 239.77.0.1 at 2")
+	})
+}
+
 // Two boxes that share by the same address, QPN and source would take each other's mapping away.
 func TestTwoBoxesWithTheSameLeg(t *testing.T) {
 	play(t, func(t *testing.T, w *world) {
