@@ -23,11 +23,6 @@ const (
 	MemberRefused     EventKind = "member-refused"     // its QP ended with a fatal NAK
 	MemberBehind      EventKind = "member-behind"      // lacks what the source no longer has
 	MemberEvicted     EventKind = "member-evicted"     // the group no longer waits for it
-	EdgeLost          EventKind = "edge-lost"          // shared copies do not reach the receiver
-	EdgeWorks         EventKind = "edge-works"         // they reach it again
-	EdgeFails         EventKind = "edge-fails"         // the edge at its host, or the box that it is, cannot load a mapping
-	EdgeSilent        EventKind = "edge-silent"        // the edge at its host has stopped asking
-	EdgeAsks          EventKind = "edge-asks"          // it asks again
 	MemberUnreachable EventKind = "member-unreachable" // no way leads to it
 	MemberReachable   EventKind = "member-reachable"
 	RouteChanged      EventKind = "route-changed"   // the member, or some of the group's, is reached by another way
@@ -42,6 +37,15 @@ const (
 
 	// AddressTaken: another host uses Group's IP. What hosts send to the group may go there.
 	AddressTaken EventKind = "address-taken"
+)
+
+// Events of a receiver's edge, or of the box that is one.
+const (
+	EdgeLost   EventKind = "edge-lost"   // shared copies do not reach the receiver
+	EdgeWorks  EventKind = "edge-works"  // they reach it again
+	EdgeFails  EventKind = "edge-fails"  // the edge at its host, or the box that it is, cannot load a mapping
+	EdgeSilent EventKind = "edge-silent" // the edge at its host has stopped asking
+	EdgeAsks   EventKind = "edge-asks"   // it asks again
 )
 
 // Events of the box.
