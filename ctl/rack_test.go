@@ -321,6 +321,26 @@ func TestAMappingThatCannotBePublishedIsLeftOut(t *testing.T) {
 	}
 }
 
+// A group that cannot change keeps no other group from what is shared with it.
+func TestAGroupThatCannotChangeFailsNoOther(t *testing.T) {
+	r := newRackFabric(t)
+	_, err := r.box("b1").Create(t.Context(), []byte(groupFile("10.2.0.1", "10.3.0.1")))
+	testlab.Must(t, err)
+	r.load("b2", "b3")
+	_, err = r.box("b1").Create(t.Context(), []byte(secondGroup("10.2.0.2", "10.3.0.2")))
+	testlab.Must(t, err)
+	share := r.members("at first", "b2", "b3")
+	to := r.box("b2").published("g2").Source
+	other := api.EdgeMapping{Group: "g2", From: to.Dst, To: share.Dst, LegQPN: uint32(share.DestQPN) + 1, Host: to.Src, QPN: uint32(to.RemoteQPN)}
+	r.box("b2").sw.Stick("g1") // whose mapping is to go
+	if failed := groups.MapFrom(r.box("b2").groups, "b1", []api.EdgeMapping{other}); len(failed) != 0 {
+		t.Errorf("%v", failed)
+	}
+	if m := r.box("b2").published("g2").Mappings; len(m) != 1 {
+		t.Errorf("g2 has the mappings %v", m)
+	}
+}
+
 // older is a box above of an older release: it knows of no part of an answer.
 type older struct{ above.Asker }
 

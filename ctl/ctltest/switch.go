@@ -2,6 +2,7 @@ package ctltest
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -25,6 +26,7 @@ type Switch struct {
 	mu       sync.Mutex
 	warnings []dataplane.Warning
 	refuse   error
+	stuck    string // the group that cannot be replaced
 	replaced []string
 	counted  []dataplane.Counter
 	astray   []dataplane.Astray
@@ -163,6 +165,13 @@ func (s *Switch) Refuse(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = err
+}
+
+// Stick makes each Replace of a group fail; "": of none.
+func (s *Switch) Stick(group string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stuck = group
 }
 
 // Replaced returns the names of the groups that Replace was called for, and clears the list.
@@ -431,6 +440,10 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 		return err
 	}
 	s.mu.Lock()
+	if g.Name == s.stuck {
+		s.mu.Unlock()
+		return errors.New("the group cannot be replaced")
+	}
 	s.replaced = append(s.replaced, g.Name)
 	noted := s.of(id).noted
 	for qp := range noted {

@@ -34,22 +34,22 @@ func MapFrom(s *Set, upper string, mappings []api.EdgeMapping) (failed map[uint3
 			new = append(new, *m)
 		}
 	}
-	mapAs := func(list []api.EdgeMapping) (err error) {
+	mapAs := func(list []api.EdgeMapping, of func(name string) bool) (err error) {
 		s.mapped[upper] = list
 		for _, g := range s.groups {
-			if g.Branch != nil && g.Branch.Upper == upper && g.Published != nil && !slices.Equal(mappingsOf(s, g, g.Published), g.Published.Mappings) {
+			if of(g.Name) && g.Branch != nil && g.Branch.Upper == upper && g.Published != nil && !slices.Equal(mappingsOf(s, g, g.Published), g.Published.Mappings) {
 				err = errors.Join(err, publishShares(s, g))
 			}
 		}
 		return err
 	}
-	if err := mapAs(kept); err != nil {
+	if err := mapAs(kept, func(string) bool { return true }); err != nil {
 		// A mapping too many does no harm: nothing comes by it. The next look at its group tries
 		// again.
 		s.Log.Warn("could not take mappings from groups that the box above shares no more", zap.String("box", upper), zap.Error(err))
 	}
 	for _, m := range new {
-		if err := mapAs(append(kept[:len(kept):len(kept)], m)); err != nil {
+		if err := mapAs(append(kept[:len(kept):len(kept)], m), func(name string) bool { return name == m.Group }); err != nil {
 			failed[m.LegQPN] = err
 			s.mapped[upper] = kept // no version of the group could be published with it, whatever changes
 			continue
