@@ -41,7 +41,7 @@ func fullForm() plan {
 		latency: 1500 * time.Millisecond, latencySizes: []int{64, 512, 4 * kib, 8 * kib, 64 * kib, 512 * kib},
 		broadcast: 700 * time.Millisecond, broadcastSize: []int{64, kib, 4 * kib, 32 * kib, 256 * kib, 2 * mib, 16 * mib, 64 * mib},
 		rates: []int{0, 61, 244, 977, 3906}, loss: 2 * time.Second,
-		stickRate: 40_000_000, stickSizes: []int{4 * kib, 64 * kib, mib, 16 * mib},
+		stickRate: 40_000_000, stickSizes: []int{4 * kib, 64 * kib, mib, 4 * mib},
 	}
 }
 
