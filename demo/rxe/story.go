@@ -74,6 +74,13 @@ const cutHost = 2
 // cutCable plays a longer run, cuts the cable of a receiver in the middle, waits until the box says
 // so, and plugs the cable in again. The run has to get to its end.
 func (d *demo) cutCable(ctx context.Context) error {
+	err := until(ctx, "the group of the first run to end", func() (bool, error) {
+		list, err := d.lab.Daemon.Client().Groups(ctx)
+		return err == nil && len(list.Groups) == 0, err
+	})
+	if err != nil {
+		return err
+	}
 	all, err := d.lab.write(ctx, 2*d.writes)
 	if err != nil {
 		return err
