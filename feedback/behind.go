@@ -196,21 +196,6 @@ func (p *path) isAsked() bool {
 	return p.unheard > doubtLimit && (p.part == PartUnknown || p.lack == lackUnknown)
 }
 
-// askUnheard asks the paths that have not answered since a restart, by a packet that they have
-// executed, once in doubtPeriod. A receiver that lacks something may have sent its one NAK before,
-// or the NAK was lost: then it answers no newer packet.
-func (st *stream) askUnheard(now Tick, acts []Action) []Action {
-	if !st.countsDoubts(now, true) {
-		return acts
-	}
-	for i := range st.paths {
-		if st.paths[i].part == PartUnknown {
-			acts = append(acts, Action{Kind: Question, Path: i, PSN: st.source.first.Add(-2)})
-		}
-	}
-	return acts
-}
-
 // hearNAK notes a NAK of path i for acked+1. again says that repair has sent that packet again.
 func (st *stream) hearNAK(i int, again bool) {
 	p := &st.paths[i]

@@ -262,7 +262,7 @@ func (s *story) source(line string, words []string) (may bool) {
 			claim = s.g.ClaimOf
 		}
 		s.acts = claim(s.now, s.acts[:0])
-		fmt.Fprint(&s.out, line, ": ", s.said("blocked"), s.questions())
+		fmt.Fprintf(&s.out, "%s: %s", line, s.said("blocked"))
 		return false
 	}
 	s.acts = s.g.SwitchSource(h, s.acts[:0])
@@ -404,7 +404,7 @@ func (s *story) step(ev Event) string {
 	return s.said(outcome.String()) + s.questions()
 }
 
-// questions says which receivers are asked what they have, by a packet that they have executed.
+// questions says which receivers are asked what they have, without a wish of another member.
 func (s *story) questions() (said string) {
 	for _, a := range s.acts {
 		if a.Kind == Question {

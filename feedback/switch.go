@@ -141,7 +141,7 @@ func (g *Group) ClaimOf(now Tick, acts []Action) []Action {
 	if !g.claimed(now) {
 		g.claim = claim{true, g.source.sent, now}
 	}
-	return g.askUnheard(now, g.askLacking(now, acts))
+	return g.askLacking(now, acts)
 }
 
 // spares reports whether the next source can do without the paths that lack something: the policy

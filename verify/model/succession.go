@@ -12,8 +12,8 @@ func (e *engine) checkSuccession(before *state) {
 	if int(before.left.crashes) < e.Crashes && (!before.group.Settled() || before.group.Inside()) {
 		return
 	}
-	if e.Relayed && before.group.MayAsk() {
-		return // it sends nothing again that it has heard an ACK of: only questions show where it is
+	if before.group.MayAsk() {
+		return // the next source's packets then lead to Ask and not to Claim: checkTakeOver
 	}
 	if e.Takes > 0 {
 		return // checkTakeOver

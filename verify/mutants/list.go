@@ -258,7 +258,7 @@ var merging = []rule{
 	{"6", "what the source was told counts as more", "source.go", "		return m.msn\n", "		return f.msn\n"},
 
 	{"12", "a source may switch before everything is acknowledged", "switch.go", "	case !g.lacking() && !s.lacks(g.paths):\n", "	case true:\n"},
-	{"12", "nobody is asked for what it has", "switch.go", "g.askUnheard(now, g.askLacking(now, acts))", "g.askUnheard(now, acts)"},
+	{"12", "nobody is asked for what it has", "switch.go", "	return g.askLacking(now, acts)\n", "	return acts\n"},
 	{"12", "who has been given up is not asked again", "repair.go", "l.barred, l.attempts, l.backoff = false, 0, 0", "l.backoff = 0"},
 	{"12", "who lacks what is not retained is asked for nothing", "repair.go", "			acts = rp.resend(now, i, true, acts)\n", ""},
 	{"12", "the newest packet is asked for although it is not retained", "repair.go", "} else if !newest.Before(rp.retained.oldest) {", "} else {"},

@@ -89,8 +89,4 @@ var wide = []rule{
 	{"wide", "the kernel takes each entry for a packet", "dataplane/afxdp/fanout.go", "uint32(m.entries)>>wide", "uint32(m.entries)"},
 	{"wide", "a group of several buffers is armed where a driver sends one", "dataplane/afxdp/fanout.go", "b.IsWide() && !d.sendsWide(&set)", "false"},
 	{"wide", "a port that gets no copy has to send several buffers", "dataplane/afxdp/fanout.go", "copies > 0 && !d.wide[port]", "copies >= 0 && !d.wide[port]"},
-	{"12", "who has not answered since a restart is not asked for the next source", "behind.go", "	if !st.countsDoubts(now, true) {\n", "	if true {\n"},
-	{"12", "each packet of the next source asks who has not answered since a restart", "behind.go", "	if !st.countsDoubts(now, true) {\n", "	if false {\n"},
-	{"12", "who has answered since a restart is asked for the next source", "behind.go", "		if st.paths[i].part == PartUnknown {\n", "		if st.paths[i].part == PartActive {\n"},
-	{"12", "who has not answered is asked by what it may lack", "behind.go", "PSN: st.source.first.Add(-2)})", "PSN: st.source.sent})"},
 }
