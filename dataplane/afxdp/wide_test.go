@@ -172,16 +172,24 @@ func (w *wideWorld) engine() dataplane.EngineState {
 }
 
 // arrive waits until a copy of each of these packets has come, and checks all that come. by is the
-// receiver whose own leg they take, or -1. On a busy machine repair sends some twice.
+// receiver whose own leg they take, or -1. On a busy machine repair sends some twice, and a source
+// that pauses is called back: it sends them again.
 func (w *wideWorld) arrive(by int, want ...roce.PSN) {
 	w.t.Helper()
-	missing := slices.Clone(want)
+	missing, heard := slices.Clone(want), w.calls()
 	w.eventually("all copies", func() bool {
+		if n := w.calls(); n != heard {
+			heard, w.psn = n, want[0]
+			w.send(len(want))
+		}
 		for _, a := range w.take() {
-			if !a.right || a.own != by {
+			switch {
+			case !a.right, by >= 0 && a.own < 0:
 				w.t.Errorf("%+v", a)
+			case a.own == by:
+				missing = slices.DeleteFunc(missing, func(psn roce.PSN) bool { return psn == a.psn })
 			}
-			missing = slices.DeleteFunc(missing, func(psn roce.PSN) bool { return psn == a.psn })
+			// Another one probes a receiver whose answer is late on a busy machine.
 		}
 		return len(missing) == 0
 	})
@@ -193,7 +201,7 @@ func (w *wideWorld) carried() {
 	w.t.Helper()
 	heard := uint64(0)
 	w.eventually("the kernel has the group", func() bool {
-		w.send(1)
+		w.send(20) // more than the packets in a row that it waits for
 		if n := w.calls(); n != heard {
 			heard, w.psn = n, w.psn.Add(-2) // it may have been called to the packet in front of this one
 			w.send(3)
@@ -227,7 +235,7 @@ func TestTheKernelCarriesFramesOfSeveralBuffers(t *testing.T) {
 			if receivers == 1 {
 				by = 0
 			}
-			first, before := w.psn, w.engine().Carried
+			first, before, heard := w.psn, w.engine().Carried, w.calls()
 			var want []roce.PSN
 			for psn := first; psn != first.Add(20); psn = psn.Next() {
 				want = append(want, psn)
@@ -235,7 +243,7 @@ func TestTheKernelCarriesFramesOfSeveralBuffers(t *testing.T) {
 			w.send(20)
 			w.arrive(by, want...)
 			w.answer(w.acks, first.Add(9))
-			if e := w.engine(); !e.Kernel || e.Carried-before != 20 {
+			if e := w.engine(); (!e.Kernel || e.Carried-before != 20) && w.calls() == heard {
 				t.Errorf("%+v, and had carried %d", e, before)
 			}
 			lost := receivers - 1
