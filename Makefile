@@ -47,7 +47,7 @@ demo: build ## reliable multicast on this machine: one source, three receivers, 
 	$(GO) build -o $(BUILD)/demo ./demo
 	$(BUILD)/demo -bin $(BUILD)
 
-# On this machine if its kernel can hold the hosts, which Linux 7.3 can and 6.12 cannot. Otherwise
+# On this machine if its kernel can hold the hosts, which Linux can from 7.1 on. Otherwise
 # in a virtual machine with the newest kernel of stable-backports.
 demo-rxe: build ## real RDMA hosts on one machine: ib_write_bw -R from one to three, a cut cable, and what the box says
 	@scripts/need ip:iproute2 rdma:iproute2 ethtool:ethtool gcc:gcc

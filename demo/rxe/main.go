@@ -5,9 +5,10 @@
 // again, and the run goes on to its end. It exits with status 1 if something was not as promised,
 // and leaves nothing behind.
 //
-// Up to Linux 6.12 rdma_rxe receives only in the initial network namespace. With -probe the command
-// only finds out whether this kernel can, and exits with status 2 if it cannot. make demo-rxe then
-// runs it in a virtual machine with the newest kernel (test/softroce/demorxe).
+// Before Linux 7.1 rdma_rxe receives only in the initial network namespace (docs/wire.md#kernels).
+// With -probe the command only finds out whether this kernel can, and exits with status 2 if it
+// cannot. make demo-rxe then runs it in a virtual machine with the newest kernel
+// (test/softroce/demorxe).
 package main
 
 import (
