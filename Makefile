@@ -100,7 +100,7 @@ test: ## every test that this machine allows, as root; prints which it left out 
 race: ## the tests under the race detector; SHORT=1: where goroutines are started
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@packages=$$($(if $(SHORT),scripts/raced,echo work)) && $(GO) list -race -test -export -deps $$packages >/dev/null && \
-		scripts/gotest -race -p 1 $(if $(SHORT),-short) $$packages
+		scripts/gotest -race -p=1 $(if $(SHORT),-short) $$packages
 
 # Needs a quiet machine with two CPUs. The full form takes forty minutes. Whatever forwarder cannot
 # be installed is left out.
