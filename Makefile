@@ -120,14 +120,18 @@ bench-apps: build ## the papers' tables: WRITEs, broadcast (also behind one port
 
 # The virtual machines run Debian's kernels 6.1 and 6.12. SHORT=1 is one kernel and the stories that
 # say most. ENGINE=afxdp keeps the box's kernel from carrying packets. REPAIR=off leaves losses to
-# the source in all stories that do not name a policy.
+# the source in all stories that do not name a policy. KERNEL=7.3 plays the stories on hosts with
+# this kernel only, also one of stable-backports, and HOSTS=13 on hosts with the user space of
+# Debian 13: perftest 25.01 and rdma-core 56.
 ENGINE ?= auto
 REPAIR ?= local
-softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one kernel, few stories
+OF     := $(HOSTS)$(KERNEL)
+softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one kernel, few stories; HOSTS=13, KERNEL=7.3: these hosts
 	@scripts/need gcc:gcc
-	@test/softroce/setup.sh
-	$(GO) test -tags softroce -count=1 -timeout 150m -v $(if $(SHORT),-short -run TestStories,-skip TestMPI) ./test/softroce/ -engine $(ENGINE) -repair $(REPAIR)
-	$(if $(SHORT),,test/softroce/setup.sh newest && $(GO) test -tags softroce -count=1 -timeout 20m -v ./test/softroce/demorxe)
+	@test/softroce/setup.sh $(if $(OF),$(or $(KERNEL),6.1 6.12) $(HOSTS:%=hosts-%))
+	$(GO) test -tags softroce -count=1 -timeout 150m -v $(if $(SHORT),-short -run TestStories,$(if $(OF),-run 'TestLab|TestStories',-skip TestMPI)) \
+		./test/softroce/ -engine $(ENGINE) -repair $(REPAIR) $(KERNEL:%=-kernel %) $(HOSTS:%=-hosts %)
+	$(if $(SHORT)$(OF),,test/softroce/setup.sh newest && $(GO) test -tags softroce -count=1 -timeout 20m -v ./test/softroce/demorxe)
 
 .PHONY: mpi mpi-library
 mpi-library: ## librocast-mpi for Open MPI and for MPICH into build/, and as .deb into build/packages

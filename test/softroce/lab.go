@@ -25,6 +25,7 @@ const maxGuests = 100
 // Config says what a lab consists of.
 type Config struct {
 	Kernel string // kernel series of the guests, "6.1" or "6.12"
+	Hosts  string // the release of Debian of their user space, "13"; "": that of this machine
 	Guests int
 	MTU    int // MTU1024 or MTU4096
 
@@ -66,7 +67,7 @@ func Open(ctx context.Context, c Config) (*Lab, error) {
 	if c.Guests < 1 && c.BoxNICs == nil || c.Guests > maxGuests {
 		return nil, fmt.Errorf("a lab has 1 to %d guests, not %d", maxGuests, c.Guests)
 	}
-	guestImage, err := image.Build(ctx, c.Kernel, c.MPI)
+	guestImage, err := image.Build(ctx, image.Parts{Kernel: c.Kernel, Hosts: c.Hosts, MPI: c.MPI})
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ package softroce
 import (
 	"context"
 	"errors"
+	"flag"
 	"os"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ const storyLimit = 90 * time.Second
 
 // TestLab tests the lab itself, with a plain bridge in the box. rocast has no part in it.
 func TestLab(t *testing.T) {
-	for _, kernel := range []string{"6.1", "6.12"} {
+	for _, kernel := range kernels() {
 		t.Run(kernel, func(t *testing.T) {
 			l := openLab(t, Config{Kernel: kernel, Guests: 2, MTU: MTU4096})
 			for _, story := range []struct {
@@ -46,6 +47,20 @@ func TestLab(t *testing.T) {
 	}
 }
 
+// The user space and the kernel of the hosts, as make softroce takes them.
+var (
+	ofHosts  = flag.String("hosts", "", "the release of Debian of the hosts' user space, `13`; default: that of this machine")
+	ofKernel = flag.String("kernel", "", "the kernel `series` of the hosts; default: 6.1 and 6.12")
+)
+
+// kernels are those on which the stories are played.
+func kernels() []string {
+	if *ofKernel != "" {
+		return []string{*ofKernel}
+	}
+	return []string{"6.1", "6.12"}
+}
+
 // openLab boots a lab for the test. It skips the test if setup.sh has found no such kernel.
 func openLab(t *testing.T, c Config) *Lab {
 	t.Helper()
@@ -53,6 +68,7 @@ func openLab(t *testing.T, c Config) *Lab {
 		t.Skip("needs root: taps and a network namespace")
 	}
 	start := time.Now()
+	c.Hosts = *ofHosts
 	l, err := Open(testContext(t, systemLimit), c) // the box may be a system
 	if errors.Is(err, image.ErrNotPrepared) {
 		t.Skip(err)
@@ -65,6 +81,9 @@ func openLab(t *testing.T, c Config) *Lab {
 			t.Error(err)
 		}
 	})
+	if *ofHosts != "" {
+		t.Logf("the guests have Debian %s's user space", *ofHosts)
+	}
 	t.Logf("%d guests with kernel %s in %.1f s on %s", c.Guests, c.Kernel, time.Since(start).Seconds(), l.Accel)
 	return l
 }

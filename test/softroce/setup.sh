@@ -6,10 +6,12 @@
 #   setup.sh            prepares kernels 6.1 and 6.12, and 6.18 if the apt sources have it (those of
 #                       trixie-backports do), and Debian 12 and 13; this is quick if they are in the
 #                       cache
-#   setup.sh 6.1        prepares only this series
+#   setup.sh 7.3        prepares only this series, also if only stable-backports have it
 #   setup.sh newest     prepares only the newest kernel: that of stable-backports, at the mirror of
 #                       this machine's apt sources; if there is none, the newest of these sources
 #   setup.sh bookworm   prepares only this release of Debian, for a box with systemd
+#   setup.sh hosts-13   prepares only the user space that hosts of Debian 13 have, from the same
+#                       mirror; else hosts have that of this machine's apt sources
 #   setup.sh mpi        prepares only Open MPI and MPICH, for TestMPI; not prepared by default
 #
 # The cache is $ROCAST_CACHE, or $XDG_CACHE_HOME/rocast, or ~/.cache/rocast. Delete it to fetch
@@ -18,7 +20,11 @@ set -eu
 
 : "${ROCAST_CACHE:=${XDG_CACHE_HOME:-$HOME/.cache}/rocast}"
 cache=$ROCAST_CACHE/softroce
-[ $# -gt 0 ] || set -- 6.1 6.12 6.18 bookworm trixie
+named=yes apt_options=
+if [ $# -eq 0 ]; then
+	named=
+	set -- 6.1 6.12 6.18 bookworm trixie
+fi
 
 host_tools="qemu-system-x86_64 gcc xz zstd flock mmdebstrap mkfs.ext4"
 host_packages="qemu-system-x86 gcc libc6-dev linux-libc-dev xz-utils zstd util-linux mmdebstrap e2fsprogs debian-archive-keyring"
@@ -65,13 +71,13 @@ install_host_tools() {
 
 # closure prints the arguments and the packages that they need, without virtual packages.
 closure() {
-	apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
+	apt-cache $apt_options depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
 		"$@" | grep -E '^[a-z0-9]' | grep -v ':' | sort -u
 }
 
 # downloadable prints the packages that have an installation candidate.
 downloadable() {
-	xargs apt-cache policy | awk '/^[a-z0-9].*:$/ { name = substr($1, 1, length($1) - 1) } /Candidate: [0-9]/ { print name }'
+	xargs apt-cache $apt_options policy | awk '/^[a-z0-9].*:$/ { name = substr($1, 1, length($1) - 1) } /Candidate: [0-9]/ { print name }'
 }
 
 # complete says whether a directory has been filled from this list of packages or paths. An older
@@ -82,7 +88,7 @@ complete() {
 
 # download fetches packages into a directory.
 download() {
-	(cd "$1" && shift && apt-get download -q -o APT::Sandbox::User=root "$@" >/dev/null)
+	(cd "$1" && shift && apt-get $apt_options download -q -o APT::Sandbox::User=root "$@" >/dev/null)
 }
 
 # unpack fills a directory with packages and with the packages that they need. The packages of the
@@ -110,41 +116,75 @@ image_of() {
 		grep -E "^linux-image-$series\.[0-9]+(-[0-9]+|\+deb[0-9]+(\+[0-9]+)?)-amd64\$" | sort -V | tail -n 1
 }
 
-# backports lets apt read the lists of stable-backports only. They are in the cache meanwhile.
-backports() {
+# read_suite lets apt read the lists of one suite only, of the mirror of this machine's apt sources,
+# as if no package was installed. The lists are in the cache meanwhile.
+read_suite() {
+	suite=$1
 	mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | head -n 1)
 	keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 	[ -n "$mirror" ] && [ -e "$keyring" ] || return 0
 	apt=$cache/apt
 	mkdir -p "$apt/lists/partial"
-	apt_options="-o Dir::Etc::sourcelist=$apt/sources.list -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists=$apt/lists -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=root"
+	apt_options="-o Dir::Etc::sourcelist=$apt/sources.list -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists=$apt/lists -o Dir::State::status=/dev/null -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=root"
 	# The second time by the release's own name: a cache before the mirror may have kept an old copy
 	# of what it has under the other name.
-	suite=stable-backports
 	for _ in 1 2; do
 		echo "deb [signed-by=$keyring] $mirror $suite main" >"$apt/sources.list"
 		apt-get $apt_options update -q >&2 || break
-		suite=$(apt-get $apt_options indextargets --format '$(CODENAME)' | head -n 1)
+		codename=$(apt-get $apt_options indextargets --format '$(CODENAME)' | head -n 1)
+		[ "$codename" != "$suite" ] || break
+		suite=$codename
 	done
-	[ -n "$(image_of newest)" ] || apt_options=
+}
+
+# read_sources lets apt read the lists of this machine's apt sources again.
+read_sources() {
+	apt_options=
+	rm -rf "$cache/apt"
+}
+
+# unpack_hosts fills a directory with what unpack puts into root, from a release of Debian.
+unpack_hosts() {
+	dir=$cache/root-$1
+	complete "$dir" "$guest_packages" && return
+	case $1 in
+	12) release=bookworm ;;
+	13) release=trixie ;;
+	*) release= ;;
+	esac
+	[ -z "$release" ] || read_suite $release
+	if [ -z "$apt_options" ] || [ -z "$(echo perftest | downloadable)" ]; then
+		say "the mirror has no Debian $1, or cannot be reached; the stories of such hosts will be skipped"
+	else
+		unpack "$dir" "$guest_packages"
+	fi
+	read_sources
 }
 
 # unpack_kernel fills a directory with a kernel. Newer Debian kernels are in several packages.
 unpack_kernel() {
-	dir=$cache/kernel/$1 apt_options=
+	dir=$cache/kernel/$1
 	complete "$dir" "$module_paths" && return
 	apt_update_once
-	[ "$1" != newest ] || backports
-	image=$(image_of "$1")
+	image=
+	[ "$1" = newest ] || image=$(image_of "$1")
+	if [ -z "$image" ] && [ -n "$named" ]; then
+		read_suite stable-backports
+		image=$(image_of "$1")
+	fi
 	if [ -z "$image" ]; then
-		say "the apt sources of this machine have no kernel $1; its stories will be skipped"
+		read_sources
+		image=$(image_of "$1")
+	fi
+	if [ -z "$image" ]; then
+		say "neither the apt sources of this machine nor stable-backports have a kernel $1; its stories will be skipped"
 		return
 	fi
 	say "fetching $image"
 	rm -rf "$dir"
 	mkdir -p "$dir"
 	parts=$(apt-cache $apt_options depends "$image" | awk '$1 == "Depends:" && $2 ~ /^linux-(base|binary|modules)-[0-9]/ { print $2 }')
-	download "$dir" $apt_options "$image" $parts
+	download "$dir" "$image" $parts
 	patterns="*/vmlinuz* */modules.builtin"
 	set -f # tar expands the patterns, not the shell
 	for path in $module_paths; do patterns="$patterns */kernel/$path"; done
@@ -152,7 +192,8 @@ unpack_kernel() {
 	for deb in "$dir"/*.deb; do
 		dpkg-deb --fsys-tarfile "$deb"
 	done | (set -f && tar -x --ignore-zeros -C "$dir" --wildcards $patterns)
-	rm -rf "$dir"/*.deb "$cache/apt"
+	rm -rf "$dir"/*.deb
+	read_sources
 	echo "$module_paths" >"$dir/.complete"
 }
 
@@ -186,6 +227,7 @@ flock 9
 unpack "$cache/root" "$guest_packages"
 for part in "$@"; do
 	case $part in
+	hosts-*) unpack_hosts "${part#hosts-}" ;;
 	[0-9]* | newest) unpack_kernel "$part" ;;
 	mpi) unpack "$cache/mpi" "$mpi_packages" "$mpi_headers" ;;
 	*) unpack_system "$part" ;;

@@ -131,7 +131,7 @@ func TestStories(t *testing.T) {
 	bin := buildRocast(t, testContext(t, 5*time.Minute))
 	var table strings.Builder
 	defer func() { t.Log("\n" + table.String()) }()
-	kernels := []string{"6.1", "6.12"}
+	kernels := kernels()
 	if testing.Short() {
 		kernels = kernels[:1]
 	}

@@ -27,22 +27,35 @@ type Image struct {
 	Disk      string // path; "": everything is in the initramfs
 }
 
-// Build makes the image for a kernel series, such as "6.1", in the cache directory. With mpi its
-// guests have both MPI libraries too.
-func Build(ctx context.Context, series string, mpi bool) (Image, error) {
-	image, err := build(ctx, series, mpi)
+// Parts say what an image consists of.
+type Parts struct {
+	Kernel string // series, such as "6.1"
+	Hosts  string // the release of Debian of the user space, "13"; "": that of this machine
+	MPI    bool   // both MPI libraries too
+}
+
+// Build makes the image of hosts in the cache directory.
+func Build(ctx context.Context, p Parts) (Image, error) {
+	image, err := build(ctx, p)
 	if err != nil {
 		return Image{}, fmt.Errorf("build guest image: %w", err)
 	}
 	return image, nil
 }
 
-func build(ctx context.Context, series string, mpi bool) (Image, error) {
+func build(ctx context.Context, p Parts) (Image, error) {
+	root, what, name := "root", "the guests' user space", "initramfs"
+	if p.Hosts != "" {
+		root, what, name = root+"-"+p.Hosts, what+" of Debian "+p.Hosts, name+"-"+p.Hosts
+		if p.MPI {
+			return Image{}, errors.New("the MPI libraries are those of this machine's Debian; leave -hosts out")
+		}
+	}
 	cache, err := cacheDir()
 	if err != nil {
 		return Image{}, err
 	}
-	k, err := findKernel(cache, series)
+	k, err := findKernel(cache, p.Kernel)
 	if err != nil {
 		return Image{}, err
 	}
@@ -51,7 +64,7 @@ func build(ctx context.Context, series string, mpi bool) (Image, error) {
 		return Image{}, err
 	}
 	defer unlock()
-	u, err := findUserSpace(filepath.Join(cache, "root"), "the guests' user space")
+	u, err := findUserSpace(filepath.Join(cache, root), what)
 	if err != nil {
 		return Image{}, err
 	}
@@ -67,8 +80,8 @@ func build(ctx context.Context, series string, mpi bool) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	image := Image{Series: series, Vmlinux: vmlinux, Initramfs: filepath.Join(k.dir, "initramfs.cpio")}
-	if mpi {
+	image := Image{Series: p.Kernel, Vmlinux: vmlinux, Initramfs: filepath.Join(k.dir, name+".cpio")}
+	if p.MPI {
 		image.Initramfs = filepath.Join(k.dir, "initramfs-mpi.cpio")
 		if err := packMPI(ctx, cache, u, a); err != nil {
 			return Image{}, err
