@@ -48,7 +48,7 @@ func (a *app) bundle() *cobra.Command {
 		Use:   "bundle",
 		Short: "Collect what a report of a problem needs, without R_Keys",
 		Long: fmt.Sprintf(`Collect what a report of a problem needs into one file (tar.gz): version, kernel features, config, status, groups, counters, events,
-metrics, ports, and what ip, ethtool, the kernel's log and the journal say of this machine. Run it as root, so that the last two can be read.
+metrics, ports, what ip, ethtool, the kernel's log and the journal say of this machine, and the report of rocast doctor. Run it as root, so that the last two can be read.
 
 R_Keys and VAs are left out wherever they occur: <r_key> and <va> stand for them. The keys of certificates are not read. Look at the
 file before you send it: it has the addresses of your hosts. missing.txt in it says what could not be collected, and why; a daemon
@@ -100,6 +100,11 @@ func (b *bundle) collect(ctx context.Context) {
 	if b.a.remote.url == "" { // else this is another machine
 		b.askMachine(ctx)
 	}
+	report := examine(ctx, b.a, doctorSeconds*time.Second)
+	b.json("doctor.json", report, nil)
+	var text strings.Builder
+	printReport(&text, &report)
+	b.add("doctor.txt", layout(text.String(), narrow), nil)
 	b.files = append(b.files, bundled{"missing.txt", strings.Join(append(b.missing, ""), "\n")})
 }
 
@@ -163,17 +168,17 @@ func (b *bundle) askMachine(ctx context.Context) {
 		"uname -a", "ip -d -s link", "ip address", "ip -d route show table all", "ip -6 route show table all", "ip neighbour", "bridge fdb",
 		"journalctl -u rocastd -n 20000 --no-pager -o short-iso", "systemctl status rocastd --no-pager",
 	} {
-		text, err := b.run(ctx, line)
+		text, err := runProgram(ctx, line)
 		words := strings.Fields(line)
 		b.add(strings.Join(words[:min(3, len(words))], "_")+".txt", text, err)
 	}
 	for _, port := range b.ports {
 		for _, flag := range []string{"-i", "-l", "-g", "-k", "-S"} {
-			text, err := b.run(ctx, "ethtool "+flag+" "+port)
+			text, err := runProgram(ctx, "ethtool "+flag+" "+port)
 			b.add("ethtool"+flag+"_"+port+".txt", text, err)
 		}
 	}
-	kernel, err := b.run(ctx, "dmesg")
+	kernel, err := runProgram(ctx, "dmesg")
 	b.add("kernel-log.txt", b.about(kernel), err)
 }
 
@@ -188,8 +193,8 @@ func (b *bundle) about(log string) string {
 	return lines.String()
 }
 
-// run runs a program and returns what it says.
-func (b *bundle) run(ctx context.Context, line string) (string, error) {
+// runProgram runs a program and returns what it says.
+func runProgram(ctx context.Context, line string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, runWithin)
 	defer cancel()
 	words := strings.Fields(line)

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // unpack returns the files of a bundle by name.
@@ -72,6 +73,7 @@ func TestABundleHasNoSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.must(t, "group", "create", "-f", file)
+	d.every = time.Millisecond
 	exit, packed, stderr := d.run("bundle", "-o", "-")
 	if exit != exitOK {
 		t.Fatalf("exit %d, %s", exit, stderr)
@@ -94,7 +96,7 @@ func TestABundleHasNoSecrets(t *testing.T) {
 		"groups/g1.json": `"rkey": "<r_key>"`, "status.json": `"healthy": true`, "ports.json": `"name": "eth3"`, "stats.json": `"counters"`,
 		"events.json": `"group-created"`, "features.json": "multi-buffer", "version.json": "v0-test", "client-version.json": "v0-test",
 		"groups.json": `"g1"`, "rocastd.yaml": "https://<credentials>@10.0.0.5:2379", "log.json": `"level"`, "perftest.json": "{", "cm.json": "{",
-		"traffic.json": "{", "metrics.txt": "# HELP ",
+		"traffic.json": "{", "metrics.txt": "# HELP ", "doctor.json": `"check": "groups"`, "doctor.txt": "\nok ",
 		"ip_-d_-s.txt": "LOOPBACK", "missing.txt": "ethtool-i_eth1.txt: ",
 	} {
 		if !strings.Contains(files[name], want) {
@@ -160,7 +162,7 @@ func TestWhatABundleKeepsOfALongText(t *testing.T) {
 	if text := b.files[0].text; !strings.HasPrefix(text, "(3 bytes before this are left out)\nxxx") || !strings.HasSuffix(text, "xend") {
 		t.Errorf("%.60q", text)
 	}
-	if _, err := b.run(context.Background(), "false"); err == nil {
+	if _, err := runProgram(context.Background(), "false"); err == nil {
 		t.Error("a program that fails is no error")
 	}
 	b.ports = []string{"enp1s0"}

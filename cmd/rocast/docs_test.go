@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/doctor"
 	"github.com/rocast/rocast/internal/testlab"
 )
 
@@ -31,6 +32,16 @@ func TestTheReferenceHasWhatRocastExplains(t *testing.T) {
 		events = append(events, []string{"`" + string(m.Kind) + "`", m.Meaning})
 	}
 	testlab.Table(t, reference, "## Events", *update, events...)
+	checks := [][]string{{"check", "what should be seen", "by hand"}}
+	for _, c := range doctor.Checks() {
+		checks = append(checks, []string{"`" + c.Name + "`", c.Want, "`" + c.Command + "`"})
+	}
+	testlab.Table(t, reference, "## Checks of the doctor", *update, checks...)
+	hardware := [][]string{{"name", "what nobody has seen", "command", "what it should show"}}
+	for _, h := range doctor.Hardware() {
+		hardware = append(hardware, []string{"`" + h.Name + "`", h.Unseen, "`" + h.Command + "`", h.Shows})
+	}
+	testlab.Table(t, "../../docs/install.md", "## What only real hardware can show", *update, hardware...)
 	commands := [][]string{{"command", "what it does", "flags"}}
 	for _, cmd := range leaves(newRoot()) {
 		var flags []string
@@ -42,6 +53,23 @@ func TestTheReferenceHasWhatRocastExplains(t *testing.T) {
 		commands = append(commands, []string{"`" + cmd.CommandPath() + "`", cmd.Short, strings.Join(flags, ", ")})
 	}
 	testlab.Table(t, reference, "## Commands", *update, commands...)
+}
+
+// The table of NICs says of every driver that the doctor calls tried how it was.
+func TestTheTableOfNICsHasTheDriversThatWereTried(t *testing.T) {
+	page, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(string(page), "\n", " ")
+	if want := "calls these drivers tried: `" + strings.Join(doctor.Tried, "`, `") + "`."; !strings.Contains(text, want) {
+		t.Errorf("docs/install.md does not have: %s", want)
+	}
+	for _, driver := range doctor.Tried {
+		if !regexp.MustCompile(`(?m)^\|.*\b` + strings.ReplaceAll(driver, "_", "-") + `\b.*\| .make `).MatchString(string(page)) {
+			t.Errorf("docs/install.md has no row of %s that says how it was tried", driver)
+		}
+	}
 }
 
 func newRoot() *cobra.Command { return (&app{env: &env{}}).root() }

@@ -7,7 +7,8 @@
 // error.
 //
 // Exit status: 0: success; 1: the daemon refused or failed; 2: wrong arguments, and no request was
-// sent; 3: no daemon answers; 4: rocast status found the box not healthy.
+// sent; 3: no daemon answers; 4: rocast status found the box not healthy, or rocast doctor found
+// something that needs a look.
 package main
 
 import (

@@ -190,7 +190,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 var commands = []string{
-	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "member", "member ready", "region", "region add", "region load", "region rm", "region ls", "perftest", "perftest up", "perftest down", "perftest ls", "cm", "cm up", "cm down", "cm ls", "port", "port ls", "status", "top", "stats", "drops", "events", "capture", "trace", "trace inject", "trace group", "features", "reload", "bundle", "version",
+	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "member", "member ready", "region", "region add", "region load", "region rm", "region ls", "perftest", "perftest up", "perftest down", "perftest ls", "cm", "cm up", "cm down", "cm ls", "port", "port ls", "status", "top", "stats", "drops", "events", "capture", "trace", "trace inject", "trace group", "features", "reload", "doctor", "bundle", "version",
 }
 
 func TestHelpOfEveryCommand(t *testing.T) {
@@ -226,7 +226,7 @@ func TestWrongArgumentsSendNothing(t *testing.T) {
 	d := &daemon{socket: "/nowhere"}
 	for _, c := range []struct{ args, want string }{
 		{"gruop", `there is no "gruop" here; see rocast --help`},
-		{"", "a command is missing: bundle, capture, cm, drops, events, features, group, log, member, perftest, port, region, reload, stats, status, top, trace, version; see rocast --help"},
+		{"", "a command is missing: bundle, capture, cm, doctor, drops, events, features, group, log, member, perftest, port, region, reload, stats, status, top, trace, version; see rocast --help"},
 		{"group", "a command is missing: create, ls, rm, show, tree, update; see rocast group --help"},
 		{"log", "a command is missing: level; see rocast log --help"},
 		{"top -n -1", "--count is -1; write a number of tables, or 0 to go on; see rocast top --help"},

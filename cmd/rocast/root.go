@@ -53,14 +53,14 @@ func (a *app) root() *cobra.Command {
 		a.noun("port", "Ports: the interfaces that carry groups", a.watchable(a.portList())),
 		a.noun("log", "The daemon's log", a.logLevel()),
 		a.watchable(a.status()), a.watchable(a.stats()), a.top(), a.watchable(a.drops()),
-		a.events(), a.capture(), a.features(), a.patient(a.reload()), a.bundle(), a.version(),
+		a.events(), a.capture(), a.features(), a.patient(a.reload()), a.patient(a.doctor()), a.bundle(), a.version(),
 		manual.Command(manual.Page{
 			Section: 1, Version: version.Build().Version, SeeAlso: []string{"rocastd(8)"},
 			Files: []manual.Item{{Name: client.DefaultSocket, Text: "the daemon's socket"}},
 		}),
 	)
-	root.Long = `rocast controls rocastd over its socket. The commands ls, show, tree, status, top, stats, drops, events, features, version and
-bundle only read. So do capture and trace, which only root may use; while capture and trace group run, the kernel engine leaves their
+	root.Long = `rocast controls rocastd over its socket. The commands ls, show, tree, status, top, stats, drops, events, features, version,
+doctor and bundle only read. So do capture and trace, which only root may use; while capture and trace group run, the kernel engine leaves their
 groups to AF_XDP. create, update, add, rm, ready, up, down and reload change something, and so does log level with a level.
 
 A daemon on another machine is asked with --api, --cert, --key and --ca; clients: in its config has to name the certificate.
@@ -69,7 +69,7 @@ With --json rocast always writes exactly one JSON document to standard output: t
 {"error": {"kind": ..., "message": ..., "line": ...}}. Without --json errors go to standard error.
 
 Exit status: 0 done; 1 the daemon refused or failed; 2 wrong arguments, nothing was sent; 3 no daemon answers; 4 rocast status
-found that the box is not healthy.`
+found that the box is not healthy, or rocast doctor that something needs a look.`
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().StringVar(&a.socket, "socket", client.DefaultSocket, "the daemon's socket `path`")

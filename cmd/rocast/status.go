@@ -12,7 +12,8 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-// errUnhealthy ends rocast status with exitUnhealthy. The answer has been printed already.
+// errUnhealthy ends rocast status and rocast doctor with exitUnhealthy. The answer has been printed
+// already.
 var errUnhealthy = errors.New("the box is not healthy")
 
 func (a *app) status() *cobra.Command {

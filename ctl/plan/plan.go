@@ -109,7 +109,7 @@ func (k *maker) leg(m *groupfile.Member, from netip.Addr) Leg {
 		return l
 	}
 	port, open := k.ports.ByIfIndex(hop.Port)
-	need := k.file.PathMTU + headerBytes(k.file.IP)
+	need := roce.LinkMTU(k.file.PathMTU, k.file.IP.Is4())
 	switch {
 	case !open:
 		l.Reason = fmt.Sprintf("%v is reached through %s, which is not an open port; rocast port ls says why",
@@ -146,17 +146,6 @@ func (k *maker) uplinks(hop nexthop.Hop) (s mft.Ports) {
 // twoBuffersMTU is the smallest path MTU whose frames need two AF_XDP chunks, whatever the driver's
 // headroom.
 const twoBuffersMTU = 4096
-
-// headerBytes returns the most bytes that a frame has besides its payload and the Ethernet header:
-// IP, UDP, BTH, RETH, ImmDt and ICRC.
-func headerBytes(ip netip.Addr) int {
-	const ipv4, ipv6, udp, icrc = 20, 40, 8, 4
-	const rest = udp + roce.BTHBytes + roce.RETHBytes + roce.ImmDtBytes + icrc
-	if ip.Is4() {
-		return ipv4 + rest
-	}
-	return ipv6 + rest
-}
 
 // SameLegs reports whether frames take the same ways with plan q of the same file.
 func (p *Plan) SameLegs(q *Plan) bool {

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/doctor"
+	"github.com/rocast/rocast/dataplane"
+)
+
+// withNICs lets ethtool say the same of every port, and none of eth3.
+func withNICs(t *testing.T) {
+	t.Helper()
+	fixtures, err := filepath.Abs("../../ctl/doctor/testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	script := "#!/bin/sh\n[ \"$2\" = eth3 ] && { echo \"netlink error: No such device\" >&2; exit 1; }\nexec sed 's/Combined:.2$/Combined: 1/' " + fixtures + "/mlx5$1.txt\n"
+	if err := os.WriteFile(filepath.Join(bin, "ethtool"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+}
+
+// reportText replaces what differs between runs.
+func reportText(text string) string {
+	for pattern, stand := range map[string]string{
+		`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, read twice, \d+\.\d s apart`: "2026-01-02 03:04:05 UTC, read twice, 2.0 s apart",
+		`Linux \S+, which`: "Linux 6.1.0, which",
+		`in \d+\.\d s`:     "in 2.0 s",
+	} {
+		text = regexp.MustCompile(pattern).ReplaceAllString(text, stand)
+	}
+	return sameEverywhere(text)
+}
+
+func TestDoctor(t *testing.T) {
+	withNICs(t)
+	d := startDaemon(t)
+	d.every = time.Millisecond
+	d.must(t, "group", "create", "-f", writeFile(t))
+	exit, text, stderr := d.run("doctor")
+	if exit != exitOK || stderr != "" {
+		t.Errorf("exit %d, %s", exit, stderr)
+	}
+	golden(t, "doctor.txt", reportText(text))
+	var report doctor.Report
+	d.mustJSON(t, &report, "doctor")
+	if report.Counts[doctor.Look] != 0 || report.Counts[doctor.OK] < 20 || report.Seconds <= 0 || len(report.ByHand) == 0 {
+		t.Errorf("%+v", report)
+	}
+	d.mustJSON(t, &report, "doctor", "--seconds", "0")
+	if report.Seconds != 0 {
+		t.Errorf("%v s", report.Seconds)
+	}
+}
+
+func TestDoctorOfABoxThatNeedsALook(t *testing.T) {
+	withNICs(t)
+	sw := ctltest.NewSwitch("eth1", "eth2", "eth3")
+	sw.SetPort(1, dataplane.PortGone, 0)
+	d := startDaemonOver(t, sw)
+	d.every = time.Millisecond
+	file := filepath.Join(t.TempDir(), "report.txt")
+	exit, stdout, stderr := d.run("doctor", "-o", file)
+	if exit != exitUnhealthy || stderr != "" || !strings.HasPrefix(stdout, file+" has the report: ") {
+		t.Errorf("exit %d, %s%s", exit, stdout, stderr)
+	}
+	text, err := os.ReadFile(file)
+	if want := "\nlook         link           eth2  gone: no interface has this name\n"; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("%v\n%s", err, text)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Error(info, err)
+	}
+	if exit, stdout, _ := d.run("doctor", "-o", file, "--json"); exit != exitUsage || !strings.Contains(stdout, "file exists; write another FILE with -o") {
+		t.Errorf("over a file: exit %d, %s", exit, stdout)
+	}
+	var done doctorDone
+	if exit, stdout, _ := d.run("doctor", "-o", file+".json", "--json"); exit != exitUnhealthy || json.Unmarshal([]byte(stdout), &done) != nil || done.Counts[doctor.Look] == 0 {
+		t.Errorf("exit %d, %s", exit, stdout)
+	}
+	var report doctor.Report
+	if text, err := os.ReadFile(file + ".json"); err != nil || json.Unmarshal(text, &report) != nil || report.Findings[0].Check != "link" {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+func TestDoctorWithoutADaemon(t *testing.T) {
+	d := &daemon{socket: filepath.Join(t.TempDir(), "s")}
+	exit, stdout, stderr := d.run("doctor")
+	if exit != exitUnhealthy || stderr != "" || !strings.Contains(stdout, "no daemon answers on "+d.socket) {
+		t.Errorf("exit %d, %s%s", exit, stdout, stderr)
+	}
+}
+
+func TestDoctorRefusesATimeBelowZero(t *testing.T) {
+	(&daemon{socket: "/nowhere"}).refused(t, exitUsage, "usage", "--seconds is -1; write a number of seconds, or 0 for one reading; see rocast doctor --help", "doctor", "--seconds", "-1")
+}
+
+// A reason may have anything in it that a group has.
+func TestAReportHasNoSecrets(t *testing.T) {
+	withNICs(t)
+	d := startDaemon(t)
+	d.every = time.Millisecond
+	file := filepath.Join(t.TempDir(), "g1.yaml")
+	if err := os.WriteFile(file, []byte(secretGroup), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.must(t, "group", "create", "-f", file)
+	d.config.state.Stale, d.config.state.Reason = true, "the R_Key 0x5ec2e701 and the VA 188900966465536"
+	for _, args := range [][]string{{"doctor"}, {"doctor", "--json"}} {
+		_, stdout, _ := d.run(args...)
+		if !strings.Contains(oneLine(stdout), "the R_Key "+forRKey+" and the VA "+forVA) {
+			t.Errorf("%s", stdout)
+		}
+	}
+}
