@@ -101,8 +101,10 @@ func printReport(w io.Writer, r *doctor.Report) {
 	}
 	fmt.Fprintf(w, "rocast doctor, %s, %s: %s\n\n", r.At.UTC().Format("2006-01-02 15:04:05 UTC"), apart, counted(r.Counts))
 	row(w, "VERDICT", "CHECK", "OF", "SEEN")
-	for _, f := range r.Findings {
-		row(w, f.Verdict, f.Check, f.Of, f.Seen)
+	for i := 0; i < len(r.Findings); {
+		f, same := &r.Findings[i], alike(r.Findings[i:])
+		row(w, f.Verdict, f.Check, names(r.Findings[i:i+same]), f.Seen)
+		i += same
 		if f.Verdict != doctor.OK {
 			fmt.Fprintf(w, "\t\t\tshould be: %s\n", f.Want)
 			fmt.Fprintf(w, "\t\t\tdo: %s\n", f.Remedy)
@@ -115,6 +117,25 @@ func printReport(w io.Writer, r *doctor.Report) {
 	for _, h := range r.ByHand {
 		row(w, h.Name, h.Command)
 	}
+}
+
+// alike counts the first findings that differ at most in their port, and that need no look.
+func alike(findings []doctor.Finding) int {
+	n := 1
+	for f := &findings[0]; n < len(findings) && f.Verdict != doctor.Look; n++ {
+		if g := &findings[n]; f.Check != g.Check || f.Verdict != g.Verdict || f.Seen != g.Seen {
+			break
+		}
+	}
+	return n
+}
+
+// names says what findings are about.
+func names(findings []doctor.Finding) string {
+	if more := len(findings) - 1; more > 0 {
+		return fmt.Sprintf("%s and %d more", findings[0].Of, more)
+	}
+	return findings[0].Of
 }
 
 // examine reads the box, twice unless apart is 0, and makes all checks.

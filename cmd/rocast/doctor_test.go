@@ -74,7 +74,7 @@ func TestDoctorOfABoxThatNeedsALook(t *testing.T) {
 		t.Errorf("exit %d, %s%s", exit, stdout, stderr)
 	}
 	text, err := os.ReadFile(file)
-	if want := "\nlook         link           eth2  gone: no interface has this name\n"; err != nil || !strings.Contains(string(text), want) {
+	if want := " look link eth2 gone: no interface has this name "; err != nil || !strings.Contains(oneLine(string(text)), want) {
 		t.Errorf("%v\n%s", err, text)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
@@ -121,5 +121,25 @@ func TestAReportHasNoSecrets(t *testing.T) {
 		if !strings.Contains(oneLine(stdout), "the R_Key "+forRKey+" and the VA "+forVA) {
 			t.Errorf("%s", stdout)
 		}
+	}
+}
+
+// A box with many ports has a short report all the same, but for what needs a look.
+func TestFindingsThatAreAlikeHaveOneLine(t *testing.T) {
+	finding := func(check, of string, v doctor.Verdict, seen string) doctor.Finding {
+		return doctor.Finding{Check: check, Of: of, Verdict: v, Seen: seen, Want: "w", Remedy: "r", Command: "c " + of}
+	}
+	var out strings.Builder
+	printReport(&out, &doctor.Report{Findings: []doctor.Finding{
+		finding("a", "eth1", doctor.Look, "s"), finding("a", "eth2", doctor.Look, "s"), finding("b", "eth1", doctor.Unclear, "s"), finding("b", "eth2", doctor.Unclear, "s"),
+		finding("b", "eth1", doctor.OK, "s"), finding("c", "eth1", doctor.OK, "s"), finding("c", "eth2", doctor.OK, "s"), finding("c", "eth3", doctor.OK, "other"), finding("d", "", doctor.OK, "s"),
+	}})
+	_, got, _ := strings.Cut(out.String(), "SEEN\n")
+	got, _, _ = strings.Cut(got, "\n\n")
+	const rest = "\n\t\t\tshould be: w\n\t\t\tdo: r\n\t\t\tby hand: c eth"
+	want := "look\ta\teth1\ts" + rest + "1\nlook\ta\teth2\ts" + rest + "2\ncannot-tell\tb\teth1 and 1 more\ts" + rest +
+		"1\nok\tb\teth1\ts\nok\tc\teth1 and 1 more\ts\nok\tc\teth3\tother\nok\td\t-\ts"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

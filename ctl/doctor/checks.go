@@ -29,7 +29,7 @@ func Checks() []Check {
 		{"link", "every port is up", "rocast port ls", links},
 		{"driver", "a driver with which somebody has tried rocast", "ethtool -i PORT", eachPort(driver)},
 		{"attach", "the classifier runs in the driver: native", "rocast port ls", eachPort(attach)},
-		{"copies", "with mode: zero-copy no frame is copied; with mode: copy, the default, every frame is", "rocast port ls", eachPort(copies)},
+		{"copies", "mode: copy, the default, or mode: zero-copy with a driver that can be relied on", "rocast port ls", eachPort(copies)},
 		{"kernel-engine", "the kernel engine can send by the port", "rocast port ls", eachPort(kernelEngine)},
 		{"queues", "rocastd serves every queue by which frames can come", "ethtool -l PORT", eachPort(queues)},
 		{"spread", "with several workers, frames of several queue pairs come by several queues", "ethtool -S PORT", eachPort(spread)},
@@ -128,7 +128,7 @@ func headers(r *Readings) []Finding {
 	}
 	const name = "classifier-pass_truncated"
 	of := func(s *Sample) api.Counters { return api.Counters{name: s.Stats[name]} }
-	return []Finding{growing(r, first(r, of), of(&r.Now), "since the daemon started", "on a ConnectX: ethtool --set-priv-flags PORT rx_striding_rq off, and restart rocastd; else write mode: generic in rocastd.yaml")}
+	return []Finding{growing(r, first(r, of), of(&r.Now), "frames without their headers since the daemon started", "on a ConnectX: ethtool --set-priv-flags PORT rx_striding_rq off, and restart rocastd; else write mode: generic in rocastd.yaml")}
 }
 
 func notes(r *Readings) []Finding {
@@ -225,7 +225,7 @@ func drops(r *Readings) []Finding {
 		return nil
 	}
 	of := func(s *Sample) api.Counters { return s.Drops }
-	return []Finding{growing(r, first(r, of), of(&r.Now), "since the daemon started", "rocast drops says what each counter means, and docs/troubleshoot.md where to go on")}
+	return []Finding{growing(r, first(r, of), of(&r.Now), "lost or refused since the daemon started", "rocast drops says what each counter means, and docs/troubleshoot.md where to go on")}
 }
 
 func repair(r *Readings) []Finding {

@@ -133,13 +133,13 @@ func copies(p *port) Finding {
 		seen += fmt.Sprintf("; %d frames received and %d sent", p.RxFrames, p.TxFrames)
 	}
 	if p.Mode != "zero-copy" {
-		return Finding{Verdict: OK, Seen: seen + ", each of them copied"}
+		return Finding{Verdict: OK, Seen: seen + "; AF_XDP copies what it carries"}
 	}
 	if p.driver() == "virtio_net" {
-		return Finding{Verdict: Look, Seen: seen + ", none of them copied; a virtio_net that is a module gives the device wrong addresses",
+		return Finding{Verdict: Look, Seen: seen + "; a virtio_net that is a module gives the device wrong addresses",
 			Remedy: "write mode: copy in rocastd.yaml and restart rocastd, unless the data does not matter (docs/install.md#kernels-and-nics)"}
 	}
-	return Finding{Verdict: OK, Seen: seen + ", none of them copied"}
+	return Finding{Verdict: OK, Seen: seen + "; AF_XDP copies nothing"}
 }
 
 func kernelEngine(p *port) Finding {
@@ -287,7 +287,7 @@ func rings(p *port) Finding {
 	if p.first != nil {
 		was = count(p.first)
 	}
-	f := growing(p.r, was, count(&p.Port), "since the daemon started", "docs/reference.md#every-counter says what each counter means; rx-: the box is too slow; tx- and lost: the port is")
+	f := growing(p.r, was, count(&p.Port), "lost since the daemon started", "docs/reference.md#every-counter says what each counter means; rx-: the box is too slow; tx- and lost: the port is")
 	return f
 }
 
@@ -296,7 +296,7 @@ func nicFaults(p *port) Finding {
 	if len(is) == 0 {
 		return p.unread("-S", "what it loses")
 	}
-	return growing(p.r, was, is, "since the driver was loaded", "look at the cable, at the switch port and at the NIC's rings (ethtool -g); docs/install.md#what-only-real-hardware-can-show")
+	return growing(p.r, was, is, "lost or damaged since the driver was loaded", "look at the cable, at the switch port and at the NIC's rings (ethtool -g); docs/install.md#what-only-real-hardware-can-show")
 }
 
 func pause(p *port) Finding {
@@ -304,7 +304,7 @@ func pause(p *port) Finding {
 	if len(is) == 0 {
 		return p.unread("-S", "how many pause frames it has received and sent")
 	}
-	f := growing(p.r, was, is, "since the driver was loaded", "rx: the other end of the link tells the box to wait, so find the receiver or switch that is congested; tx: the box tells "+
+	f := growing(p.r, was, is, "pause frames since the driver was loaded", "rx: the other end of the link tells the box to wait, so find the receiver or switch that is congested; tx: the box tells "+
 		"the other end to wait, so see the checks rings and spread")
 	if all, _ := p.r.packets(); f.Verdict == OK && list(is) == "" && all == 0 {
 		return Finding{Verdict: Unclear, Seen: "no pause frame, and no packet of a group yet", Remedy: run}
