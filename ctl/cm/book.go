@@ -31,13 +31,14 @@ type book struct {
 	byKey  map[sourceKey]*connection
 	byID   map[uint32]*side // by the box's comm ID
 	lines  map[lineKey]*side
-	past   []Connection // that are over, oldest first
+	data   map[lineKey]*side // of the transfers of perftest's runs
+	past   []Connection      // that are over, oldest first
 }
 
 func newBook(ways Ways, s seed) book {
 	return book{
 		seed: s, ways: ways, conns: map[uint64]*connection{}, busy: map[uint64]*connection{}, byKey: map[sourceKey]*connection{},
-		byID: map[uint32]*side{}, lines: map[lineKey]*side{},
+		byID: map[uint32]*side{}, lines: map[lineKey]*side{}, data: map[lineKey]*side{},
 	}
 }
 
@@ -152,6 +153,7 @@ func (b *book) forget(c *connection) {
 		b.ways.Release(s.addr)
 		delete(b.byID, s.pair.Local)
 		delete(b.lines, lineKey{s.addr, c.qpn})
+		delete(b.data, lineKey{s.addr, c.qpn})
 	}
 	if b.past = append(b.past, c.seen()); len(b.past) > MaxPast {
 		b.past = slices.Delete(b.past, 0, 1)

@@ -62,6 +62,7 @@ type side struct {
 	due    time.Duration // when it is sent next; 0: it is not
 	cached *wire.MAD     // answers a message that arrives again
 	line   *line         // on a control connection; else nil
+	failed time.Duration // when its queue pair was ended last; see Machine.fail
 }
 
 // guid is the CA GUID of the box's end. Each end has another one: a kernel tells connections of one

@@ -210,6 +210,9 @@ func (m *Machine) tick(c *connection) {
 	if m.run.isControl(c) && m.isDue(m.run.due) {
 		m.askSource()
 	}
+	if m.run.isControl(c) && m.isDue(m.run.udDue()) {
+		m.askForUD()
+	}
 	if c.state == Over || !m.isDue(c.deadline) {
 		return
 	}

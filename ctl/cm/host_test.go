@@ -119,7 +119,7 @@ func (w *world) step(e Event) {
 				w.t.Errorf("packets of %q are counted", a.Groups)
 			}
 			w.packets += w.rate
-			w.queue = append(w.queue, func() { w.step(Counted{a.Connection, w.packets}) })
+			w.queue = append(w.queue, func() { w.step(Counted{a.Connection, w.packets, 0}) })
 		}
 	}
 }
@@ -356,11 +356,11 @@ func TestPacketsThatTakeLongToCount(t *testing.T) {
 			}
 		}
 	}
-	w.m.Step(now, Counted{1, 7})
+	w.m.Step(now, Counted{1, 7, 0})
 	if counts != 1 || len(w.m.notes) != 0 {
 		t.Errorf("counted %d times, told of %+v", counts, w.m.notes)
 	}
-	w.m.Step(now, Counted{99, 7}) // it is forgotten
+	w.m.Step(now, Counted{99, 7, 0}) // it is forgotten
 }
 
 // A receiver that disconnects leaves the group, which goes on while enough are left. One that gives

@@ -8,12 +8,15 @@ import (
 
 // Packet is a SEND of one packet, or the response to one, on a reliable connection of the box.
 type Packet struct {
-	Opcode  roce.Opcode // OpSendOnly or OpAck
+	Opcode  roce.Opcode // OpSendOnly or OpAck; also OpWriteOnly to nowhere, and any request of a host
 	QPN     roce.QPN    // destination
 	PSN     roce.PSN
 	AETH    roce.AETH // of a response
 	Payload []byte    // of a SEND
 }
+
+// isTalk reports whether a line has packets of this kind.
+func (p *Packet) isTalk() bool { return p.Opcode == roce.OpSendOnly || p.Opcode == roce.OpAck }
 
 // line is the box's end of a reliable connection on which programs talk: a queue pair for messages
 // of one packet, of which one is on its way at a time. Its peer is the queue pair of a real NIC, so

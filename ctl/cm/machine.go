@@ -157,6 +157,7 @@ func (m *Machine) Next() (at time.Duration, ok bool) {
 	}
 	if m.run != nil {
 		earlier(m.run.due)
+		earlier(m.run.udDue())
 	}
 	return at, ok
 }
@@ -190,17 +191,16 @@ func (m *Machine) hear(e Heard) {
 		m.hearDREQ(e, message)
 	case *wire.DREP:
 		m.withSide(e, message.Pair, func(s *side) { m.hearDREP(s) })
-	case *wire.SIDRREQ: // a program that asks for UD hears at once that there is none
-		m.counts[OtherKind]++
-		m.do(Send{e.From, wire.MAD{Header: e.MAD.Header, Message: &wire.SIDRREP{
-			RequestID: message.RequestID, Status: wire.ServiceUnsupported, ServiceID: message.ServiceID,
-		}}})
+	case *wire.SIDRREQ:
+		m.hearSIDR(e, message)
+	case *wire.SIDRREP:
+		m.hearUD(e.From, message)
 	case *wire.LAP:
 		m.withSide(e, message.Pair, func(s *side) {
 			m.counts[Unexpected]++
 			m.do(Send{s.addr, wire.MAD{Header: e.MAD.Header, Message: &wire.APR{Pair: s.pair, Status: wire.PathUnsupported}}})
 		})
-	default: // answers to what the box never sends: SIDR_REP, APR
+	default: // the answer to what the box never sends: APR
 		m.counts[Unexpected]++
 	}
 }

@@ -30,8 +30,9 @@ type Groups interface {
 	// Saw says what the data path of a group saw: which member was in trouble, why, and when; "":
 	// none was.
 	Saw(name string) string
-	// Sent returns how many packets the sources of groups have sent, all together.
-	Sent(names []string) uint64
+	// Sent returns how many packets the sources of groups have sent, all together, and how many
+	// requests their receivers have sent, which no group carries.
+	Sent(names []string) (sources, receivers uint64)
 	Ways
 }
 

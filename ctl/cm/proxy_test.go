@@ -83,7 +83,9 @@ func (b *boxSide) Saw(string) string {
 	return b.saw
 }
 
-func (b *boxSide) Sent(names []string) uint64 { return 5 * uint64(len(names)) }
+func (b *boxSide) Sent(names []string) (sources, receivers uint64) {
+	return 5 * uint64(len(names)), 0
+}
 
 // AddEvent is called with the lock of the service held.
 func (b *boxSide) AddEvent(e api.Event) { b.events = append(b.events, e) }
@@ -474,8 +476,10 @@ func TestTransmit(t *testing.T) {
 	for _, p := range []Packet{
 		{Opcode: roce.OpSendOnly, QPN: 0x123456, PSN: 0x654321, Payload: []byte("12345")},
 		{Opcode: roce.OpAck, QPN: 0x123456, PSN: 0x654321, AETH: roce.AETH{Syndrome: roce.SyndromeUnlimited, MSN: 7}},
+		{Opcode: roce.OpWriteOnly, QPN: 0x123456, PSN: 0x654321, Payload: make([]byte, 4096)},
 	} {
-		if err := from.transmit(to.ip, &p); err != nil {
+		sent := p
+		if err := from.transmit(to.ip, &sent); err != nil {
 			t.Fatal(err)
 		}
 		to.raw.SetReadDeadline(time.Now().Add(testlab.Patience))
@@ -487,16 +491,21 @@ func TestTransmit(t *testing.T) {
 		const transport, icrc = 20 + 8, 4
 		bth := roce.BTH{Opcode: p.Opcode, PKey: roce.DefaultPKey, DestQPN: p.QPN, PSN: p.PSN}
 		var want []byte
-		if p.Opcode == roce.OpAck {
+		switch p.Opcode {
+		case roce.OpAck:
 			want = p.AETH.Append(bth.Append(nil))
-		} else {
+		case roce.OpWriteOnly:
+			bth.AckReq = true
+			want = append((&roce.RETH{DMABytes: 4096}).Append(bth.Append(nil)), p.Payload...)
+			p.Payload = nil // the box has no use for it
+		default:
 			bth.AckReq, bth.PadCount = true, 3
 			want = append(bth.Append(nil), "12345\x00\x00\x00"...)
 		}
 		if got := b[transport : n-icrc]; !bytes.Equal(got, want) {
 			t.Errorf("%v: %x, want %x", p.Opcode, got, want)
 		}
-		if err := from.transmit(to.ip, &p); err != nil {
+		if err := from.transmit(to.ip, &sent); err != nil {
 			t.Fatal(err)
 		}
 		event, err, lost := to.receive()

@@ -27,7 +27,8 @@ type run struct {
 	transfers bool
 	// listens: until then the receivers' programs may be about to listen again, because another run
 	// has just ended. 0: none has.
-	listens time.Duration
+	listens   time.Duration
+	datagrams *datagrams // nil: the source has not asked for UD
 	contest
 }
 
@@ -114,6 +115,9 @@ func (m *Machine) offer(c *connection) {
 		}
 	} else {
 		m.run.talk.Connected(c.source.qpn, c.qpn)
+		for _, s := range c.sides {
+			m.data[lineKey{s.addr, c.qpn}] = s
+		}
 	}
 	c.state, c.deadline, c.mra = Offered, 0, 0
 	m.insist(c.source, c.rep)
@@ -123,8 +127,13 @@ func (m *Machine) offer(c *connection) {
 // the connection has ended: the program at the other end may wait for that before it disconnects.
 func (m *Machine) received(e Received) {
 	s := m.lines[lineKey{e.From, e.QPN}]
-	if s == nil {
+	switch {
+	case s != nil && e.Packet.isTalk():
+	case e.Packet.Opcode.IsResponse():
 		m.counts[NoConnection]++
+		return
+	default:
+		m.stray(m.data[lineKey{e.From, e.QPN}])
 		return
 	}
 	c := s.conn
@@ -238,6 +247,13 @@ func (m *Machine) hangUp(c *connection, err error) {
 	for _, to := range c.sides {
 		if to.at == open {
 			m.transmit(to, to.line.send(m.now, make([]byte, unwanted)))
+		}
+	}
+	if m.run.isControl(c) {
+		for _, d := range m.run.data {
+			for _, s := range d.sides {
+				m.fail(s)
+			}
 		}
 	}
 	m.end(c, err.Error(), wire.ConsumerDefined)

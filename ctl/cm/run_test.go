@@ -39,6 +39,7 @@ type theatre struct {
 	refused string // what a program hears that connects besides the actors
 	sending bool   // the source sends packets
 	sent64  uint64
+	wrong   uint64 // requests that the receivers have sent
 	counted func() // the outcome of a Count is that of now, and comes when this is called; nil: it comes at once
 	saw     string // of each group
 	notes   []string
@@ -58,6 +59,8 @@ type actor struct {
 	// react, if it is set, is asked first what a receiver does with a message.
 	react     func(j *joint, message []byte) (isDone bool)
 	deaf      int // REQs for which the host has no listener
+	deafToUD  int // the same for UD
+	askedUD   []string
 	dies      int // after so many answers; 0: does not
 	isDead    bool
 	ends      int          // after so many messages its queue pair refuses
@@ -78,6 +81,20 @@ type joint struct {
 	line   *line
 	isOpen bool
 	retry  wire.Message
+	failed []Packet // that end its queue pair
+}
+
+// hearSIDR is what the kernel of a host does when it is asked for UD.
+func (a *actor) hearSIDR(req *wire.SIDRREQ) {
+	var header wire.IPHeader
+	header.Decode((*[92]byte)(req.PrivateData[:]))
+	a.askedUD = append(a.askedUD, fmt.Sprintf("%v to %v, service %#x", header.Src, header.Dst, req.ServiceID))
+	rep := &wire.SIDRREP{RequestID: req.RequestID, ServiceID: req.ServiceID}
+	if a.deafToUD > 0 {
+		a.deafToUD--
+		rep.Status = wire.ServiceUnsupported
+	}
+	a.carry(func() { a.theatre.step(Heard{a.ip, wire.MAD{Message: rep}}) })
 }
 
 func newTheatre(t *testing.T, receivers ...string) *theatre {
@@ -131,10 +148,10 @@ func (th *theatre) step(e Event) {
 			if th.sending {
 				th.sent64++
 			}
-			counted := func() { th.step(Counted{a.Connection, th.sent64}) }
+			counted := func() { th.step(Counted{a.Connection, th.sent64, th.wrong}) }
 			if th.counted != nil {
 				sent := th.sent64
-				th.counted = func() { th.step(Counted{a.Connection, sent}) }
+				th.counted = func() { th.step(Counted{a.Connection, sent, 0}) }
 				continue
 			}
 			th.queue = append(th.queue, counted)
@@ -272,6 +289,8 @@ func (a *actor) hear(mad wire.MAD) {
 		}
 	case *wire.DREP:
 		a.settle(m.Remote)
+	case *wire.SIDRREQ:
+		a.hearSIDR(m)
 	}
 }
 
@@ -308,6 +327,10 @@ func (a *actor) take(p Packet) {
 	for _, j := range a.conns {
 		if j.qpn != p.QPN || j.line == nil {
 			continue
+		}
+		if p.Opcode == roce.OpWriteOnly || p.AETH.Syndrome == roce.NAKRemoteOperational {
+			j.failed = append(j.failed, p)
+			return
 		}
 		if a.ends > 0 && len(a.heard) == a.ends && p.Opcode == roce.OpSendOnly {
 			j.transmit([]Packet{{Opcode: roce.OpAck, QPN: j.peer, PSN: p.PSN, AETH: roce.AETH{Syndrome: roce.NAKRemoteOperational}}})

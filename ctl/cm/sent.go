@@ -1,9 +1,11 @@
 package cm
 
+import "errors"
+
 // Packets are signs of life, as answers by RDMA-CM are: a host whose RDMA-CM is silent, as behind a
 // filter, may still send.
 
-// Count asks how many packets the sources of groups have sent. The sum comes back as Counted.
+// Count asks how many packets the members of groups have sent. The sums come back as Counted.
 type Count struct {
 	Connection uint64
 	Groups     []string
@@ -12,7 +14,8 @@ type Count struct {
 // Counted is the outcome of a Count.
 type Counted struct {
 	Connection uint64
-	Packets    uint64
+	Packets    uint64 // of the sources
+	Wrong      uint64 // requests of receivers, which no group carries
 }
 
 // groups names those that carry what the source of a connection sends. The groups of a run are
@@ -48,6 +51,10 @@ func (m *Machine) counted(e Counted) {
 	}
 	hasSent, isControl := e.Packets > c.packets, m.run.isControl(c)
 	c.counting, c.packets = false, e.Packets
+	if isControl && e.Wrong > 0 {
+		m.hangUp(c, errBothWays)
+		return
+	}
 	if hasSent && isControl {
 		m.run.goesOn(m.now, &m.limits)
 	}
@@ -60,3 +67,7 @@ func (m *Machine) counted(e Counted) {
 		m.lives(c)
 	}
 }
+
+// errBothWays: nothing in what the sides of a run say to each other shows such a test.
+var errBothWays = errors.New("the receivers send data too, as latency tests and -b make them; a group carries one direction only, so run " +
+	"ib_write_bw or ib_send_bw without -b")

@@ -81,7 +81,10 @@ func (s *service) step(event Event) {
 		case Make:
 			s.tasks.Go(func() { s.step(Made{a.Connection, s.options.Groups.Create(context.Background(), a.File)}) })
 		case Count:
-			s.tasks.Go(func() { s.step(Counted{a.Connection, s.options.Groups.Sent(a.Groups)}) })
+			s.tasks.Go(func() {
+				sources, receivers := s.options.Groups.Sent(a.Groups)
+				s.step(Counted{a.Connection, sources, receivers})
+			})
 		case Leave:
 			s.tasks.Go(func() { s.leave(a) })
 		case Remove:

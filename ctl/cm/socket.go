@@ -33,19 +33,19 @@ const (
 	hopLimit   = 64
 	etherBytes = 14
 	ipv6Bytes  = 40
-	maxPacket  = 2048
+	maxPacket  = 4352 // with path MTU 4096
+	lastRC     = 0x1F // opcodes of RC are up to here
 	// sendBytes is room in the kernel for a REQ to each of 1024 receivers, four times.
 	sendBytes = 4 << 20
 )
 
-// toBox passes UDP datagrams to RoCE's port that hold a UD SEND ONLY to queue pair 1, or an RC SEND
-// ONLY or ACK. X is where the UDP header begins.
+// toBox passes UDP datagrams to RoCE's port that hold a UD SEND ONLY to queue pair 1, or a packet
+// of RC. X is where the UDP header begins.
 var toBox = []unix.SockFilter{
 	{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_IND, K: 2},       // UDP destination port
-	{Code: unix.BPF_JMP | unix.BPF_JEQ, Jf: 8, K: roce.UDPPort}, //
+	{Code: unix.BPF_JMP | unix.BPF_JEQ, Jf: 7, K: roce.UDPPort}, //
 	{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_IND, K: 8},       // opcode
-	{Code: unix.BPF_JMP | unix.BPF_JEQ, Jt: 5, K: uint32(roce.OpSendOnly)},
-	{Code: unix.BPF_JMP | unix.BPF_JEQ, Jt: 4, K: uint32(roce.OpAck)},
+	{Code: unix.BPF_JMP | unix.BPF_JGT, Jf: 4, K: lastRC},
 	{Code: unix.BPF_JMP | unix.BPF_JEQ, Jf: 4, K: uint32(roce.OpUDSendOnly)},
 	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_IND, K: 12}, // destination QPN
 	{Code: unix.BPF_ALU | unix.BPF_AND, K: 0xFFFFFF},
@@ -72,23 +72,38 @@ func openSocket(ip netip.Addr) (*socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on UDP %d, where RoCE arrives: %w; another service at this IP may use it", roce.UDPPort, err)
 	}
-	raw, err := net.ListenIP("ip"+family+":udp", &net.IPAddr{IP: ip.AsSlice()})
+	if err := control(udp, func(fd int) error { return attach(fd, nothing) }); err != nil {
+		udp.Close()
+		return nil, err
+	}
+	s, err := openRaw(ip)
 	if err != nil {
 		udp.Close()
+		return nil, err
+	}
+	s.udp = udp
+	return s, nil
+}
+
+// openRaw opens a socket without the second one.
+func openRaw(ip netip.Addr) (*socket, error) {
+	network := "ip4:udp"
+	if ip.Is6() {
+		network = "ip6:udp"
+	}
+	raw, err := net.ListenIP(network, &net.IPAddr{IP: ip.AsSlice()})
+	if err != nil {
 		return nil, fmt.Errorf("open a raw socket: %w", err)
 	}
-	s := &socket{ip: ip, raw: raw, udp: udp}
+	s := &socket{ip: ip, raw: raw}
 	if err := s.arrange(); err != nil {
-		s.close()
+		raw.Close()
 		return nil, fmt.Errorf("set up a raw socket: %w", err)
 	}
 	return s, nil
 }
 
 func (s *socket) arrange() error {
-	if err := control(s.udp, func(fd int) error { return attach(fd, nothing) }); err != nil {
-		return err
-	}
 	front, level, headerIncluded := behindIPv4, unix.IPPROTO_IP, unix.IP_HDRINCL
 	if s.ip.Is6() {
 		front, level, headerIncluded = atFront, unix.IPPROTO_IPV6, unix.IPV6_HDRINCL
@@ -174,11 +189,12 @@ func decodeRC(frame []byte, v *roce.View, from netip.Addr) (Event, error) {
 		return nil, err
 	}
 	p := Packet{Opcode: v.Opcode, PSN: bth.PSN}
-	if v.Opcode == roce.OpAck {
+	switch v.Opcode {
+	case roce.OpAck:
 		if _, err := p.AETH.Decode(rest); err != nil {
 			return nil, err
 		}
-	} else {
+	case roce.OpSendOnly:
 		p.Payload = frame[v.Payload : v.Payload+v.PayloadBytes]
 	}
 	return Received{from, p, bth.DestQPN}, nil
@@ -193,12 +209,15 @@ func (s *socket) send(to netip.Addr, mad *wire.MAD) error {
 // transmit is called by one goroutine at a time.
 func (s *socket) transmit(to netip.Addr, p *Packet) error {
 	bth := roce.BTH{
-		Opcode: p.Opcode, PKey: roce.DefaultPKey, DestQPN: p.QPN, PSN: p.PSN, AckReq: p.Opcode == roce.OpSendOnly,
+		Opcode: p.Opcode, PKey: roce.DefaultPKey, DestQPN: p.QPN, PSN: p.PSN, AckReq: p.Opcode != roce.OpAck,
 		PadCount: roce.PadFor(len(p.Payload)),
 	}
 	b := bth.Append(nil)
-	if p.Opcode == roce.OpAck {
+	switch p.Opcode {
+	case roce.OpAck:
 		b = p.AETH.Append(b)
+	case roce.OpWriteOnly:
+		b = (&roce.RETH{DMABytes: uint32(len(p.Payload))}).Append(b)
 	}
 	b = append(b, p.Payload...)
 	return s.write(to, append(b, make([]byte, bth.PadCount)...))

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 
+	"go.uber.org/zap"
+
 	"github.com/rocast/rocast/roce"
 )
 
@@ -30,18 +32,27 @@ func (s *service) hearCM(ctx context.Context) {
 }
 
 func (s *service) readCM(conn *net.UDPConn) {
-	var datagram [roce.BTHBytes]byte
+	var datagram [512]byte // a MAD has 256 bytes
 	for {
 		n, from, err := conn.ReadFromUDPAddrPort(datagram[:])
 		if err != nil {
 			return
 		}
-		if isCM(datagram[:n]) { // a client repeats its REQ about fifteen times
-			s.reject(from.Addr().Unmap(), refuse("it connects by RDMA-CM (-R or -z); run it without these "+
-				"options, or with -R against a group IP of rocast cm up --memory perftest"))
+		if !isCM(datagram[:n]) {
+			continue
+		}
+		host := from.Addr().Unmap()
+		s.reject(host, refuse("%s", connectsByCM))
+		if s.options.RefuseCM == nil || !s.config.Allows(host) {
+			continue
+		}
+		if err := s.options.RefuseCM(s.config.GroupIP, host, datagram[:n], connectsByCM); err != nil {
+			s.log.Warn("could not refuse a host that asks by RDMA-CM where perftest is served", zap.Stringer("host", host), zap.Error(err))
 		}
 	}
 }
+
+const connectsByCM = "it connects by RDMA-CM (-R or -z); run it without these options, or with -R against a group IP of rocast cm up --memory perftest"
 
 func isCM(datagram []byte) bool {
 	var bth roce.BTH

@@ -48,10 +48,11 @@
 //	READ with -o 1                 not in the handshake: the data path answers with NAK invalid
 //	                               request. The groups have counted that when the client gives up
 //	-R, -z                         these clients use no TCP. While no run is on, cm.go receives their
-//	                               datagrams to queue pair 1 of the group IP; during a run the data
-//	                               path counts the datagrams as connection-management. With -R they
-//	                               can use a group whose IP answers RDMA-CM: ctl/cm hands the
-//	                               messages of such a run to [InBand]
+//	                               datagrams to queue pair 1 of the group IP and has them refused;
+//	                               during a run the data path counts the datagrams as
+//	                               connection-management. With -R they can use a group whose IP
+//	                               answers RDMA-CM: ctl/cm hands the messages of such a run to
+//	                               [InBand]
 //	-c UD, -c UC                   never: the data path drops and counts packets that are not RC
 //
 // The package refuses a run by hanging up. perftest notices the hang-up when it reads its next

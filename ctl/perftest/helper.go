@@ -44,6 +44,8 @@ type Options struct {
 	Addresses groupip.Addresses
 	Log       *zap.Logger
 	Bounds    *bounds.Book
+	// RefuseCM answers a host that asks by RDMA-CM at a group IP; see cm.Refuse. nil: nobody does.
+	RefuseCM func(groupIP, host netip.Addr, datagram []byte, says string) error
 	// AddEvent is told what the operator is to see among the events. nil: nobody is.
 	AddEvent func(api.Event)
 }

@@ -187,6 +187,11 @@ func TestQPNsStayInRange(t *testing.T) {
 // TestRDMACM: a client with -R is listed as refused only once, although it repeats its request.
 func TestRDMACM(t *testing.T) {
 	l := newLab(t, 1, func(lim *limits) { lim.cmPort = freeUDPPort(t) })
+	refused := make(chan string, 10)
+	l.helper.options.RefuseCM = func(groupIP, host netip.Addr, datagram []byte, says string) error {
+		refused <- fmt.Sprintf("%v at %v, %d bytes: %s", host, groupIP, len(datagram), says)
+		return nil
+	}
 	l.up()
 	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: clientIP.AsSlice()}, &net.UDPAddr{IP: groupIP.AsSlice(), Port: l.helper.limits.cmPort})
 	if err != nil {
@@ -205,9 +210,12 @@ func TestRDMACM(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, b := range [][]byte{request.Append(nil), request.Append(make([]byte, 0, 300))[:12]} {
-		if _, err := conn.Write(b); err != nil {
+	for _, n := range []int{12, 280} {
+		if _, err := conn.Write(request.Append(make([]byte, 0, 300))[:n]); err != nil {
 			t.Fatal(err)
+		}
+		if got, want := <-refused, fmt.Sprintf("%v at %v, %d bytes: %s", clientIP, groupIP, n, connectsByCM); got != want {
+			t.Errorf("refused %s, want %s", got, want)
 		}
 	}
 	l.hears("run of 127.0.0.1 refused: it connects by RDMA-CM (-R or -z); run it without these options, or with -R against a group IP of rocast cm up --memory perftest")

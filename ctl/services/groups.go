@@ -44,13 +44,15 @@ func (g Groups) Release(host netip.Addr) { g.Hops.Untrack(host) }
 // Remove removes a group that Create has made.
 func (g Groups) Remove(_ context.Context, name string) error { return g.Control.Remove(name) }
 
-// Sent returns how many packets the sources of groups have sent, all together.
-func (g Groups) Sent(names []string) (sum uint64) {
+// Sent returns how many packets the sources of groups have sent, all together, and how many
+// requests their receivers have sent.
+func (g Groups) Sent(names []string) (sources, receivers uint64) {
 	for _, name := range names {
 		t, _ := g.Traffic(name)
-		sum += t.FromSource
+		sources += t.FromSource
+		receivers += t.FromReceivers
 	}
-	return sum
+	return sources, receivers
 }
 
 // Traffic returns the packet counts of a group; false: the data path does not have the group.

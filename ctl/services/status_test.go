@@ -55,8 +55,8 @@ func TestWhatIsKnownOfGroups(t *testing.T) {
 	w := newWorld()
 	w.control.counters = map[string]api.Counters{"one": {feedback.Forwarded.String(): 3}, "two": {feedback.Resent.String(): 4, dataplane.NotSource.String(): 9}}
 	groups := Groups{Control: w.control, Hops: w.hops}
-	if n := groups.Sent([]string{"one", "two", "gone"}); n != 7 {
-		t.Errorf("%d packets", n)
+	if n, wrong := groups.Sent([]string{"one", "two", "gone"}); n != 7 || wrong != 9 {
+		t.Errorf("%d packets of the sources, %d requests of receivers", n, wrong)
 	}
 	if saw := groups.Saw("one"); saw != "saw one" {
 		t.Error(saw)
