@@ -17,7 +17,7 @@ DUPL        := github.com/mibk/dupl@v1.1.0
 # The build tags of the tree: lint also reads the files that are compiled only under a tag.
 TAGS        := softroce
 
-.PHONY: all build edges edge-arm64 package demo demo-rxe demo-tree demo-edge consensus storage test race bench bench-apps generate lint softroce operate-story watch sim matrix sim-scale model fuzz mutants install clean help
+.PHONY: all build cpus arm64 package demo demo-rxe demo-tree demo-edge consensus storage test race bench bench-apps generate lint softroce operate-story watch sim matrix sim-scale model fuzz mutants install clean help
 
 all: build
 
@@ -27,18 +27,18 @@ COMPILE := GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldfla
 build: ## rocastd, rocast and rocast-edge into build/
 	$(COMPILE) -o $(BUILD)/ ./cmd/...
 
-# For the hosts, whose CPUs may be others than the box's: DPUs are arm64.
-EDGES := amd64 arm64
-edges: ## rocast-edge for the CPUs of hosts into build/edges
-	rm -rf $(BUILD)/edges
-	for arch in $(EDGES); do GOARCH=$$arch $(COMPILE) -o $(BUILD)/edges/$$arch/ ./cmd/rocast-edge || exit 1; done
+# Boxes and hosts may have other CPUs than this machine: servers and DPUs with arm64.
+CPUS := amd64 arm64
+cpus: ## what make build makes, for each CPU that has packages, into build/cpus
+	rm -rf $(BUILD)/cpus
+	for arch in $(CPUS); do GOARCH=$$arch $(COMPILE) -o $(BUILD)/cpus/$$arch/ ./cmd/... || exit 1; done
 
-# The kernel's part of BPF is not emulated: bpf/edge is tested in guests.
-edge-arm64: ## the tests of rocast-edge as a program for arm64, which QEMU runs
+# QEMU emulates no BPF: the packages here do without, and bpf itself is tested in guests.
+arm64: ## the data path and rocast-edge as programs for arm64, tested under QEMU
 	@scripts/need qemu-aarch64-static:qemu-user-static
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -count=1 -exec qemu-aarch64-static ./cmd/rocast-edge/... ./roce ./client
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -count=1 -short -exec qemu-aarch64-static ./cmd/rocast-edge/... ./roce/... ./mft ./feedback ./dataplane ./client
 
-package: build edges ## .deb and .rpm into build/packages
+package: build cpus ## .deb and .rpm into build/packages
 	@scripts/need gcc:gcc /usr/include/infiniband/verbs.h:libibverbs-dev
 	@packaging/build $(BUILD) $(VERSION) $(COMMIT)
 

@@ -13,9 +13,12 @@ import (
 
 // packages are what make package makes.
 type packages struct {
-	deb, rpm, library, libraryRPM, edge, edgeRPM string
-	arm64, arm64RPM                              string // of rocast-edge
+	library, libraryRPM string
+	amd64, arm64        programs
 }
+
+// programs are the packages with programs for one CPU.
+type programs struct{ deb, rpm, edge, edgeRPM string }
 
 // making is a make package that runs.
 type making struct {
@@ -56,11 +59,15 @@ func (m *making) made(t *testing.T) packages {
 		}
 		return found[0]
 	}
+	of := func(debCPU, rpmCPU string) programs {
+		return programs{
+			deb: one("rocast_1.2.3~rc1+4.gabc-1_" + debCPU + ".deb"), rpm: one("rocast-1.2.3~rc1+4.gabc-1." + rpmCPU + ".rpm"),
+			edge: one("rocast-edge_1.2.3~rc1+4.gabc-1_" + debCPU + ".deb"), edgeRPM: one("rocast-edge-1.2.3~rc1+4.gabc-1." + rpmCPU + ".rpm"),
+		}
+	}
 	return packages{
-		deb: one("rocast_1.2.3~rc1+4.gabc-1_*.deb"), rpm: one("rocast-1.2.3~rc1+4.gabc-1.*.rpm"),
 		library: one("librocast_1.2.3~rc1+4.gabc-1_*.deb"), libraryRPM: one("librocast-1.2.3~rc1+4.gabc-1.*.rpm"),
-		edge: one("rocast-edge_1.2.3~rc1+4.gabc-1_amd64.deb"), edgeRPM: one("rocast-edge-1.2.3~rc1+4.gabc-1.x86_64.rpm"),
-		arm64: one("rocast-edge_1.2.3~rc1+4.gabc-1_arm64.deb"), arm64RPM: one("rocast-edge-1.2.3~rc1+4.gabc-1.aarch64.rpm"),
+		amd64: of("amd64", "x86_64"), arm64: of("arm64", "aarch64"),
 	}
 }
 
@@ -96,12 +103,15 @@ func TestThePackages(t *testing.T) {
 		}
 	}
 	elsewhere := copyTree(t)
-	startMaking(t, "../..", "022", "build edges").wait(t) // what both compile, they find in the cache
+	startMaking(t, "../..", "022", "build cpus").wait(t) // what both compile, they find in the cache
 	first, second := startMaking(t, "../..", "022", "package"), startMaking(t, elsewhere, "077", "package")
 	here, there := first.made(t), second.made(t)
 	for _, pair := range [][2]string{
-		{here.deb, there.deb}, {here.rpm, there.rpm}, {here.library, there.library}, {here.libraryRPM, there.libraryRPM},
-		{here.edge, there.edge}, {here.edgeRPM, there.edgeRPM}, {here.arm64, there.arm64}, {here.arm64RPM, there.arm64RPM},
+		{here.library, there.library}, {here.libraryRPM, there.libraryRPM},
+		{here.amd64.deb, there.amd64.deb}, {here.amd64.rpm, there.amd64.rpm},
+		{here.amd64.edge, there.amd64.edge}, {here.amd64.edgeRPM, there.amd64.edgeRPM},
+		{here.arm64.deb, there.arm64.deb}, {here.arm64.rpm, there.arm64.rpm},
+		{here.arm64.edge, there.arm64.edge}, {here.arm64.edgeRPM, there.arm64.edgeRPM},
 	} {
 		a, err := os.ReadFile(pair[0])
 		if err != nil {
@@ -115,29 +125,30 @@ func TestThePackages(t *testing.T) {
 			t.Errorf("%s differs when it is built elsewhere", filepath.Base(pair[0]))
 		}
 	}
-	t.Run("deb", func(t *testing.T) { checkDeb(t, here.deb) })
+	t.Run("deb", func(t *testing.T) { checkDeb(t, here.amd64.deb, elf.EM_X86_64) })
+	t.Run("deb of arm64", func(t *testing.T) { checkDeb(t, here.arm64.deb, elf.EM_AARCH64) })
 	t.Run("library", func(t *testing.T) { checkLibrary(t, here.library) })
-	t.Run("edge", func(t *testing.T) { checkEdge(t, here.edge, elf.EM_X86_64) })
-	t.Run("edge of arm64", func(t *testing.T) { checkEdge(t, here.arm64, elf.EM_AARCH64) })
-	t.Run("programs", func(t *testing.T) { checkPrograms(t, here.deb) })
-	t.Run("upgrade", func(t *testing.T) { checkUpgrade(t, here.deb) })
+	t.Run("edge", func(t *testing.T) { checkEdge(t, here.amd64.edge, elf.EM_X86_64) })
+	t.Run("edge of arm64", func(t *testing.T) { checkEdge(t, here.arm64.edge, elf.EM_AARCH64) })
+	t.Run("programs", func(t *testing.T) { checkPrograms(t, here.amd64.deb) })
+	t.Run("upgrade", func(t *testing.T) { checkUpgrade(t, here.amd64.deb) })
 	t.Run("rpm", func(t *testing.T) {
 		if _, err := exec.LookPath("rpm"); err != nil {
 			t.Skip(err)
 		}
-		if got, want := output(t, "rpm", "-qp", "--configfiles", here.rpm), "/etc/rocast/rocastd.yaml\n"; got != want {
+		if got, want := output(t, "rpm", "-qp", "--configfiles", here.amd64.rpm), "/etc/rocast/rocastd.yaml\n"; got != want {
 			t.Errorf("the config files are %q, want %q", got, want)
 		}
-		if got, want := output(t, "rpm", "-qp", "--qf", "[%{FILENAMES} %{FILEFLAGS:fflags}\n]", here.rpm), "/etc/rocast/rocastd.yaml cn\n"; !strings.Contains(got, want) {
+		if got, want := output(t, "rpm", "-qp", "--qf", "[%{FILENAMES} %{FILEFLAGS:fflags}\n]", here.amd64.rpm), "/etc/rocast/rocastd.yaml cn\n"; !strings.Contains(got, want) {
 			t.Errorf("an upgrade replaces an edited config: %s", got)
 		}
-		checkRPM(t, here.rpm, elsewhere)
+		checkRPM(t, here.amd64.rpm, elsewhere)
 	})
 	t.Run("lintian", func(t *testing.T) {
 		if _, err := exec.LookPath("lintian"); err != nil {
 			t.Skip(err)
 		}
-		for _, deb := range []string{here.deb, here.edge} {
+		for _, deb := range []string{here.amd64.deb, here.arm64.deb, here.amd64.edge} {
 			if got := output(t, "lintian", "--fail-on", "none", deb); got != "" {
 				t.Errorf("lintian:\n%s", got)
 			}
@@ -212,10 +223,7 @@ func checkEdge(t *testing.T, deb string, cpu elf.Machine) {
 	root := t.TempDir()
 	output(t, "dpkg-deb", "-x", deb, root)
 	program := filepath.Join(root, "usr/sbin/rocast-edge")
-	checkStatic(t, program)
-	if f, err := elf.Open(program); err != nil || f.Machine != cpu {
-		t.Errorf("the program is for %v, want %v: %v", f.Machine, cpu, err)
-	}
+	checkStatic(t, program, cpu)
 	if cpu == elf.EM_X86_64 {
 		if got := output(t, program, "--version"); !strings.Contains(got, "v1.2.3-rc1-4-gabc") {
 			t.Errorf("rocast-edge --version says %q", got)
@@ -227,14 +235,17 @@ func checkEdge(t *testing.T, deb string, cpu elf.Machine) {
 	output(t, "sh", "-n", filepath.Join(root, "etc/rocast/edge.conf"))
 }
 
-// checkStatic fails the test if a program needs libraries of the machine.
-func checkStatic(t *testing.T, path string) {
+// checkStatic fails the test if a program needs libraries of the machine, or another CPU.
+func checkStatic(t *testing.T, path string, cpu elf.Machine) {
 	t.Helper()
 	program, err := elf.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer program.Close()
+	if program.Machine != cpu {
+		t.Errorf("%s is for %v, want %v", path, program.Machine, cpu)
+	}
 	if libraries, err := program.ImportedLibraries(); err == nil && len(libraries) > 0 {
 		t.Errorf("%s needs %q", path, libraries)
 	}
@@ -243,7 +254,8 @@ func checkStatic(t *testing.T, path string) {
 	}
 }
 
-func checkDeb(t *testing.T, deb string) {
+// checkDeb looks into the package for boxes.
+func checkDeb(t *testing.T, deb string, cpu elf.Machine) {
 	got := files(t, deb)
 	want := []string{
 		"-rw-r--r-- root/root /etc/rocast/rocastd.yaml",
@@ -289,15 +301,17 @@ func checkDeb(t *testing.T, deb string) {
 			t.Errorf("%s is %q, want %q", field, got, want)
 		}
 	}
+	root := t.TempDir()
+	output(t, "dpkg-deb", "-x", deb, root)
+	for _, path := range []string{"usr/bin/rocast", "usr/sbin/rocastd"} {
+		checkStatic(t, filepath.Join(root, path), cpu)
+	}
 }
 
 // checkPrograms runs what is in the package.
 func checkPrograms(t *testing.T, deb string) {
 	root := t.TempDir()
 	output(t, "dpkg-deb", "-x", deb, root)
-	for _, path := range []string{"usr/bin/rocast", "usr/sbin/rocastd"} {
-		checkStatic(t, filepath.Join(root, path))
-	}
 	version := output(t, filepath.Join(root, "usr/bin/rocast"), "version", "--socket", "/nowhere")
 	if want := "v1.2.3-rc1-4-gabc (commit 0123456789ab, go1."; !strings.Contains(version, want) {
 		t.Errorf("rocast version says %q, want %q", version, want)

@@ -106,7 +106,7 @@ var (
 
 	allZeroCopy = []string{"native zero-copy", "native zero-copy", "native zero-copy", "native zero-copy"}
 
-	missing61  = []string{"multi-buffer", "kick-budget"}
+	missing61  = []string{"multi-buffer", "kick-budget", "kernel-multi-buffer"}
 	missing612 = []string{"kick-budget"}
 )
 
