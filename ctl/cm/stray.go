@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/rocast/rocast/roce"
@@ -24,22 +25,36 @@ func (m *Machine) stray(s *side) {
 	}
 }
 
-// fail ends the queue pair of one host, so that its program fails at the next look at its
-// completions. The source is never told that anything has arrived: it is sent a request that no
-// queue pair serves. To a receiver that does not fit, because the source's packets have moved on
-// what it expects. But nothing that it has sent itself was ever acknowledged, so it is refused with
-// its first packet.
+// fail ends the queue pair of one host. Either side names the same first PSN: the source what it
+// expects, a receiver what it sends.
 func (m *Machine) fail(s *side) {
 	if s.qpn == 0 { // it has not answered yet
 		return
 	}
 	c := s.conn
 	s.failed = m.now
-	p := Packet{QPN: s.qpn, PSN: c.req.StartingPSN}
-	if s.isSource {
-		p.Opcode, p.Payload = roce.OpWriteOnly, make([]byte, 4)
-	} else {
-		p.Opcode, p.AETH.Syndrome = roce.OpAck, roce.NAKRemoteOperational
+	m.transmit(s, []Packet{ending(s.isSource, s.qpn, c.req.StartingPSN)})
+}
+
+// ending returns the packet that ends the queue pair of one host, so that its program fails at the
+// next look at its completions. The source is never told that anything has arrived: it is sent a
+// request that no queue pair serves, with the PSN that it expects first. To a receiver that does
+// not fit, because the source's packets have moved on what it expects. But nothing that it has sent
+// itself was ever acknowledged, so it is refused with the PSN that it sends first.
+func ending(isSource bool, qpn roce.QPN, first roce.PSN) Packet {
+	if isSource {
+		return Packet{Opcode: roce.OpWriteOnly, QPN: qpn, PSN: first, Payload: make([]byte, 4)}
 	}
-	m.transmit(s, []Packet{p})
+	return Packet{Opcode: roce.OpAck, QPN: qpn, PSN: first, AETH: roce.AETH{Syndrome: roce.NAKRemoteOperational}}
+}
+
+// EndQueuePair ends the queue pair of a host as a Proxy does, at an IP at which none answers.
+func EndQueuePair(ip, host netip.Addr, isSource bool, qpn roce.QPN, first roce.PSN) error {
+	s, err := openRaw(ip)
+	if err != nil {
+		return err
+	}
+	defer s.raw.Close()
+	p := ending(isSource, qpn, first)
+	return s.transmit(host, &p)
 }

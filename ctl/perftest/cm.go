@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -38,10 +39,13 @@ func (s *service) readCM(conn *net.UDPConn) {
 		if err != nil {
 			return
 		}
+		host := from.Addr().Unmap()
+		if qpn, is := isStray(datagram[:n]); is {
+			s.stray(host, qpn, time.Now())
+		}
 		if !isCM(datagram[:n]) {
 			continue
 		}
-		host := from.Addr().Unmap()
 		s.reject(host, refuse("%s", connectsByCM))
 		if s.options.RefuseCM == nil || !s.config.Allows(host) {
 			continue

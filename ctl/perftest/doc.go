@@ -56,8 +56,9 @@
 //	-c UD, -c UC                   never: the data path drops and counts packets that are not RC
 //
 // The package refuses a run by hanging up. perftest notices the hang-up when it reads its next
-// message. During a run perftest does not read, and Soft-RoCE retries forever. If a run is refused
-// that late, the operator has to stop perftest on the hosts.
+// message. During a run perftest does not read, and Soft-RoCE retries forever. So the queue pairs
+// of a run that is refused that late are ended, too (stray.go). The client of ib_write_lat looks at
+// nothing but its memory: the operator has to stop it.
 //
 // # What the package never does
 //

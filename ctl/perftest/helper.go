@@ -46,6 +46,8 @@ type Options struct {
 	Bounds    *bounds.Book
 	// RefuseCM answers a host that asks by RDMA-CM at a group IP; see cm.Refuse. nil: nobody does.
 	RefuseCM func(groupIP, host netip.Addr, datagram []byte, says string) error
+	// EndQueuePair ends the queue pair of a host; see cm.EndQueuePair. nil: nobody does.
+	EndQueuePair func(groupIP, host netip.Addr, isSource bool, qpn roce.QPN, first roce.PSN) error
 	// AddEvent is told what the operator is to see among the events. nil: nobody is.
 	AddEvent func(api.Event)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,8 @@ func TestPathMTUsThatDoNotMeet(t *testing.T) {
 // when data comes back.
 func TestReceiversThatSendAreRefused(t *testing.T) {
 	l := newLab(t, 2, func(lim *limits) { lim.watch = time.Millisecond })
+	var ends endings
+	l.helper.options.EndQueuePair = ends.end
 	l.up()
 	sc := captured(t, "write_lat")
 	for i, ip := range l.config.Receivers {
@@ -157,6 +160,14 @@ func TestReceiversThatSendAreRefused(t *testing.T) {
 	})
 	l.hears("refused: the receivers send data too, as latency tests, -b and --reversed make them; a group carries one direction only, so run ib_write_bw or ib_send_bw without these")
 	l.ended(3)
+	var hosts []string
+	for _, e := range ends {
+		host, _, _ := strings.Cut(e, " 0x")
+		hosts = append(hosts, host)
+	}
+	if want := []string{"127.0.0.1 source=true", "127.0.0.11 source=false", "127.0.0.12 source=false"}; !slices.Equal(hosts, want) {
+		t.Errorf("the queue pairs of %q are ended, want %q", ends, want)
+	}
 }
 
 // TestRefusedRequestsExplainAnEarlyEnd: READ with -o 1 looks like WRITE until its first request.

@@ -42,6 +42,8 @@ type service struct {
 	told       time.Time // time of the last event about clients that are refused, or wait
 	on         *Session  // of the run that is on; nil: none is
 	onClient   *side     // its client
+	ended      map[roce.QPN]*queuePair
+	failed     map[strayKey]time.Time // when the queue pair of a host was ended last
 }
 
 // serve accepts clients until ctx is done.
@@ -127,6 +129,10 @@ func (s *service) run(ctx context.Context, client *side, record *Session) {
 	cancel()
 	c.hangUp()
 	s.removeGroups(ctx, c.made)
+	s.over(c.qps)
+	if err != nil && c.running() {
+		s.endAll(c.qps)
+	}
 	if c.hasSlot {
 		s.hold(nil, nil)
 		<-s.slot

@@ -94,7 +94,7 @@ func New(o Options) *Services {
 	groups, own := Groups{Control: o.Control, Hops: o.Hops}, addresses{control: o.Control, hops: o.Hops, owner: o.Addresses, log: o.Log}
 	return &Services{
 		Options:  o,
-		perftest: perftest.New(perftest.Options{Groups: groups, Addresses: own, Log: o.Log, Bounds: o.Bounds, AddEvent: o.Control.AddEvent, RefuseCM: cm.Refuse}),
+		perftest: perftest.New(perftest.Options{Groups: groups, Addresses: own, Log: o.Log, Bounds: o.Bounds, AddEvent: o.Control.AddEvent, RefuseCM: cm.Refuse, EndQueuePair: cm.EndQueuePair}),
 		cm:       cm.New(cm.Options{Groups: groups, Addresses: own, Log: o.Log, Bounds: o.Bounds, Talk: inBand, AddEvent: o.Control.AddEvent}),
 	}
 }
