@@ -183,10 +183,10 @@ func groups(r *Readings) []Finding {
 	if n == 0 {
 		return one(OK, "there is no group", "")
 	}
-	_, grown := r.packets()
-	seen := fmt.Sprintf("%s ready; the kernel carries %d, AF_XDP %d", plural(n, "group"), carriers[api.CarrierKernel], carriers[api.CarrierAFXDP])
-	if s := r.seconds(); s > 0 {
-		seen += fmt.Sprintf("; %.0f packets a second", float64(grown)/s)
+	c := r.carried()
+	seen := fmt.Sprintf("%s ready; the kernel carries %d, AF_XDP %d; %d packets", plural(n, "group"), carriers[api.CarrierKernel], carriers[api.CarrierAFXDP], c.packets)
+	if r.First != nil {
+		seen += fmt.Sprintf(", %.0f a second", float64(c.grown)/r.seconds())
 	}
 	return one(OK, seen, "")
 }
@@ -256,9 +256,8 @@ func congestion(r *Readings) []Finding {
 	}
 	passed, filtered := r.Now.Stats["cnp-passed"], r.Now.Stats["cnp-filtered"]
 	cnps := passed + filtered
-	packets, _ := r.packets()
 	switch {
-	case packets == 0:
+	case r.carried().packets == 0:
 		return one(Unclear, "no packet yet", run)
 	case cnps == 0 && marked > 0:
 		return one(Look, fmt.Sprintf("the box has marked %d copies, and no receiver has answered with a CNP", marked),

@@ -8,14 +8,14 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-// Channels are the queues of a NIC. -1: ethtool does not say.
-type Channels struct{ RX, TX, Combined, MaxCombined int }
+// Channels are the queues of a NIC. 0: it has none of a kind, or ethtool does not say.
+type Channels struct{ RX, Combined, MaxCombined int }
 
 // ParsePairs reads lines of a name, a colon and a text, as ethtool -i has them.
 func ParsePairs(text string) map[string]string {
 	pairs := map[string]string{}
 	for line := range strings.Lines(text) {
-		if name, value, found := strings.Cut(strings.TrimSpace(line), ":"); found && value != "" {
+		if name, value, found := strings.Cut(strings.TrimSpace(line), ":"); found {
 			pairs[name] = strings.TrimSpace(value)
 		}
 	}
@@ -41,21 +41,10 @@ func ParseSwitches(text string) map[string]bool {
 func ParseChannels(text string) Channels {
 	most, now, _ := strings.Cut(text, "Current hardware settings:")
 	number := func(text, name string) int {
-		n, err := strconv.Atoi(ParsePairs(text)[name])
-		if err != nil {
-			return -1
-		}
+		n, _ := strconv.Atoi(ParsePairs(text)[name]) // n/a is 0
 		return n
 	}
-	return Channels{number(now, "RX"), number(now, "TX"), number(now, "Combined"), number(most, "Combined")}
-}
-
-// receive is the number of queues that receive; -1: ethtool does not say.
-func (c Channels) receive() int {
-	if c.RX < 0 && c.Combined < 0 {
-		return -1
-	}
-	return max(c.RX, 0) + max(c.Combined, 0)
+	return Channels{number(now, "RX"), number(now, "Combined"), number(most, "Combined")}
 }
 
 // ParseStatistics reads what ethtool -S says.
@@ -102,9 +91,8 @@ func byQueue(counters api.Counters) map[int]uint64 {
 	packets := map[int]uint64{}
 	for name, n := range counters {
 		if m := queue.FindStringSubmatch(name); m != nil {
-			if q, err := strconv.Atoi(m[1] + m[2] + m[3]); err == nil {
-				packets[q] = max(packets[q], n)
-			}
+			q, _ := strconv.Atoi(m[1] + m[2] + m[3]) // digits
+			packets[q] = max(packets[q], n)
 		}
 	}
 	return packets

@@ -46,26 +46,35 @@ func TestWhichCountersArePausesAndFaults(t *testing.T) {
 }
 
 func TestWhatEthtoolSays(t *testing.T) {
-	if c := ParseChannels(fixture(t, "mlx5-l.txt")); c != (Channels{-1, -1, 2, 63}) || c.receive() != 2 {
+	if c := ParseChannels(fixture(t, "mlx5-l.txt")); c != (Channels{0, 2, 63}) {
 		t.Errorf("%+v", c)
 	}
-	if c := ParseChannels("Pre-set maximums:\nRX:\t2\nCurrent hardware settings:\nRX:\t1\nTX:\t1\nCombined:\tn/a\n"); c != (Channels{1, 1, -1, -1}) || c.receive() != 1 {
+	if c := ParseChannels("Pre-set maximums:\nRX:\t2\nCurrent hardware settings:\nRX:\t1\nTX:\t1\nCombined:\tn/a\n"); c != (Channels{1, 0, 0}) {
 		t.Errorf("%+v", c)
 	}
-	if s := ParseSwitches("Features for eth1:\nrx-checksumming: on [fixed]\n\ttx-a: off\nodd: maybe\n"); !s["rx-checksumming"] || len(s) != 2 {
+	if s := ParseSwitches("Features for eth1:\nrx-checksumming: on [fixed]\n\ttx-a: off\nodd: maybe\n"); !maps.Equal(s, map[string]bool{"rx-checksumming": true, "tx-a": false}) {
 		t.Errorf("%v", s)
 	}
-	if p := ParsePairs("driver: veth\nfirmware-version: \nbus-info: 0000:3b:00.0\n"); p["driver"] != "veth" || p["bus-info"] != "0000:3b:00.0" {
+	if p := ParsePairs("driver: veth\na line\nbus-info: 0000:3b:00.0\n"); !maps.Equal(p, map[string]string{"driver": "veth", "bus-info": "0000:3b:00.0"}) {
 		t.Errorf("%v", p)
+	}
+	if c := ParseStatistics("NIC statistics:\n     a: 1\n7\n: 9\nodd: x\n"); !maps.Equal(c, api.Counters{"a": 1}) {
+		t.Errorf("%v", c)
 	}
 }
 
 func TestALongListIsCut(t *testing.T) {
 	counters := api.Counters{"zero": 0}
-	for _, name := range "abcdefghij" {
+	for _, name := range "abcdefgh" {
 		counters[string(name)] = 1
 	}
-	if got := list(counters); got != "a 1, b 1, c 1, d 1, e 1, f 1, g 1, h 1, and 2 more" {
+	for _, want := range []string{"a 1, b 1, c 1, d 1, e 1, f 1, g 1, h 1", "a 1, b 1, c 1, d 1, e 1, f 1, g 1, h 1, and 1 more"} {
+		if got := list(counters); got != want {
+			t.Error(got)
+		}
+		counters["i"] = 1
+	}
+	if got := plural(1, "queue") + " " + plural(2, "queue"); got != "1 queue 2 queues" {
 		t.Error(got)
 	}
 }

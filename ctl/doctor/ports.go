@@ -13,7 +13,7 @@ import (
 // port is what is known of a port.
 type port struct {
 	api.Port
-	nic   *NIC // nil: nothing
+	nic   NIC
 	r     *Readings
 	first *api.Port // some seconds before; nil: unknown
 }
@@ -22,10 +22,7 @@ type port struct {
 func eachPort(judge func(*port) Finding) func(*Readings) []Finding {
 	return func(r *Readings) (found []Finding) {
 		for _, p := range r.Now.Ports {
-			known := port{Port: p, r: r}
-			if nic, is := r.NICs[p.Name]; is {
-				known.nic = &nic
-			}
+			known := port{Port: p, nic: r.NICs[p.Name], r: r}
 			if r.First != nil {
 				if i := slices.IndexFunc(r.First.Ports, func(f api.Port) bool { return f.Name == p.Name }); i >= 0 {
 					known.first = &r.First.Ports[i]
@@ -56,18 +53,13 @@ func (p *port) unread(flag, what string) Finding {
 	switch {
 	case p.r.Remote:
 		return Finding{Verdict: Unclear, Seen: "the daemon is on another machine", Remedy: "run rocast doctor there"}
-	case p.nic != nil && p.nic.Missing[flag] != "":
+	case p.nic.Missing[flag] != "":
 		return Finding{Verdict: Unclear, Seen: p.nic.Missing[flag], Remedy: "apt install ethtool, if it is missing; some drivers do not answer"}
 	}
 	return Finding{Verdict: Unclear, Seen: "its driver does not say " + what, Remedy: "nothing: some drivers never do"}
 }
 
-func (p *port) driver() string {
-	if p.nic == nil {
-		return ""
-	}
-	return p.nic.Driver["driver"]
-}
+func (p *port) driver() string { return p.nic.Driver["driver"] }
 
 // statistics are the counters of the NIC that match; nil: ethtool says none.
 func (p *port) statistics(left func(api.Counters) api.Counters) (was, is api.Counters) {
@@ -126,7 +118,7 @@ func copies(p *port) Finding {
 		return Finding{Verdict: Unclear, Seen: "the port is not open", Remedy: "see the check link"}
 	}
 	seen := "mode " + p.Mode
-	if f := p.first; f != nil && p.r.seconds() > 0 {
+	if f := p.first; f != nil {
 		rate := func(was, is uint64) float64 { return float64(growth(was, is)) / p.r.seconds() }
 		seen += fmt.Sprintf("; %.0f frames a second received and %.0f sent", rate(f.RxFrames, p.RxFrames), rate(f.TxFrames, p.TxFrames))
 	} else {
@@ -150,12 +142,12 @@ func kernelEngine(p *port) Finding {
 }
 
 func queues(p *port) Finding {
-	if p.nic == nil || p.nic.Channels.receive() < 0 {
+	has := p.nic.Channels.RX + p.nic.Channels.Combined
+	if has == 0 {
 		return p.unread("-l", "how many queues it has")
 	}
-	has := p.nic.Channels.receive()
 	seen := fmt.Sprintf("the NIC has %s to receive, and rocastd serves %d", plural(has, "queue"), p.Queues)
-	if most := p.nic.Channels.MaxCombined; most > 0 {
+	if most := p.nic.Channels.MaxCombined; most > has {
 		seen += fmt.Sprintf("; at most %d", most)
 	}
 	if has > p.Queues && p.Attach != "" {
@@ -181,15 +173,14 @@ func spread(p *port) Finding {
 	if was == nil {
 		return Finding{Verdict: Unclear, Seen: "there was one reading only", Remedy: "run rocast doctor with --seconds above 0"}
 	}
-	before, sum, most := byQueue(was), uint64(0), uint64(0)
+	before := byQueue(was)
+	var sum, most uint64
 	var words []string
 	for _, q := range slices.Sorted(maps.Keys(now)) {
 		n := growth(before[q], now[q])
 		sum += n
 		most = max(most, n)
-		if n > 0 {
-			words = append(words, fmt.Sprintf("queue %d: %d", q, n))
-		}
+		words = append(words, fmt.Sprintf("queue %d: %d", q, n))
 	}
 	if sum < fewFrames {
 		return Finding{Verdict: Unclear, Seen: fmt.Sprintf("%d packets %s", sum, within(p.r)), Remedy: run}
@@ -200,7 +191,7 @@ func spread(p *port) Finding {
 		return Finding{Verdict: OK, Seen: seen}
 	case p.r.Status.Workers < 2:
 		return Finding{Verdict: OK, Seen: seen + "; one worker serves all queues"}
-	case p.r.active() < 2:
+	case p.r.carried().active < 2:
 		return Finding{Verdict: Unclear, Seen: seen + "; all packets of one queue pair come by one queue", Remedy: "send by several groups at once: ib_write_bw -R -q 8"}
 	}
 	return Finding{Verdict: Look, Seen: seen, Remedy: fmt.Sprintf("ethtool -N %s rx-flow-hash udp4 sdfn: then the UDP source port, which differs for each queue pair, counts", p.Name)}
@@ -209,9 +200,6 @@ func spread(p *port) Finding {
 func vlan(p *port) Finding {
 	if p.TagsTaken != "" {
 		return Finding{Verdict: Look, Seen: p.TagsTaken, Remedy: fmt.Sprintf("ethtool -K %s rxvlan off txvlan off", p.Name)}
-	}
-	if p.nic == nil {
-		return p.unread("-k", "its offloads")
 	}
 	on, known := p.nic.Features["rx-vlan-offload"]
 	switch {
@@ -227,7 +215,7 @@ func vlan(p *port) Finding {
 var joining = []struct{ feature, off string }{{"large-receive-offload", "lro"}, {"rx-gro-hw", "rx-gro-hw"}}
 
 func offloads(p *port) Finding {
-	if p.nic == nil || len(p.nic.Features) == 0 {
+	if len(p.nic.Features) == 0 {
 		return p.unread("-k", "its offloads")
 	}
 	var words, off []string
@@ -254,7 +242,8 @@ func offloads(p *port) Finding {
 }
 
 func mtu(p *port) Finding {
-	need, names := 0, []string(nil)
+	var need int
+	var names []string
 	for i := range p.r.Groups {
 		g := &p.r.Groups[i]
 		if slices.ContainsFunc(g.Members, func(m api.Member) bool { return m.Port == p.Name }) {
@@ -275,12 +264,9 @@ func mtu(p *port) Finding {
 
 func rings(p *port) Finding {
 	count := func(p *api.Port) api.Counters {
-		c := maps.Clone(p.Kernel)
-		if c == nil {
-			c = api.Counters{}
-		}
+		c := api.Counters{"queueFull": p.QueueFull, "lost": p.TxLost}
+		maps.Copy(c, p.Kernel)
 		delete(c, "tx-withdrawn") // a frame that rocast itself has withdrawn
-		c["queueFull"], c["lost"] = p.QueueFull, p.TxLost
 		return c
 	}
 	var was api.Counters
@@ -306,7 +292,7 @@ func pause(p *port) Finding {
 	}
 	f := growing(p.r, was, is, "pause frames since the driver was loaded", "rx: the other end of the link tells the box to wait, so find the receiver or switch that is congested; tx: the box tells "+
 		"the other end to wait, so see the checks rings and spread")
-	if all, _ := p.r.packets(); f.Verdict == OK && list(is) == "" && all == 0 {
+	if f.Verdict == OK && list(is) == "" && p.r.carried().packets == 0 {
 		return Finding{Verdict: Unclear, Seen: "no pause frame, and no packet of a group yet", Remedy: run}
 	}
 	return f

@@ -53,9 +53,16 @@ func (r *Readings) seconds() float64 {
 	return r.Now.At.Sub(r.First.At).Seconds()
 }
 
-// packets is how many packets the groups have carried in all, and how many of them between the two
-// readings. A group that was made anew in between counts from 0.
-func (r *Readings) packets() (all, grown uint64) {
+// carried is what the groups have carried.
+type carried struct {
+	packets uint64 // in all
+	grown   uint64 // of these, between the two readings
+	active  int    // groups that carried packets between the two readings
+}
+
+// carried adds up what the groups have carried. A group that was made anew between the two readings
+// counts from 0.
+func (r *Readings) carried() (c carried) {
 	before := map[string]uint64{}
 	if r.First != nil {
 		for i := range r.First.Traffic.Groups {
@@ -64,28 +71,13 @@ func (r *Readings) packets() (all, grown uint64) {
 	}
 	for i := range r.Now.Traffic.Groups {
 		g := &r.Now.Traffic.Groups[i]
-		all += g.Packets
-		if r.First != nil {
-			grown += growth(before[g.Name], g.Packets)
+		c.packets += g.Packets
+		if n := growth(before[g.Name], g.Packets); n > 0 && r.First != nil {
+			c.grown += n
+			c.active++
 		}
 	}
-	return all, grown
-}
-
-// active is how many groups carried packets between the two readings.
-func (r *Readings) active() (n int) {
-	if r.First == nil {
-		return 0
-	}
-	for i := range r.Now.Traffic.Groups {
-		g := &r.Now.Traffic.Groups[i]
-		for k := range r.First.Traffic.Groups {
-			if b := &r.First.Traffic.Groups[k]; b.Name == g.Name && g.Packets > b.Packets {
-				n++
-			}
-		}
-	}
-	return n
+	return c
 }
 
 // growth is how much a total has grown. One that has fallen was begun anew.

@@ -51,7 +51,7 @@ type ByHand struct {
 type Check struct {
 	Name    string // never changes
 	Want    string // what should be seen
-	Command string // PORT stands for the port
+	Command string // PORT stands for the port, in a check of ports
 	judge   func(*Readings) []Finding
 }
 
@@ -60,19 +60,19 @@ func Examine(r *Readings) Report {
 	report := Report{At: r.At, Seconds: r.seconds(), Counts: map[Verdict]int{OK: 0, Look: 0, Unclear: 0}, ByHand: onlyByHand()}
 	for _, c := range Checks() {
 		for _, f := range c.judge(r) {
-			f.Check, f.Want, f.Command = c.Name, c.Want, c.Command
-			if f.Of != "" {
-				f.Command = strings.ReplaceAll(f.Command, "PORT", f.Of)
-			}
+			f.Check, f.Want, f.Command = c.Name, c.Want, strings.ReplaceAll(c.Command, "PORT", f.Of)
 			report.Counts[f.Verdict]++
 			report.Findings = append(report.Findings, f)
 		}
 	}
-	slices.SortStableFunc(report.Findings, func(a, b Finding) int { return cmp.Compare(urgency[a.Verdict], urgency[b.Verdict]) })
+	slices.SortStableFunc(report.Findings, func(a, b Finding) int {
+		return cmp.Compare(slices.Index(urgency, a.Verdict), slices.Index(urgency, b.Verdict))
+	})
 	return report
 }
 
-var urgency = map[Verdict]int{Look: 0, Unclear: 1, OK: 2}
+// urgency is the order of findings in a report.
+var urgency = []Verdict{Look, Unclear, OK}
 
 // one is a finding of the box.
 func one(v Verdict, seen, remedy string) []Finding {
