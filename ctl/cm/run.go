@@ -251,6 +251,9 @@ func (m *Machine) hangUp(c *connection, err error) {
 	}
 	if m.run.isControl(c) {
 		for _, d := range m.run.data {
+			if d.state >= Ending { // the host may have given the QPN to another program
+				continue
+			}
 			for _, s := range d.sides {
 				m.fail(s)
 			}

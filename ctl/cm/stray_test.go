@@ -59,6 +59,23 @@ func TestARunWhoseReceiversSendToo(t *testing.T) {
 	th.isOver("the receivers send too")
 }
 
+// A queue pair that is not connected any more is left alone when its run ends: the host may have
+// given its QPN to another program.
+func TestTheEndOfARunLeavesEndedQueuePairsAlone(t *testing.T) {
+	th := transfer(t)
+	a := th.host("a")
+	a.conns[2].disconnect()
+	th.run(time.Second)
+	th.wrong = 1
+	th.run(3 * time.Second)
+	for _, name := range []string{"a", "b", "c"} {
+		if gone, connected := th.host(name).conns[2].failed, th.host(name).conns[3].failed; len(gone) != 0 || len(connected) != 1 {
+			t.Errorf("%s: the queue pair that has ended is sent %+v, the other one %+v", name, gone, connected)
+		}
+	}
+	th.isOver("a queue pair has ended before its run")
+}
+
 func samePacket(a, b Packet) bool {
 	return a.Opcode == b.Opcode && a.QPN == b.QPN && a.PSN == b.PSN && a.AETH == b.AETH && slices.Equal(a.Payload, b.Payload)
 }
