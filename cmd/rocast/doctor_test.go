@@ -143,3 +143,24 @@ func TestFindingsThatAreAlikeHaveOneLine(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
+
+// Of another machine's NICs and kernel this machine knows nothing.
+func TestDoctorOfABoxThatIsElsewhere(t *testing.T) {
+	withNICs(t)
+	d := startDaemon(t)
+	d.every = time.Millisecond
+	exit, text, stderr := d.run(append(d.remotely(t)("looker"), "doctor")...)
+	if text = oneLine(text); exit != exitOK || stderr != "" || strings.Contains(text, "mlx5") || strings.Contains(text, kernelRelease()) ||
+		!strings.Contains(text, " driver eth1 and 2 more the daemon is on another machine ") {
+		t.Errorf("exit %d, %s\n%s", exit, stderr, text)
+	}
+}
+
+// A file that cannot be made is found before anything is read.
+func TestAReportThatCannotBeWrittenReadsNothing(t *testing.T) {
+	read := false
+	err := writeReport(&app{env: &env{}}, "/nosuch/report.txt", func() (r doctor.Report) { read = true; return r })
+	if err == nil || err.Error() != "open /nosuch/report.txt: no such file or directory; write another FILE with -o" || read {
+		t.Errorf("%v, and the box was read %t", err, read)
+	}
+}
