@@ -348,6 +348,7 @@ var wrongs = []wrong{
 	{"pause", "eth2", "the switch pauses the box", grow("rx_prio3_pause", 8), Look, "in 2.0 s: rx_prio3_pause 8", "receiver or switch"},
 	{"pause", "eth2", "the box pauses the switch", grow("tx_prio3_pause", 8), Look, "tx_prio3_pause 8", "rings and spread"},
 	{"pause", "eth2", "pauses without packets", all(noPackets, grow("rx_prio3_pause", 8)), Look, "rx_prio3_pause 8", ""},
+	{"pause", "eth2", "some once, and no packets", noPackets, OK, "but not now: rx_prio3_pause 40", ""},
 	{"pause", "eth2", "a duration is no frame", grow("rx_prio3_pause_duration", 8), OK, "but not now: rx_prio3_pause 40", ""},
 	{"pause", "eth2", "none yet, and no packets", all(noPackets, func(r *Readings) { r.Now.NICs["eth2"]["rx_prio3_pause"], r.First.NICs["eth2"]["rx_prio3_pause"] = 0, 0 }), Unclear, "no packet of a group yet", "ib_write_bw"},
 	{"pause", "eth2", "none, and packets", func(r *Readings) { r.Now.NICs["eth2"]["rx_prio3_pause"], r.First.NICs["eth2"]["rx_prio3_pause"] = 0, 0 }, OK, "since the driver was loaded: none", ""},

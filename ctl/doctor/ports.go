@@ -292,7 +292,7 @@ func pause(p *port) Finding {
 	}
 	f := growing(p.r, was, is, "pause frames since the driver was loaded", "rx: the other end of the link tells the box to wait, so find the receiver or switch that is congested; tx: the box tells "+
 		"the other end to wait, so see the checks rings and spread")
-	if f.Verdict == OK && list(is) == "" && p.r.carried().packets == 0 {
+	if list(is) == "" && p.r.carried().packets == 0 {
 		return Finding{Verdict: Unclear, Seen: "no pause frame, and no packet of a group yet", Remedy: run}
 	}
 	return f
