@@ -15,6 +15,9 @@
 // message of the source goes to all receivers, and when all have answered the source gets one
 // answer, in which the keys name the group's memory; a [Talk] knows these messages. The group of
 // the transfer is made when the receivers' keys are known (run.go): the source cannot WRITE before.
+// Such a program looks at nothing but messages and completions. So a run that is ended sends it a
+// message that it cannot receive, and ends its queue pairs (stray.go). A program that waits to be
+// asked for UD is asked first (datagram.go).
 //
 // Read first: config.go, then machine.go and connection.go. A Machine finds its connections in a
 // book (book.go), and what a step sends and tells is in its post (post.go).
