@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -178,9 +179,11 @@ func (d *diagnosis) read(ctx context.Context, c *client.Client, apart time.Durat
 		if client.KindOf(err) == api.NotFound {
 			continue // it has ended
 		}
+		if d.note("group "+g.Name, err); err != nil {
+			continue
+		}
 		d.secrets.of(&whole)
 		d.Groups = append(d.Groups, whole)
-		d.note("group "+g.Name, err)
 	}
 	d.Now = d.sample(ctx, c)
 	for _, p := range d.Now.Ports {
@@ -204,8 +207,14 @@ func (d *diagnosis) read(ctx context.Context, c *client.Client, apart time.Durat
 }
 
 func (d *diagnosis) note(what string, err error) {
-	if err != nil {
-		d.Missing = append(d.Missing, fmt.Sprintf("%s: %v", what, err))
+	if err == nil {
+		return
+	}
+	if client.KindOf(err) == api.Unreachable { // it has ended meanwhile
+		d.NoBox = err.Error()
+	}
+	if m := fmt.Sprintf("%s: %v", what, err); !slices.Contains(d.Missing, m) {
+		d.Missing = append(d.Missing, m)
 	}
 }
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/doctor"
+	"github.com/rocast/rocast/ctl/version"
 	"github.com/rocast/rocast/dataplane"
 )
 
@@ -97,6 +101,29 @@ func TestDoctorWithoutADaemon(t *testing.T) {
 	d := &daemon{socket: filepath.Join(t.TempDir(), "s")}
 	exit, stdout, stderr := d.run("doctor")
 	if exit != exitUnhealthy || stderr != "" || !strings.Contains(stdout, "no daemon answers on "+d.socket) {
+		t.Errorf("exit %d, %s%s", exit, stdout, stderr)
+	}
+}
+
+// A daemon that ends between two questions is one that does not answer, and not one of which
+// nothing is wrong.
+func TestDoctorOfADaemonThatEnds(t *testing.T) {
+	d := &daemon{socket: filepath.Join(t.TempDir(), "s")}
+	l, err := net.Listen("unix", d.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != api.VersionPath {
+			panic(http.ErrAbortHandler)
+		}
+		if err := json.NewEncoder(w).Encode(version.Build()); err != nil {
+			t.Error(err)
+		}
+	}))
+	exit, stdout, stderr := d.run("doctor", "--seconds", "0")
+	if exit != exitUnhealthy || stderr != "" || !strings.Contains(oneLine(stdout), "look daemon - the daemon on "+d.socket+" did not answer ") {
 		t.Errorf("exit %d, %s%s", exit, stdout, stderr)
 	}
 }

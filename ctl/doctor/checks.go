@@ -12,33 +12,50 @@ import (
 func Checks() []Check {
 	return []Check{
 		{"daemon", "rocastd answers, and has the version of rocast", "rocast version", daemon},
-		{"config", "the config file is what runs", "rocast status", config},
-		{"kernel", "Linux 6.1 or newer, with all features that a group here needs", "rocast features", kernel},
-		{"workers", "every forwarding thread ends its batches", "rocast status", problems(api.OfWorker, "no forwarding thread is stuck")},
+		{"config", "the config file is what runs", "rocast status", from(config, "status")},
+		{"kernel", "Linux 6.1 or newer, with all features that a group here needs", "rocast features", from(kernel, "features")},
+		{"workers", "every forwarding thread ends its batches", "rocast status", from(problems(api.OfWorker, "no forwarding thread is stuck"), "status")},
 		{"services", "every service at a group IP works, and etcd answers", "rocast status",
-			problems("", "nothing is wrong with group IPs of hosts, with services or with etcd", api.OfHosts, api.OfStore, api.OfService)},
-		{"classifier", "no frame of a group goes to the kernel", "rocast stats --explain", problems(api.OfBox, "the classifier finds a socket and room for every frame of a group")},
-		{"headers", "the driver puts the headers of every frame where the classifier reads them", "rocast stats --explain", headers},
-		{"notes", "no host that is no member sends frames to a group, and every edge asks", "rocast status", notes},
-		{"groups", "every group is ready", "rocast group show NAME", groups},
-		{"drops", "no frame is lost or refused while groups carry data", "rocast drops", drops},
-		{"repair", "the box repairs what is lost, and the source does not have to help", "rocast stats --explain", repair},
+			from(problems("", "nothing is wrong with group IPs of hosts, with services or with etcd", api.OfHosts, api.OfStore, api.OfService), "status")},
+		{"classifier", "no frame of a group goes to the kernel", "rocast stats --explain",
+			from(problems(api.OfBox, "the classifier finds a socket and room for every frame of a group"), "status")},
+		{"headers", "the driver puts the headers of every frame where the classifier reads them", "rocast stats --explain", from(headers, "stats")},
+		{"notes", "no host that is no member sends frames to a group, and every edge asks", "rocast status", from(notes, "status")},
+		{"groups", "every group is ready", "rocast group show NAME", from(groups, "status", "traffic")},
+		{"drops", "no frame is lost or refused while groups carry data", "rocast drops", from(drops, "stats")},
+		{"repair", "the box repairs what is lost, and the source does not have to help", "rocast stats --explain", from(repair, "stats")},
 		{"congestion", "a receiver whose copies were marked answers with CNPs, and those of the most congested receiver reach the source",
-			"rocast stats --explain", congestion},
-		{"edges", "shared copies reach every receiver that shares", "rocast group show NAME", edges},
-		{"link", "every port is up", "rocast port ls", links},
+			"rocast stats --explain", from(congestion, "stats", "ports", "traffic")},
+		{"edges", "shared copies reach every receiver that shares", "rocast group show NAME", from(edges, "traffic")},
+		{"link", "every port is up", "rocast port ls", from(links, "status", "ports")},
 		{"driver", "a driver with which somebody has tried rocast", "ethtool -i PORT", eachPort(driver)},
 		{"attach", "the classifier runs in the driver: native", "rocast port ls", eachPort(attach)},
 		{"copies", "mode: copy, the default, or mode: zero-copy with a driver that can be relied on", "rocast port ls", eachPort(copies)},
 		{"kernel-engine", "the kernel engine can send by the port", "rocast port ls", eachPort(kernelEngine)},
 		{"queues", "rocastd serves every queue by which frames can come", "ethtool -l PORT", eachPort(queues)},
-		{"spread", "with several workers, frames of several queue pairs come by several queues", "ethtool -S PORT", eachPort(spread)},
+		{"spread", "with several workers, frames of several queue pairs come by several queues", "ethtool -S PORT", from(eachPort(spread), "status", "traffic")},
 		{"vlan", "VLAN tags stay in the frame", "ethtool -k PORT", eachPort(vlan)},
 		{"offloads", "no device joins several frames to one", "ethtool -k PORT", eachPort(offloads)},
-		{"mtu", "the port carries the path MTU of its groups, and so does the network behind it", "ping -M do -c 3 -s BYTES HOST", eachPort(mtu)},
+		{"mtu", "the port carries the path MTU of its groups, and so does the network behind it", "ping -M do -c 3 -s BYTES HOST", from(eachPort(mtu), "groups")},
 		{"rings", "the box takes every frame that the port receives, and the port takes every copy", "rocast port ls --json", eachPort(rings)},
 		{"nic-faults", "the NIC loses no frame and finds none damaged", "ethtool -S PORT", eachPort(nicFaults)},
 		{"pause", "nobody pauses the port, and the port pauses nobody", "ethtool -S PORT", eachPort(pause)},
+	}
+}
+
+// from returns a check that cannot tell without what the daemon answers to some questions: what is
+// not there would look like what is as it should be.
+func from(judge func(*Readings) []Finding, questions ...string) func(*Readings) []Finding {
+	return func(r *Readings) []Finding {
+		if r.NoBox != "" {
+			return judge(r)
+		}
+		for _, m := range r.Missing {
+			if question, _, _ := strings.Cut(m, ": "); slices.Contains(questions, question) {
+				return one(Unclear, "the daemon did not answer: "+m, "run rocast doctor again, as root; rocastd's log says more")
+			}
+		}
+		return judge(r)
 	}
 }
 
@@ -90,6 +107,8 @@ func kernel(r *Readings) []Finding {
 		}
 	}
 	switch {
+	case !r.Remote && isOld(r.Kernel):
+		return one(Look, seen, "boot Linux 6.1 or newer")
 	case len(unknown) > 0:
 		return one(Unclear, seen+"; probes that could not run: "+join(unknown, ", "), "rocastd needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON for them; the unit gives it these")
 	case r.NoBox != "":
@@ -98,6 +117,13 @@ func kernel(r *Readings) []Finding {
 		return one(OK, seen+", which lacks "+join(missing, ", "), "")
 	}
 	return one(OK, seen+", which has every feature that rocastd uses", "")
+}
+
+// isOld reports whether a kernel is older than those with which rocast is tested.
+func isOld(release string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	return n == 2 && (major < 6 || major == 6 && minor < 1)
 }
 
 // problems returns a check that passes on the daemon's problems of some kinds. The daemon decides

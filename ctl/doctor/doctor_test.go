@@ -249,6 +249,8 @@ var wrongs = []wrong{
 		r.Features = append(r.Features, api.Feature{Name: "kick-budget", Status: api.Unknown, Detail: "not permitted"})
 	}, Unclear, "kick-budget (not permitted)", "CAP_BPF"},
 	{"kernel", "", "no daemon has probed it", func(r *Readings) { r.NoBox, r.Features = "none", nil }, Unclear, "Linux 7.3.4", "start rocastd"},
+	{"kernel", "", "it is old", func(r *Readings) { r.Kernel = "5.15.0-100-generic" }, Look, "=Linux 5.15.0-100-generic", "6.1 or newer"},
+	{"kernel", "", "an old one is in front of the box", func(r *Readings) { r.Kernel, r.Remote = "5.15.0", true }, OK, "a machine that is not this one", ""},
 	{"kernel", "", "a feature is missing", func(r *Readings) {
 		r.Features = append(r.Features, api.Feature{Name: "kick-budget", Status: api.Missing, Fallback: "more syscalls"})
 	}, OK, "which lacks kick-budget (without it: more syscalls)", ""},
@@ -344,6 +346,9 @@ var wrongs = []wrong{
 	{"nic-faults", "eth2", "damaged frames", grow("rx_crc_errors_phy", 3), Look, "in 2.0 s: rx_crc_errors_phy 3", "cable"},
 	{"nic-faults", "eth2", "the classifier drops ACKs that it has merged", grow("rx_xdp_drop", 3), OK, "but not now: rx_out_of_buffer 12", ""},
 	{"nic-faults", "eth2", "the NIC's filter keeps frames away", grow("rx_steer_missed_packets", 3), OK, "but not now: rx_out_of_buffer 12", ""},
+	{"nic-faults", "eth2", "frames have no flow-director filter (ixgbe)", grow("fdir_miss", 3), OK, "but not now: rx_out_of_buffer 12", ""},
+	{"nic-faults", "eth2", "interrupts and page pools are no frames", all(grow("rx-interrupts", 3), grow("[0]: missed_irqs", 3), grow("rx_pp_cache_miss", 3)), OK, "but not now: rx_out_of_buffer 12", ""},
+	{"nic-faults", "eth2", "the rings of ixgbe are empty", grow("rx_no_dma_resources", 3), Look, "in 2.0 s: rx_no_dma_resources 3", "cable"},
 	{"nic-faults", "eth2", "nothing is counted", noStatistics, Unclear, "what it loses", "nothing"},
 	{"pause", "eth2", "the switch pauses the box", grow("rx_prio3_pause", 8), Look, "in 2.0 s: rx_prio3_pause 8", "receiver or switch"},
 	{"pause", "eth2", "the box pauses the switch", grow("tx_prio3_pause", 8), Look, "tx_prio3_pause 8", "rings and spread"},
@@ -387,5 +392,52 @@ func TestWithoutADaemonNothingIsOK(t *testing.T) {
 	report := Examine(r)
 	if report.Counts[OK] != 0 || report.Counts[Look] != 1 || report.Counts[Unclear] != 1 || report.Seconds != 0 || report.Findings[0].Check != "daemon" {
 		t.Errorf("%+v", report)
+	}
+}
+
+// What the daemon did not answer looks like nothing, and nothing is no finding that all is well.
+func TestWhatTheDaemonDidNotAnswerIsNotOK(t *testing.T) {
+	was := Examine(healthy(t))
+	for question, lose := range map[string]func(*Readings){
+		"status":   func(r *Readings) { r.Status = api.Status{} },
+		"features": func(r *Readings) { r.Features = nil },
+		"groups":   func(r *Readings) { r.Groups = nil },
+		"ports":    func(r *Readings) { r.Now.Ports, r.Now.NICs = nil, nil },
+		"stats":    func(r *Readings) { r.Now.Stats, r.Now.Drops = nil, nil },
+		"traffic":  func(r *Readings) { r.Now.Traffic = api.Traffic{} },
+	} {
+		r := healthy(t)
+		r.Now.NICs["eth2"]["rx1_packets"] = r.First.NICs["eth2"]["rx1_packets"]
+		lose(r)
+		r.Missing = []string{"perftest: EOF", question + ": EOF"}
+		report := Examine(r)
+		found := map[string]bool{}
+		for _, f := range report.Findings {
+			found[f.Check] = true
+			if before, known := finding(was, f.Check, f.Of); f.Verdict == OK && (!known || f.Seen != before.Seen) {
+				t.Errorf("no answer about %s: %+v", question, f)
+			}
+			if f.Verdict == Look && f.Check != "spread" {
+				t.Errorf("no answer about %s: %+v", question, f)
+			}
+		}
+		for _, c := range Checks() {
+			if !found[c.Name] && c.Name != "config" {
+				t.Errorf("no answer about %s: %s found nothing", question, c.Name)
+			}
+		}
+		if f, _ := finding(report, "daemon", ""); f.Verdict != Unclear || !strings.Contains(f.Seen, question+": EOF") {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+func TestIsOld(t *testing.T) {
+	for release, want := range map[string]bool{
+		"5.15.0-100-generic": true, "6.0.19": true, "4.18.0-553.el8": true, "6.1.0-56-amd64": false, "6.12.1": false, "7.0.0-rc1": false, "10.0": false, "": false, "unknown": false,
+	} {
+		if got := isOld(release); got != want {
+			t.Errorf("%q: %v", release, got)
+		}
 	}
 }

@@ -64,9 +64,10 @@ var (
 	pauses = regexp.MustCompile(`(?i)pause|xoff|pfc_ena`)
 	// What these count is no frame.
 	noPauses = regexp.MustCompile(`(?i)duration|transition|xon|storm|_us$`)
-	faults   = regexp.MustCompile(`(?i)drop|discard|miss|err|out_of_buffer|no_?buf|crc|xsk_full|tx_full`)
-	// A frame that the classifier has merged or that the NIC's filter keeps away is no fault.
-	noFaults = regexp.MustCompile(`(?i)xdp_drop|steer_missed|pause|xoff|eq_rearm`)
+	faults   = regexp.MustCompile(`(?i)drop|discard|miss|err|out_of_buffer|no_?buf|no_dma|crc|xsk_full|tx_full`)
+	// A frame that the classifier has merged or that the NIC's filter keeps away is no fault. Nor
+	// is one without a filter of the flow director (ixgbe), nor a page that is not in a cache.
+	noFaults = regexp.MustCompile(`(?i)xdp_drop|steer_missed|fdir_|cache|irqs|interrupt|pause|xoff|eq_rearm`)
 	// queue finds the number of a receive queue in the name of its counter of packets: rx0_packets
 	// (mlx5), rx0_xsk_packets, rx0_xdp_packets (virtio_net), rx_queue_0_xdp_packets (veth),
 	// rx_queue_0_packets (ice, ixgbe), rx-0.packets (i40e), queue_0_rx_cnt (ena), [0]:

@@ -20,7 +20,7 @@ type port struct {
 
 // eachPort asks of each port of the daemon.
 func eachPort(judge func(*port) Finding) func(*Readings) []Finding {
-	return func(r *Readings) (found []Finding) {
+	return from(func(r *Readings) (found []Finding) {
 		for _, p := range r.Now.Ports {
 			known := port{Port: p, nic: r.NICs[p.Name], r: r}
 			if r.First != nil {
@@ -33,7 +33,7 @@ func eachPort(judge func(*port) Finding) func(*Readings) []Finding {
 			found = append(found, f)
 		}
 		return found
-	}
+	}, "ports")
 }
 
 // links passes on what the daemon says of ports that do not work.

@@ -8,15 +8,15 @@ import (
 
 // Readings is what is known of a box.
 type Readings struct {
-	At      time.Time
-	Client  api.Version
-	NoBox   string // why no daemon answers; "": one does
-	Version api.Version
-	Status  api.Status
-	// Missing says what the daemon did not answer, and why.
+	At       time.Time
+	Client   api.Version
+	NoBox    string // why no daemon answers; "": one does
+	Version  api.Version
+	Status   api.Status
 	Features []api.Feature
 	Groups   []api.Group // complete descriptions, of some groups at most
-	Missing  []string
+	// Missing has a question that the daemon did not answer, and behind a colon why.
+	Missing []string
 	// Kernel is the release of this machine's kernel. Remote: the daemon is on another machine, so
 	// that nothing is known of the kernel and of NICs.
 	Kernel string
