@@ -16,23 +16,25 @@ func TestAFailedTestIsTriedAgain(t *testing.T) {
 	}
 	const once = `if _, err := os.Stat("seen"); err != nil { os.WriteFile("seen", nil, 0o600); t.Fatal("first") }; `
 	for name, c := range map[string]struct {
-		body, again string
-		passes      bool
+		body, other, again string
+		passes             bool
 	}{
-		"passes alone":         {body: once, again: "AGAIN=1", passes: true},
-		"is not asked to":      {body: once},
-		"fails alone":          {body: `t.Fatal(os.Args[0])`, again: "AGAIN=1"},
-		"has a data race":      {body: `os.Stdout.WriteString("\nWARNING: DATA RACE\n"); ` + once, again: "AGAIN=1"},
-		"panics":               {body: `if _, err := os.Stat("seen"); err != nil { os.WriteFile("seen", nil, 0o600); panic("first") }`, again: "AGAIN=1"},
-		"does not compile":     {body: `os.Nothing()`, again: "AGAIN=1"},
-		"ends before its test": {body: `if _, err := os.Stat("seen"); err != nil { os.WriteFile("seen", nil, 0o600); os.Exit(3) }`, again: "AGAIN=1"},
+		"passes alone":                        {body: once, again: "AGAIN=1", passes: true},
+		"is not asked to":                     {body: once},
+		"fails alone":                         {body: `t.Fatal(os.Args[0])`, again: "AGAIN=1"},
+		"has a data race":                     {body: `os.Stdout.WriteString("\nWARNING: DATA RACE\n"); ` + once, again: "AGAIN=1"},
+		"panics":                              {body: `if _, err := os.Stat("seen"); err != nil { os.WriteFile("seen", nil, 0o600); panic("first") }`, again: "AGAIN=1"},
+		"does not compile":                    {body: `os.Nothing()`, again: "AGAIN=1"},
+		"ends before its test":                {body: `if _, err := os.Stat("seen"); err != nil { os.WriteFile("seen", nil, 0o600); os.Exit(3) }`, again: "AGAIN=1"},
+		"ends after a failure":                {body: once, other: `os.Exit(1)`, again: "AGAIN=1"},
+		"a result is behind what was printed": {body: once, other: `os.Stdout.WriteString("100 %"); t.Fail()`, again: "AGAIN=1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			for file, text := range map[string]string{
 				"go.mod":    "module tried\n",
-				"a_test.go": "package tried\nimport (\"os\"; \"testing\")\nfunc TestTried(t *testing.T) { " + c.body + " }\nfunc TestOther(t *testing.T) {}\n",
+				"a_test.go": "package tried\nimport (\"os\"; \"testing\")\nfunc TestTried(t *testing.T) { " + c.body + " }\nfunc TestOther(t *testing.T) { " + c.other + " }\n",
 			} {
 				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
