@@ -15,8 +15,11 @@ const strayPause = 50 * time.Millisecond
 
 // over keeps the queue pairs of a run that has ended. Its groups are gone, so nothing else answers
 // what its hosts still send, and with a retry count of 7, which perftest has, Soft-RoCE repeats for
-// ever (rxe_comp.c). The programs would never end.
+// ever (rxe_comp.c). The programs would never end. The queue pairs of the run before are forgotten.
 func (s *service) over(qps []*queuePair) {
+	if len(qps) == 0 { // a client that was refused early, while the hosts of the last run still send
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended, s.failed = map[roce.QPN]*queuePair{}, map[strayKey]time.Time{}

@@ -45,8 +45,13 @@ func TestStrayPackets(t *testing.T) {
 	}
 	s.over(nil)
 	s.stray(a, 0x200, now.Add(time.Hour))
-	if len(ends) != 6 {
-		t.Errorf("the next run has ended, and %q of the one before", ends[6:])
+	if len(ends) != 7 {
+		t.Errorf("a client without queue pairs was refused, and nobody answers for the run before: %q", ends)
+	}
+	s.over([]*queuePair{{groupQPN: 0x202}})
+	s.stray(a, 0x200, now.Add(2*time.Hour))
+	if len(ends) != 7 {
+		t.Errorf("the next run has ended, and %q of the one before", ends[7:])
 	}
 }
 
