@@ -154,7 +154,7 @@ unpack_hosts() {
 	esac
 	[ -z "$release" ] || read_suite $release
 	if [ -z "$apt_options" ] || [ -z "$(echo perftest | downloadable)" ]; then
-		say "the mirror has no Debian $1, or cannot be reached; the stories of such hosts will be skipped"
+		say "the mirror has no Debian $1, or cannot be reached; stories of such hosts will fail"
 	else
 		unpack "$dir" "$guest_packages"
 	fi
