@@ -98,7 +98,9 @@ type connection struct {
 	probe     time.Duration // when the source is asked whether it is still there
 	unheard   int           // probes without an answer
 	packets   uint64        // of the source, when they were counted last
-	counting  bool          // they are being counted
+	wrong     uint64        // requests of the receivers, when they were counted last
+	asked     bool          // there were more of them than when they were counted before
+	counting  bool          // the packets are being counted
 	began     time.Time
 	reason    string     // why it ended
 	untold    bool       // that it has ended, until it is known what the box saw of its group

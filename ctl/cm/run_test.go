@@ -40,6 +40,7 @@ type theatre struct {
 	sending bool   // the source sends packets
 	sent64  uint64
 	wrong   uint64 // requests that the receivers have sent
+	asking  bool   // the receivers send requests, and repeat them
 	counted func() // the outcome of a Count is that of now, and comes when this is called; nil: it comes at once
 	saw     string // of each group
 	notes   []string
@@ -147,6 +148,9 @@ func (th *theatre) step(e Event) {
 		case Count:
 			if th.sending {
 				th.sent64++
+			}
+			if th.asking {
+				th.wrong++
 			}
 			counted := func() { th.step(Counted{a.Connection, th.sent64, th.wrong}) }
 			if th.counted != nil {

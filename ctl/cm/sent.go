@@ -43,7 +43,9 @@ func (m *Machine) count(c *connection) {
 
 // counted takes how many packets the source of a connection has sent: it is there if these are more
 // than before. Where others wait for its receivers, the first count that was asked since they came
-// says only what it had sent before.
+// says only what it had sent before. A queue pair repeats a request that is not answered, so that
+// there are more of them in two counts in a row: a single frame, damaged or from a stranger, ends
+// no run.
 func (m *Machine) counted(e Counted) {
 	c := m.conns[e.Connection]
 	if c == nil || c.state != Established {
@@ -51,7 +53,9 @@ func (m *Machine) counted(e Counted) {
 	}
 	hasSent, isControl := e.Packets > c.packets, m.run.isControl(c)
 	c.counting, c.packets = false, e.Packets
-	if isControl && e.Wrong > 0 {
+	again := c.asked
+	c.wrong, c.asked = e.Wrong, e.Wrong > c.wrong
+	if isControl && again && c.asked {
 		m.hangUp(c, errBothWays)
 		return
 	}

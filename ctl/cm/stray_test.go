@@ -32,8 +32,8 @@ func transfer(t *testing.T) *theatre {
 // nothing but the completions of their queue pairs.
 func TestARunWhoseReceiversSendToo(t *testing.T) {
 	th := transfer(t)
-	th.wrong = 1
-	th.run(3 * time.Second)
+	th.asking = true
+	th.run(6 * time.Second)
 	for _, name := range []string{"a", "b", "c"} {
 		host := th.host(name)
 		if host.over != "its receive failed" {
@@ -59,6 +59,19 @@ func TestARunWhoseReceiversSendToo(t *testing.T) {
 	th.isOver("the receivers send too")
 }
 
+// A single request of a receiver ends no run, nor does one more after a while: it was damaged on
+// its way, or a stranger has sent it.
+func TestASingleRequestOfAReceiverEndsNoRun(t *testing.T) {
+	th := transfer(t)
+	for range 3 {
+		th.wrong++
+		th.run(6 * time.Second)
+	}
+	if th.m.run == nil || len(th.groups) != 2 {
+		t.Errorf("the run has ended: %q", th.reasons())
+	}
+}
+
 // A queue pair that is not connected any more is left alone when its run ends: the host may have
 // given its QPN to another program.
 func TestTheEndOfARunLeavesEndedQueuePairsAlone(t *testing.T) {
@@ -66,8 +79,8 @@ func TestTheEndOfARunLeavesEndedQueuePairsAlone(t *testing.T) {
 	a := th.host("a")
 	a.conns[2].disconnect()
 	th.run(time.Second)
-	th.wrong = 1
-	th.run(3 * time.Second)
+	th.asking = true
+	th.run(6 * time.Second)
 	for _, name := range []string{"a", "b", "c"} {
 		if gone, connected := th.host(name).conns[2].failed, th.host(name).conns[3].failed; len(gone) != 0 || len(connected) != 1 {
 			t.Errorf("%s: the queue pair that has ended is sent %+v, the other one %+v", name, gone, connected)
@@ -104,8 +117,8 @@ func TestStrayPackets(t *testing.T) {
 	if th.m.run.answers != nil || th.m.counts[NoConnection] != unknown+1 {
 		t.Errorf("a WRITE on the control connection is a message")
 	}
-	th.wrong = 1
-	th.run(3 * time.Second)
+	th.asking = true
+	th.run(6 * time.Second)
 	for _, j := range []*joint{a, b} {
 		for _, opcode := range []roce.Opcode{roce.OpWriteFirst, roce.OpWriteMiddle, roce.OpWriteLast, roce.OpSendOnly} {
 			if n := send(j, opcode, j.peer); n != 1 {
