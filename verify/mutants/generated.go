@@ -40,7 +40,7 @@ var rooms = []room{
 	{dir: "ctl/cm", suites: append(quickFirst("ctl/cm", "Many|Repeated|Bounds|Down|Over(Sockets|IPv6)|ICRC|LogNames|CannotBe|NotSent|Transmit|Daemon"),
 		suite{dir: "ctl/config"}, suite{dir: "ctl", flags: []string{"-test.run=RDMACM"}})},
 	{dir: "ctl/config", suites: []suite{{dir: "ctl/config"}}, swept: true},
-	{dir: "ctl/doctor", suites: []suite{{dir: "ctl/doctor"}}, swept: true},
+	{dir: "ctl/doctor", suites: []suite{{dir: "ctl/doctor"}}},
 	{dir: "ctl/follow", suites: []suite{{dir: "ctl/follow"}, control}},
 	{dir: "ctl/groupfile", suites: []suite{{dir: "ctl/groupfile"}}},
 	{dir: "ctl/groups", suites: []suite{{dir: "ctl/groups"}, control}},
