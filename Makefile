@@ -125,13 +125,13 @@ bench-apps: build ## the papers' tables: WRITEs, broadcast (also behind one port
 # Debian 13: perftest 25.01 and rdma-core 56.
 ENGINE ?= auto
 REPAIR ?= local
-OF     := $(HOSTS)$(KERNEL)
+CHOSEN := $(HOSTS)$(KERNEL)
 softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one kernel, few stories; HOSTS=13, KERNEL=7.3: these hosts
 	@scripts/need gcc:gcc
-	@test/softroce/setup.sh $(if $(OF),$(or $(KERNEL),6.1 6.12) $(HOSTS:%=hosts-%))
-	$(GO) test -tags softroce -count=1 -timeout 150m -v $(if $(SHORT),-short -run TestStories,$(if $(OF),-run 'TestLab|TestStories',-skip TestMPI)) \
+	@test/softroce/setup.sh $(if $(CHOSEN),$(or $(KERNEL),6.1 6.12) $(HOSTS:%=hosts-%))
+	$(GO) test -tags softroce -count=1 -timeout 150m -v $(if $(SHORT),-short -run TestStories,$(if $(CHOSEN),-run 'TestLab|TestStories',-skip TestMPI)) \
 		./test/softroce/ -engine $(ENGINE) -repair $(REPAIR) $(KERNEL:%=-kernel %) $(HOSTS:%=-hosts %)
-	$(if $(SHORT)$(OF),,test/softroce/setup.sh newest && $(GO) test -tags softroce -count=1 -timeout 20m -v ./test/softroce/demorxe)
+	$(if $(SHORT)$(CHOSEN),,test/softroce/setup.sh newest && $(GO) test -tags softroce -count=1 -timeout 20m -v ./test/softroce/demorxe)
 
 .PHONY: mpi mpi-library
 mpi-library: ## librocast-mpi for Open MPI and for MPICH into build/, and as .deb into build/packages

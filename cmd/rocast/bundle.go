@@ -48,7 +48,8 @@ func (a *app) bundle() *cobra.Command {
 		Use:   "bundle",
 		Short: "Collect what a report of a problem needs, without R_Keys",
 		Long: fmt.Sprintf(`Collect what a report of a problem needs into one file (tar.gz): version, kernel features, config, status, groups, counters, events,
-metrics, ports, what ip, ethtool, the kernel's log and the journal say of this machine, and the report of rocast doctor. Run it as root, so that the last two can be read.
+metrics, ports, the report of rocast doctor, and what ip, ethtool, the kernel's log and the journal say of this machine. Run it as
+root, so that the last two can be read.
 
 R_Keys and VAs are left out wherever they occur: <r_key> and <va> stand for them. The keys of certificates are not read. Look at the
 file before you send it: it has the addresses of your hosts. missing.txt in it says what could not be collected, and why; a daemon

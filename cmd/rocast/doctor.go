@@ -230,7 +230,7 @@ func (d *diagnosis) sample(ctx context.Context, c *client.Client) doctor.Sample 
 	s.Ports, s.Stats, s.Drops = ports.Ports, stats.Counters, onlyDrops(explain(api.Stats{Counters: maps.Clone(stats.Counters)}, api.Ports{})).Counters
 	for _, p := range s.Ports {
 		if !d.Remote {
-			text, _ := ethtool(ctx, "-S", p.Name) // readNIC has noted why there is none
+			text := d.ethtool(ctx, "-S", p.Name)
 			s.NICs[p.Name] = doctor.ParseStatistics(text)
 		}
 	}
@@ -239,26 +239,23 @@ func (d *diagnosis) sample(ctx context.Context, c *client.Client) doctor.Sample 
 
 // readNIC asks ethtool about a port.
 func (d *diagnosis) readNIC(ctx context.Context, port string) {
-	n := doctor.NIC{Missing: map[string]string{}}
-	read := func(flag string) string {
-		text, why := ethtool(ctx, flag, port)
-		if why != "" {
-			n.Missing[flag] = why
-		}
-		return text
-	}
-	n.Driver = doctor.ParsePairs(read("-i"))
-	n.Channels = doctor.ParseChannels(read("-l"))
-	n.Features = doctor.ParseSwitches(read("-k"))
-	_ = read("-S")
+	driver, channels, features := d.ethtool(ctx, "-i", port), d.ethtool(ctx, "-l", port), d.ethtool(ctx, "-k", port)
+	n := d.NICs[port]
+	n.Driver, n.Channels, n.Features = doctor.ParsePairs(driver), doctor.ParseChannels(channels), doctor.ParseSwitches(features)
 	d.NICs[port] = n
 }
 
-// ethtool returns what ethtool says of a port, or why it says nothing.
-func ethtool(ctx context.Context, flag, port string) (text, why string) {
+// ethtool returns what ethtool says of a port. If it says nothing, its reason is noted.
+func (d *diagnosis) ethtool(ctx context.Context, flag, port string) string {
+	n := d.NICs[port]
+	if n.Missing == nil {
+		n.Missing = map[string]string{}
+		d.NICs[port] = n
+	}
 	text, err := runProgram(ctx, "ethtool "+flag+" "+port)
 	if err != nil {
-		return "", strings.Join(strings.Fields(fmt.Sprintf("ethtool %s %s: %v %s", flag, port, err, text)), " ")
+		n.Missing[flag] = strings.Join(strings.Fields(fmt.Sprintf("ethtool %s %s: %v %s", flag, port, err, text)), " ")
+		return ""
 	}
-	return text, ""
+	return text
 }

@@ -273,8 +273,7 @@ func rings(p *port) Finding {
 	if p.first != nil {
 		was = count(p.first)
 	}
-	f := growing(p.r, was, count(&p.Port), "lost since the daemon started", "docs/reference.md#every-counter says what each counter means; rx-: the box is too slow; tx- and lost: the port is")
-	return f
+	return growing(p.r, was, count(&p.Port), "lost since the daemon started", "docs/reference.md#every-counter says what each counter means; rx-: the box is too slow; tx- and lost: the port is")
 }
 
 func nicFaults(p *port) Finding {

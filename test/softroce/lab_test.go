@@ -70,8 +70,8 @@ func openLab(t *testing.T, c Config) *Lab {
 	}
 	start := time.Now()
 	c.Hosts = *ofHosts
-	l, err := Open(testContext(t, systemLimit), c)                                 // the box may be a system
-	if errors.Is(err, image.ErrNotPrepared) && *ofHosts == "" && *ofKernel == "" { // else nobody would notice
+	l, err := Open(testContext(t, systemLimit), c) // the box may be a system
+	if chosen := *ofHosts != "" || *ofKernel != ""; errors.Is(err, image.ErrNotPrepared) && !chosen {
 		t.Skip(err)
 	}
 	if err != nil {
