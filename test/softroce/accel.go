@@ -48,7 +48,7 @@ func findAccelerator(ctx context.Context, guestImage image.Image) (kind, why str
 func tryKVM(ctx context.Context, guestImage image.Image) error {
 	ctx, cancel := context.WithTimeout(ctx, kvmTrial)
 	defer cancel()
-	m, err := powerOn(guestImage, "kvm", hardware{memoryMiB: guestMemoryMiB})
+	m, err := powerOn(guestImage, "kvm", hardware{memoryMiB: guestMemoryMiB, cpus: 1})
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func newBoxGuest(i image.Image, accel string, c Config) *BoxGuest {
 }
 
 func (b *BoxGuest) build(ctx context.Context, guests, mtu int) (ports []io.ReadWriteCloser, err error) {
-	h := hardware{memoryMiB: boxMemoryMiB}
+	h := hardware{memoryMiB: boxMemoryMiB, cpus: 1}
 	nics := guests
 	if b.bondMode != "" {
 		nics++

@@ -60,7 +60,7 @@ func (g *Guest) Boot(ctx context.Context) error {
 }
 
 func (g *Guest) boot(ctx context.Context) error {
-	h := hardware{memoryMiB: g.lab.memoryMiB}
+	h := hardware{memoryMiB: g.lab.memoryMiB, cpus: 1}
 	for i := range g.wires() {
 		h.nics = append(h.nics, nic{virtioNet, net.HardwareAddr{g.MAC[0], g.MAC[1], g.MAC[2], g.MAC[3], byte(3 * i), g.MAC[5]}})
 	}

@@ -28,6 +28,7 @@ const (
 // hardware is what machines differ in.
 type hardware struct {
 	memoryMiB int
+	cpus      int // 1 or 2
 	nics      []nic
 }
 
@@ -107,7 +108,7 @@ func diskArgs(path string) []string {
 	}
 }
 
-// qemuArgs describes the machine. One of two possible CPUs is present. With one possible CPU,
+// qemuArgs describes the machine. Two CPUs are always possible. With one possible CPU,
 // software emulation omits memory barriers, and a virtio ring stalls for ever after some ten
 // thousand packets.
 func qemuArgs(guestImage image.Image, accel string, h hardware) []string {
@@ -117,7 +118,7 @@ func qemuArgs(guestImage image.Image, accel string, h hardware) []string {
 	}
 	options = kernelOptions + tscOption(accel) + options
 	args := []string{
-		"-accel", accel, "-cpu", cpuModel(accel), "-smp", "1,maxcpus=2", "-m", strconv.Itoa(h.memoryMiB),
+		"-accel", accel, "-cpu", cpuModel(accel), "-smp", fmt.Sprintf("%d,maxcpus=2", h.cpus), "-m", strconv.Itoa(h.memoryMiB),
 		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio",
 		"-kernel", guestImage.Vmlinux, "-initrd", guestImage.Initramfs, "-append", options,
 		"-device", "virtio-serial-pci",

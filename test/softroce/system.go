@@ -21,8 +21,13 @@ type System struct {
 	accel string
 }
 
-// systemMemoryMiB is enough for systemd and rocastd.
-const systemMemoryMiB = 1024
+// systemMemoryMiB is enough for systemd and rocastd. One CPU is not enough for an operator:
+// rocastd has a higher priority than the operator's commands, and under emulation the traffic of
+// one group takes a whole CPU.
+const (
+	systemMemoryMiB = 1024
+	systemCPUs      = 2
+)
 
 func newSystem(ctx context.Context, release, accel string) (*System, error) {
 	i, err := image.BuildSystem(ctx, release)
@@ -30,7 +35,7 @@ func newSystem(ctx context.Context, release, accel string) (*System, error) {
 }
 
 func (b *System) build(ctx context.Context, guests, _ int) (ports []io.ReadWriteCloser, err error) {
-	h := hardware{memoryMiB: systemMemoryMiB}
+	h := hardware{memoryMiB: systemMemoryMiB, cpus: systemCPUs}
 	for n := range guests {
 		h.nics = append(h.nics, nic{virtioNet, net.HardwareAddr{0x52, 0x54, 0x00, 0x77, 0x01, byte(n + 1)}})
 	}
