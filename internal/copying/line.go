@@ -1,0 +1,147 @@
+package copying
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// report is what a receiver says: a line of JSON on its connection to the source.
+type report struct {
+	Hello    *hello    `json:"hello,omitempty"`
+	Have     *have     `json:"have,omitempty"`
+	Lacks    *lacks    `json:"lacks,omitempty"`
+	Pass     *passed   `json:"pass,omitempty"`
+	Progress *progress `json:"progress,omitempty"`
+	Error    string    `json:"error,omitempty"`
+	Done     bool      `json:"done,omitempty"`
+}
+
+type hello struct {
+	Token string `json:"token"`
+	Host  string `json:"host"`
+}
+
+// have answers the list of a batch.
+type have struct {
+	Pass  uint32        `json:"pass"`
+	Batch uint64        `json:"batch"`
+	All   bool          `json:"all,omitempty"` // this process has verified the batch before
+	Files map[int]claim `json:"files,omitempty"`
+}
+
+// claim is what a receiver has of a file: all, or units.
+type claim struct {
+	Whole sum   `json:"whole,omitempty"`
+	Units []sum `json:"units,omitempty"` // empty: it lacks this one
+}
+
+// sum is a SHA-256.
+type sum []byte
+
+func (s sum) MarshalText() ([]byte, error) { return []byte(hex.EncodeToString(s)), nil }
+
+func (s *sum) UnmarshalText(text []byte) (err error) {
+	*s, err = hex.DecodeString(string(text))
+	return err
+}
+
+// lacks answers the end of a batch.
+type lacks struct {
+	Pass  uint32 `json:"pass"`
+	Batch uint64 `json:"batch"`
+	Files []int  `json:"files,omitempty"`
+	All   bool   `json:"all,omitempty"` // it has not heard the list
+}
+
+// passed answers the end of a pass.
+type passed struct {
+	Pass     uint32 `json:"pass"`
+	Complete bool   `json:"complete"`
+}
+
+// progress is sent about once a second, also if nothing has changed: the receiver lives. Work grows
+// while it does anything.
+type progress struct {
+	Bytes int64 `json:"bytes"`
+	Files int64 `json:"files"`
+	Work  int64 `json:"work"`
+}
+
+// maxReport bounds a line: the claims of a batch.
+const maxReport = 8 << 20
+
+// writeTimeout is how long the other side may not read.
+const writeTimeout = 30 * time.Second
+
+// line is the connection between a receiver and its source. The receiver sends lines of JSON, the
+// source messages, each behind its length.
+type line struct {
+	conn net.Conn
+	mu   sync.Mutex // of writing
+}
+
+func (l *line) report(r report) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return l.write(append(text, '\n'))
+}
+
+func (l *line) message(b []byte) error {
+	return l.write(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b)
+}
+
+func (l *line) write(parts ...[]byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	buffers := net.Buffers(parts)
+	_, err := buffers.WriteTo(l.conn)
+	return err
+}
+
+// reports calls do with each report until the connection ends.
+func (l *line) reports(do func(*report)) error {
+	lines := bufio.NewScanner(l.conn)
+	lines.Buffer(make([]byte, 4096), maxReport)
+	for lines.Scan() {
+		var r report
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return fmt.Errorf("a report that is no report: %w", err)
+		}
+		do(&r)
+	}
+	return lines.Err()
+}
+
+// messages calls do with each message until the connection ends.
+func (l *line) messages(do func([]byte) error) error {
+	var length [4]byte
+	buffer := make([]byte, MessageBytes)
+	in := bufio.NewReader(l.conn)
+	for {
+		if _, err := io.ReadFull(in, length[:]); err != nil {
+			return err
+		}
+		n := binary.BigEndian.Uint32(length[:])
+		if n > MessageBytes {
+			return errForeign
+		}
+		if _, err := io.ReadFull(in, buffer[:n]); err != nil {
+			return err
+		}
+		if err := do(buffer[:n]); err != nil {
+			return err
+		}
+	}
+}

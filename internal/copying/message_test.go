@@ -1,0 +1,153 @@
+package copying
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+)
+
+// A source that is no friend names files outside of the directory.
+func TestNamesThatEscapeAreRefused(t *testing.T) {
+	for _, path := range []string{"", ".", "..", "/etc/passwd", "../x", "a/../../x", "a/..", "a//b", "./a", "a/", "a\x00b"} {
+		e := Entry{Kind: File, Path: path}
+		if err := new(Entry).decode(e.append(nil)); err == nil {
+			t.Errorf("%q is taken", path)
+		}
+	}
+	for _, path := range []string{"a", "a/b", "..a", "a..", "...", "a/.b"} {
+		e := Entry{Kind: File, Path: path}
+		if err := new(Entry).decode(e.append(nil)); err != nil {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+}
+
+// No entry reaches through a symlink of the directory, within or out of it.
+func TestNothingIsWrittenThroughASymlink(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	target, err := OpenTarget(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{
+		os.Mkdir(filepath.Join(dir, "real"), 0o755), os.Symlink("real", filepath.Join(dir, "in")), os.Symlink(outside, filepath.Join(dir, "out")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"in/f", "out/f"} {
+		e := &Entry{Kind: File, Path: path, Size: 1}
+		for what, err := range map[string]error{
+			"data": target.data(e, 0, []byte("x")), "directory": target.directory(&Entry{Kind: Directory, Path: path}),
+			"symlink": target.finish(&Entry{Kind: Symlink, Path: path, Target: "x"}),
+		} {
+			if err == nil || !strings.Contains(err.Error(), "no directory") {
+				t.Errorf("%s of %s: %v", what, path, err)
+			}
+		}
+	}
+	if err := target.Close(); err != nil {
+		t.Error(err)
+	}
+	if list := append(listOf(t, outside), listOf(t, filepath.Join(dir, "real"))...); len(list) > 0 {
+		t.Errorf("%q were written", list)
+	}
+}
+
+// A file replaces a symlink of its name, and does not follow it.
+func TestAFileReplacesASymlink(t *testing.T) {
+	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "victim")
+	write(t, outside, []byte("old"))
+	if err := os.Symlink(outside, filepath.Join(dir, "f")); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "f")
+	write(t, file, []byte("new"))
+	b := newBench(t, 1, file)
+	b.complete(file, b.receiver(dir, true).start(t.Context()))
+	if data, err := os.ReadFile(outside); err != nil || string(data) != "old" {
+		t.Errorf("%q, %v", data, err)
+	}
+}
+
+func TestMessagesSurviveTheWay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := header{pass: rapid.Uint32().Draw(t, "pass"), address: rapid.StringN(0, 60, 255).Draw(t, "address")}
+		copy(h.token[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "token"))
+		e := Entry{
+			Kind: EntryKind(rapid.IntRange(int(File), int(Symlink)).Draw(t, "kind")), Mode: os.FileMode(rapid.Uint32().Draw(t, "mode")) & modeBits,
+			ModTime: rapid.Int64().Draw(t, "time"), Size: rapid.Int64Min(0).Draw(t, "size"),
+			Path: rapid.StringMatching(`[a-z\xff]{1,5}(/[a-z]{1,5}){0,3}`).Draw(t, "path"), Target: rapid.String().Draw(t, "target"),
+		}
+		m := appendRecord(h.append(nil), kindEntry, e.append(nil))
+		m = appendRecord(m, kindEnd)
+		var got header
+		rest, err := got.decode(m)
+		if err != nil || got != h {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		var kinds []kind
+		err = records(rest, func(k kind, b []byte) error {
+			kinds = append(kinds, k)
+			if k != kindEntry {
+				return nil
+			}
+			var back Entry
+			if err := back.decode(b); err != nil {
+				return err
+			}
+			if diff := cmp.Diff(e, back, cmpopts.IgnoreUnexported(Entry{})); diff != "" {
+				t.Error(diff)
+			}
+			return nil
+		})
+		if err != nil || len(kinds) != 2 {
+			t.Fatalf("%v, %v", kinds, err)
+		}
+		cut := rapid.IntRange(0, len(m)-1).Draw(t, "cut")
+		if rest, err := new(header).decode(m[:cut]); err == nil { // it must not panic
+			_ = records(rest, func(_ kind, b []byte) error { return new(Entry).decode(b) })
+		}
+	})
+}
+
+// Spans and the holes between them are the whole, in order.
+func TestHolesLieBetweenData(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		at, from := int64(0), int64(0)
+		var spans []span
+		for range rapid.IntRange(0, 5).Draw(t, "spans") {
+			begin := at + rapid.Int64Range(0, 3).Draw(t, "gap")
+			at = begin + rapid.Int64Range(1, 3).Draw(t, "length")
+			spans = append(spans, span{begin, at})
+		}
+		to := at + rapid.Int64Range(0, 3).Draw(t, "end")
+		covered := make([]int, to)
+		for _, s := range append(holesIn(spans, from, to), spans...) {
+			for i := s.from; i < s.to; i++ {
+				covered[i]++
+			}
+		}
+		for i, n := range covered {
+			if n != 1 {
+				t.Fatalf("byte %d is in %d parts of %v", i, n, spans)
+			}
+		}
+	})
+}
+
+func TestNoFileHasTooManyUnits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		size := rapid.Int64Range(0, 1<<50).Draw(t, "size")
+		unit := unitBytes(size)
+		if unit%BlockBytes != 0 || (size+unit-1)/unit > maxUnits {
+			t.Fatalf("units of %d", unit)
+		}
+	})
+}

@@ -1,0 +1,222 @@
+package copying
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// changed is why a file is left out.
+const changed = "it was changed while it was read"
+
+// sendFiles sends what the plan says of the files of a batch.
+func (s *Source) sendFiles(ctx context.Context, entries []Entry, plan map[int]wanted) error {
+	for i := range entries {
+		e := &entries[i]
+		w, planned := plan[i]
+		switch {
+		case e.Kind == Stream:
+			if err := s.sendStream(ctx, i); err != nil {
+				return err
+			}
+		case e.Kind == File && planned:
+			if err := s.sendFile(ctx, i, e, w); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// reading is a file that is being sent.
+type reading struct {
+	*Source
+	*os.File
+	number []byte
+	hash   hash.Hash
+	wanted
+}
+
+// errChanged says that a file is not what it was when it was listed.
+var errChanged = errors.New(changed)
+
+func (s *Source) sendFile(ctx context.Context, i int, e *Entry, w wanted) error {
+	why, err := s.tryFile(ctx, i, e, w)
+	if err != nil {
+		return err
+	}
+	if why == nil {
+		return nil
+	}
+	s.omit(e.local, plain(why))
+	return s.out.add(ctx, kindLeftOut, numbers(uint64(i)), []byte(plain(why)))
+}
+
+// tryFile sends a file. why is the reason for which it cannot be sent, err that nothing can.
+func (s *Source) tryFile(ctx context.Context, i int, e *Entry, w wanted) (why, err error) {
+	// A file that was replaced by a FIFO must not hold up the source.
+	f, why := os.OpenFile(e.local, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if why != nil {
+		return why, nil
+	}
+	defer f.Close()
+	before, why := f.Stat()
+	if why != nil {
+		return why, nil
+	}
+	if !before.Mode().IsRegular() || before.Size() != e.Size || before.ModTime().UnixNano() != e.ModTime {
+		return errChanged, nil
+	}
+	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_SEQUENTIAL) // a hint
+	r := &reading{Source: s, File: f, number: numbers(uint64(i)), hash: sha256.New(), wanted: w}
+	if w.again {
+		if err := s.out.add(ctx, kindAgain, r.number); err != nil {
+			return nil, err
+		}
+	}
+	if why, err := r.units(ctx, e.Size); why != nil || err != nil {
+		return why, err
+	}
+	after, why := f.Stat()
+	if why != nil {
+		return why, nil
+	}
+	if after.Size() != before.Size() || changeTime(after) != changeTime(before) || after.ModTime() != before.ModTime() {
+		return errChanged, nil
+	}
+	return nil, s.out.add(ctx, kindFileEnd, r.number, r.hash.Sum(nil))
+}
+
+func changeTime(info os.FileInfo) (t unix.Timespec) {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		t = unix.Timespec{Sec: s.Ctim.Sec, Nsec: s.Ctim.Nsec}
+	}
+	return t
+}
+
+// units sends those units of the file that somebody lacks, and hashes all.
+func (r *reading) units(ctx context.Context, size int64) (why, err error) {
+	unit := unitBytes(size)
+	for n, at := 0, int64(0); at < size; n, at = n+1, at+unit {
+		end := min(at+unit, size)
+		needed := !r.none
+		if r.claims != nil {
+			if needed, why = r.differs(n, at, end); why != nil {
+				return why, nil
+			}
+		}
+		if needed {
+			why, err = r.send(ctx, at, end)
+		} else {
+			why = r.read(r.hash, at, end)
+		}
+		if why != nil || err != nil {
+			return why, err
+		}
+	}
+	return nil, nil
+}
+
+// differs reports whether a unit is not what all receivers have.
+func (r *reading) differs(n int, at, end int64) (bool, error) {
+	h := sha256.New()
+	if err := r.read(h, at, end); err != nil {
+		return false, err
+	}
+	own := h.Sum(nil)
+	for _, units := range r.claims {
+		if n >= len(units) || !bytes.Equal(units[n], own) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// read hashes a part of the file.
+func (r *reading) read(h hash.Hash, at, end int64) error {
+	n, err := io.Copy(h, io.NewSectionReader(r.File, at, end-at))
+	if err == nil && n < end-at {
+		err = errChanged
+	}
+	return err
+}
+
+// send sends a part of the file: its data, and its holes where a receiver may have data.
+func (r *reading) send(ctx context.Context, at, end int64) (why, err error) {
+	data := dataOf(r.File, at, end)
+	if r.holes {
+		for _, h := range holesIn(data, at, end) {
+			if err := r.out.add(ctx, kindHole, r.number, numbers(uint64(h.from), uint64(h.to-h.from))); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, d := range data {
+		if why := r.read(r.hash, at, d.from); why != nil {
+			return why, nil
+		}
+		for at = d.from; at < d.to; {
+			n, why, err := r.block(ctx, at, d.to)
+			if why != nil || err != nil {
+				return why, err
+			}
+			at += n
+		}
+	}
+	return r.read(r.hash, at, end), nil
+}
+
+// block reads bytes into the next message, where they stay until they are sent.
+func (r *reading) block(ctx context.Context, at, end int64) (n int64, why, err error) {
+	n = min(end-at, BlockBytes-at%BlockBytes)
+	body := len(r.number) + 8
+	if err := r.out.room(ctx, recordHeader+body+int(n)); err != nil {
+		return 0, nil, err
+	}
+	m := r.out.message
+	from := len(m) + recordHeader + body
+	bytes := m[from : from+int(n)]
+	if got, why := r.ReadAt(bytes, at); got < len(bytes) {
+		if why == nil || errors.Is(why, io.EOF) {
+			why = errChanged
+		}
+		return 0, why, nil
+	}
+	r.hash.Write(bytes)
+	r.out.message = appendRecord(m, kindData, r.number, numbers(uint64(at)), bytes)
+	return n, nil, nil
+}
+
+// sendStream sends standard input to its end.
+func (s *Source) sendStream(ctx context.Context, i int) error {
+	h := sha256.New()
+	number := numbers(uint64(i))
+	buffer := make([]byte, BlockBytes)
+	for at := uint64(0); ; {
+		n, err := io.ReadFull(s.Input, buffer)
+		if n > 0 {
+			h.Write(buffer[:n])
+			if err := s.out.add(ctx, kindData, number, numbers(at), buffer[:n]); err != nil {
+				return err
+			}
+			at += uint64(n)
+			s.total.Add(int64(n))
+		}
+		switch {
+		case err == io.EOF || err == io.ErrUnexpectedEOF:
+			return s.out.add(ctx, kindFileEnd, number, h.Sum(nil))
+		case err != nil:
+			why := fmt.Sprint("read the standard input: ", plain(err))
+			s.omit("-", why)
+			return s.out.add(ctx, kindLeftOut, number, []byte(why))
+		}
+	}
+}

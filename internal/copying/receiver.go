@@ -1,0 +1,518 @@
+package copying
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Receiver receives one copy.
+type Receiver struct {
+	Inbox  Inbox
+	Target *Target   // nil: Output is written
+	Output io.Writer // gets what is standard input at the source
+	// Dial connects to the source.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	Host string // as the source names this host
+	// Events hears what happens; it is called from several goroutines, one at a time.
+	Events func(Event)
+
+	mu      sync.Mutex // guards what follows, except for the counters
+	line    *line
+	token   [16]byte
+	known   bool // token is the source's
+	pass    uint32
+	batch   batch
+	through uint64 // batches of this pass that are complete
+	// complete: nothing of the last pass is lacking.
+	complete bool
+	done     map[[32]byte]struct{} // batches that were verified
+	leftOut  int
+	bytes    atomic.Int64
+	files    atomic.Int64
+	work     atomic.Int64
+	broken   string // why the multicast has ended; empty: it has not
+}
+
+// batch is what is copied at the moment.
+type batch struct {
+	number  uint64
+	heard   bool  // its list from the beginning
+	listed  bool  // and to the end
+	skipped bool  // it was verified before
+	through bool  // it is complete
+	come    int64 // bytes of the present file
+	entries []Entry
+	states  []state
+	digest  hash.Hash
+	claims  map[int]claim
+	hasher  hash.Hash // of a stream
+}
+
+type state byte
+
+const (
+	waits state = iota
+	verified
+	leftOut
+)
+
+// Received is what a receiver has at the end.
+type Received struct {
+	Bytes, Files int64
+	LeftOut      int // files that the source could not send as they were
+}
+
+// errEnd is the end of a copy that all is well with.
+var errEnd = errors.New("end")
+
+// ErrSourceGone says that the source did not reach its end.
+var ErrSourceGone = errors.New("the source has gone before everything was sent; --resume goes on from here")
+
+// reportEvery is how often a receiver says how far it has come.
+const reportEvery = 500 * time.Millisecond
+
+// Run receives everything, and returns when the source has nothing more to send.
+func (r *Receiver) Run(ctx context.Context) (Received, error) {
+	var saying sync.Mutex
+	say := r.Events
+	r.Events = func(e Event) {
+		saying.Lock()
+		defer saying.Unlock()
+		if say != nil {
+			say(e)
+		}
+	}
+	r.done = map[[32]byte]struct{}{}
+	if r.Target != nil {
+		r.Target.work = func(n int) { r.work.Add(int64(n)) }
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var tasks sync.WaitGroup
+	tasks.Go(func() { r.multicast(ctx, &tasks, cancel) })
+	<-ctx.Done()
+	err := context.Cause(ctx)
+	if errors.Is(err, errEnd) {
+		err = nil
+	}
+	r.mu.Lock()
+	l := r.line
+	r.line = nil
+	r.mu.Unlock()
+	if l != nil {
+		last := report{Done: true}
+		if err != nil {
+			last = report{Error: err.Error()}
+		}
+		_ = l.report(report{Progress: r.progress()}) // the source may have gone
+		_ = l.report(last)
+		_ = l.conn.Close()
+	}
+	tasks.Wait()
+	return Received{Bytes: r.bytes.Load(), Files: r.files.Load(), LeftOut: r.leftOut}, err
+}
+
+func (r *Receiver) progress() *progress {
+	return &progress{Bytes: r.bytes.Load(), Files: r.files.Load(), Work: r.work.Load()}
+}
+
+// multicast takes the messages of the group. If the group ends, the source may go on by the
+// connection.
+func (r *Receiver) multicast(ctx context.Context, tasks *sync.WaitGroup, end context.CancelCauseFunc) {
+	for {
+		m, err := r.Inbox.Next(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		r.mu.Lock()
+		connected := r.line != nil
+		r.mu.Unlock()
+		switch {
+		case err != nil && connected:
+			r.mu.Lock()
+			r.broken = err.Error()
+			r.mu.Unlock()
+			return
+		case err != nil:
+			end(err)
+			return
+		}
+		if !connected {
+			if err := r.connect(ctx, m, tasks, end); err != nil {
+				end(err)
+				return
+			}
+		}
+		if err := r.take(m); err != nil {
+			end(err)
+			return
+		}
+	}
+}
+
+// connect reports to the source whose message this is.
+func (r *Receiver) connect(ctx context.Context, m []byte, tasks *sync.WaitGroup, end context.CancelCauseFunc) error {
+	var h header
+	if _, err := h.decode(m); err != nil {
+		return err
+	}
+	conn, err := r.Dial(ctx, h.address)
+	if err != nil {
+		return fmt.Errorf("report to the source: %w", err)
+	}
+	l := &line{conn: conn}
+	if err := l.report(report{Hello: &hello{Token: hex.EncodeToString(h.token[:]), Host: r.Host}}); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.line, r.token = l, h.token
+	r.mu.Unlock()
+	r.Events(Event{Event: Joined, Host: h.address})
+	tasks.Go(func() {
+		err := l.messages(r.take)
+		if err == io.EOF || errors.Is(err, net.ErrClosed) || isNet(err) {
+			err = ErrSourceGone
+			r.mu.Lock()
+			if r.broken != "" {
+				err = fmt.Errorf("%w (the group: %s)", err, r.broken)
+			}
+			r.mu.Unlock()
+		}
+		end(err)
+	})
+	tasks.Go(func() {
+		every := time.NewTicker(reportEvery)
+		defer every.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				_ = conn.SetReadDeadline(time.Now()) // ends messages
+				return
+			case <-every.C:
+				_ = l.report(report{Progress: r.progress()}) // the reader notices that it has gone
+				r.Events(Event{Event: Progress, Bytes: r.bytes.Load(), Files: r.files.Load()})
+			}
+		}
+	})
+	return nil
+}
+
+func isNet(err error) bool {
+	var n net.Error
+	return errors.As(err, &n)
+}
+
+// take does what a message says. A message of an earlier pass, or of another copy, has come too
+// late.
+func (r *Receiver) take(m []byte) error {
+	var h header
+	rest, err := h.decode(m)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.line == nil || h.token != r.token || h.pass < r.pass {
+		return nil
+	}
+	if h.pass > r.pass {
+		if r.pass > 0 && r.Target != nil {
+			if err := r.Target.pause(); err != nil {
+				return err
+			}
+		}
+		r.pass, r.through, r.batch, r.complete = h.pass, 0, batch{}, false
+		r.bytes.Store(0)
+		r.files.Store(0)
+	}
+	r.work.Add(1)
+	return records(rest, r.record)
+}
+
+func (r *Receiver) record(k kind, b []byte) error {
+	switch k {
+	case kindBatch:
+		r.batch = batch{heard: true, digest: sha256.New()}
+		_, err := takeNumbers(b, &r.batch.number)
+		return err
+	case kindEntry:
+		return r.entry(b)
+	case kindListed:
+		return r.listed(b)
+	case kindData, kindHole, kindFileEnd, kindLeftOut, kindAgain:
+		if !r.batch.listed || r.batch.skipped {
+			return nil
+		}
+		return r.fileRecord(k, b)
+	case kindBatchEnd:
+		var number uint64
+		if _, err := takeNumbers(b, &number); err != nil {
+			return err
+		}
+		return r.batchEnd(number)
+	case kindPassEnd:
+		var batches uint64
+		if _, err := takeNumbers(b, &batches); err != nil {
+			return err
+		}
+		r.complete = r.through == batches
+		return r.report(report{Pass: &passed{Pass: r.pass, Complete: r.complete}})
+	case kindEnd:
+		if !r.complete { // the connection brings the reason
+			return nil
+		}
+		return errEnd
+	case kindRefused:
+		return errors.New(string(b))
+	}
+	return nil
+}
+
+// report fails only if the source has gone, which its reader notices.
+func (r *Receiver) report(what report) error {
+	_ = r.line.report(what)
+	return nil
+}
+
+// maxEntries bounds what a receiver keeps of a list.
+const maxEntries = 1 << 16
+
+func (r *Receiver) entry(b []byte) error {
+	if !r.batch.heard {
+		return nil
+	}
+	if len(r.batch.entries) == maxEntries {
+		return errForeign
+	}
+	var e Entry
+	if err := e.decode(b); err != nil {
+		return err
+	}
+	switch {
+	case r.Target != nil && e.Kind == Stream:
+		return errors.New("the source sends its standard input, which has no name: receive it with -")
+	case r.Target == nil && e.Kind != Stream:
+		return errors.New("the source sends files: name a directory for them instead of -")
+	}
+	r.batch.digest.Write(b)
+	r.batch.entries = append(r.batch.entries, e)
+	return nil
+}
+
+func (r *Receiver) listed(b []byte) error {
+	x := &r.batch
+	if !x.heard || x.listed || !bytes.Equal(x.digest.Sum(nil), b) {
+		return nil // it came in the middle of the list
+	}
+	x.listed = true
+	x.states = make([]state, len(x.entries))
+	answer := &have{Pass: r.pass, Batch: x.number}
+	if _, x.skipped = r.done[[32]byte(b)]; x.skipped {
+		for i := range x.entries {
+			r.count(&x.entries[i])
+		}
+		answer.All = true
+		return r.report(report{Have: answer})
+	}
+	x.claims = map[int]claim{}
+	x.hasher = sha256.New()
+	for i := range x.entries {
+		e := &x.entries[i]
+		switch e.Kind {
+		case Directory:
+			if err := r.Target.directory(e); err != nil {
+				return said(err)
+			}
+		case File:
+			c, err := r.Target.has(e)
+			if err != nil {
+				return said(err)
+			}
+			if c.Whole != nil || c.Units != nil {
+				x.claims[i] = c
+			}
+		}
+	}
+	answer.Files = x.claims
+	return r.report(report{Have: answer})
+}
+
+// said is an error of the file system as a sentence.
+func said(err error) error {
+	var at *os.PathError
+	if errors.As(err, &at) {
+		return fmt.Errorf("%s %q: %w", verb(at.Op), at.Path, at.Err)
+	}
+	return err
+}
+
+func verb(op string) string {
+	if len(op) > 2 && op[len(op)-2:] == "at" { // openat, mkdirat
+		return op[:len(op)-2]
+	}
+	return op
+}
+
+func (r *Receiver) fileRecord(k kind, b []byte) error {
+	x := &r.batch
+	var number uint64
+	rest, err := takeNumbers(b, &number)
+	if err != nil {
+		return err
+	}
+	if number >= uint64(len(x.entries)) {
+		return errForeign
+	}
+	i := int(number)
+	e := &x.entries[i]
+	if k == kindLeftOut {
+		return r.omit(i, string(rest))
+	}
+	if x.states[i] != waits {
+		return nil
+	}
+	if e.Kind == Stream {
+		return r.stream(k, rest)
+	}
+	if e.Kind != File {
+		return errForeign
+	}
+	return said(r.file(k, i, rest))
+}
+
+func (r *Receiver) file(k kind, i int, rest []byte) error {
+	x := &r.batch
+	e := &x.entries[i]
+	whole := x.claims[i].Whole
+	var at, length uint64
+	switch {
+	case k == kindAgain:
+		delete(x.claims, i)
+		r.bytes.Add(-x.come)
+		x.come = 0
+		return r.Target.again(e)
+	case whole != nil && k != kindFileEnd: // it waits for the SHA-256
+		return nil
+	case k == kindData:
+		rest, err := takeNumbers(rest, &at)
+		if err != nil {
+			return err
+		}
+		r.bytes.Add(int64(len(rest)))
+		x.come += int64(len(rest))
+		return r.Target.data(e, int64(at), rest)
+	case k == kindHole:
+		if _, err := takeNumbers(rest, &at, &length); err != nil {
+			return err
+		}
+		return r.Target.hole(e, int64(at), int64(length))
+	}
+	r.bytes.Add(-x.come)
+	x.come = 0
+	ok, err := bytes.Equal(whole, rest), error(nil)
+	switch {
+	case whole != nil && ok:
+		err = r.Target.same(e)
+	case whole == nil:
+		ok, err = r.Target.complete(e, rest)
+	}
+	if err == nil && ok {
+		x.states[i] = verified
+		r.count(e)
+	}
+	return err
+}
+
+// count adds a file that is here, in whatever way it came.
+func (r *Receiver) count(e *Entry) {
+	if e.Kind == File {
+		r.bytes.Add(e.Size)
+		r.files.Add(1)
+	}
+}
+
+// stream passes on what is standard input at the source.
+func (r *Receiver) stream(k kind, rest []byte) error {
+	x := &r.batch
+	switch k {
+	case kindData:
+		rest, err := takeNumbers(rest, new(uint64))
+		if err != nil {
+			return err
+		}
+		x.hasher.Write(rest)
+		r.bytes.Add(int64(len(rest)))
+		if _, err := r.Output.Write(rest); err != nil {
+			return fmt.Errorf("write the standard output: %s", plain(err))
+		}
+	case kindFileEnd:
+		if !bytes.Equal(x.hasher.Sum(nil), rest) {
+			return errors.New("what has come is not what the source has sent: its SHA-256 differs")
+		}
+		x.states[0] = verified
+		r.files.Add(1)
+	}
+	return nil
+}
+
+// omit forgets a file that the source could not send as it was when it was listed.
+func (r *Receiver) omit(i int, why string) error {
+	x := &r.batch
+	e := &x.entries[i]
+	if x.states[i] == leftOut {
+		return nil
+	}
+	x.states[i] = leftOut
+	r.leftOut++
+	r.Events(Event{Event: LeftOut, Path: e.Path, Reason: why})
+	if e.Kind == Stream {
+		return fmt.Errorf("the source could not read its standard input: %s", why)
+	}
+	return said(r.Target.again(e))
+}
+
+func (r *Receiver) batchEnd(number uint64) error {
+	x := &r.batch
+	answer := &lacks{Pass: r.pass, Batch: number}
+	switch {
+	case !x.listed || x.number != number:
+		answer.All = true
+		return r.report(report{Lacks: answer})
+	case x.through:
+		return r.report(report{Lacks: answer})
+	case x.skipped:
+	default:
+		for i := range x.entries {
+			if k := x.entries[i].Kind; (k == File || k == Stream) && x.states[i] == waits {
+				answer.Files = append(answer.Files, i)
+			}
+		}
+		if answer.Files == nil {
+			for i := range x.entries {
+				if x.entries[i].Kind == Stream {
+					continue
+				}
+				if err := r.Target.finish(&x.entries[i]); err != nil {
+					return said(err)
+				}
+			}
+			r.done[[32]byte(x.digest.Sum(nil))] = struct{}{}
+		}
+	}
+	if answer.Files == nil {
+		r.through++
+		x.through = true
+	}
+	return r.report(report{Lacks: answer})
+}

@@ -1,0 +1,413 @@
+package copying
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Target is the directory that a receiver writes to. Each file is written under another name beside
+// its own, which it gets when its SHA-256 is that of the source. No name leads out of the
+// directory, and none through a symlink.
+type Target struct {
+	root *os.Root
+	keep bool // what is not complete stays when this process ends
+	use  bool // what is there is used
+	// write is how bytes get into a file; tests let it fail.
+	write func(f *os.File, b []byte, at int64) (int, error)
+
+	checked string // the last directory of which each element is a directory and no symlink
+	file    *partial
+	paused  []string // names of files that are not complete and may be gone on with
+	buffer  []byte   // for hashing
+	work    func(int)
+}
+
+// OpenTarget makes the directory if it is not there. With resume, what an interrupted receiver has
+// left is used, and stays if this one is interrupted.
+func OpenTarget(directory string, resume bool) (*Target, error) {
+	if err := os.MkdirAll(directory, 0o777); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(directory)
+	if err != nil {
+		return nil, err
+	}
+	return &Target{
+		root: root, keep: resume, use: resume, write: (*os.File).WriteAt, buffer: make([]byte, BlockBytes), work: func(int) {},
+	}, nil
+}
+
+// Close removes what is not complete, unless it may be used later.
+func (t *Target) Close() error {
+	var err error
+	if t.file != nil {
+		err = t.drop(!t.keep)
+	}
+	if !t.keep {
+		for _, name := range t.paused {
+			if e := t.root.Remove(name); !errors.Is(e, fs.ErrNotExist) {
+				err = errors.Join(err, e)
+			}
+		}
+	}
+	return errors.Join(err, t.root.Close())
+}
+
+// partial is a file that is being written.
+type partial struct {
+	*os.File
+	entry *Entry
+	name  string // until it is complete
+	hash  hash.Hash
+	// hashed is how far hash has come. After a write below, the file is hashed once more at its
+	// end.
+	hashed int64
+	again  bool
+}
+
+// partialName is always the same for a file, so that a later process finds it.
+func partialName(path string) string {
+	sum := sha256.Sum256([]byte(filepath.Base(path)))
+	return filepath.Join(filepath.Dir(path), ".rocast-cp-"+hex.EncodeToString(sum[:8]))
+}
+
+// parents refuses a name whose directories are not all directories.
+func (t *Target) parents(path string) error {
+	directory := filepath.Dir(path)
+	if directory == "." || directory == t.checked {
+		return nil
+	}
+	at := ""
+	for _, element := range strings.Split(directory, "/") {
+		at = filepath.Join(at, element)
+		info, err := t.root.Lstat(at)
+		if err != nil {
+			return err
+		}
+		if !info.IsDir() {
+			return fmt.Errorf("%q is not written to, because %q is no directory", path, at)
+		}
+	}
+	t.checked = directory
+	return nil
+}
+
+// directory makes a directory, in which files can be made whatever its mode is at the end.
+func (t *Target) directory(e *Entry) error {
+	if err := t.parents(e.Path); err != nil {
+		return err
+	}
+	info, err := t.root.Lstat(e.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return t.root.Mkdir(e.Path, 0o700|e.Mode.Perm())
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%q is a directory at the source, and here it is something else", e.Path)
+	case info.Mode().Perm()&0o700 != 0o700:
+		return t.root.Chmod(e.Path, info.Mode()&modeBits|0o700)
+	}
+	return nil
+}
+
+// finish does what comes after the files of a batch: symlinks, and the modes and times of
+// directories.
+func (t *Target) finish(e *Entry) error {
+	if err := t.parents(e.Path); err != nil {
+		return err
+	}
+	switch e.Kind {
+	case DirectoryEnd:
+		if err := t.root.Chmod(e.Path, e.Mode); err != nil {
+			return err
+		}
+		return t.root.Chtimes(e.Path, time.Time{}, time.Unix(0, e.ModTime))
+	case Symlink:
+		return t.symlink(e)
+	}
+	return nil
+}
+
+func (t *Target) symlink(e *Entry) error {
+	if now, err := t.root.Readlink(e.Path); err != nil || now != e.Target {
+		if err := t.vacant(e.Path); err != nil {
+			return err
+		}
+		name := partialName(e.Path)
+		if err := t.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := t.root.Symlink(e.Target, name); err != nil {
+			return err
+		}
+		if err := t.root.Rename(name, e.Path); err != nil {
+			return errors.Join(err, t.root.Remove(name))
+		}
+	}
+	parent, err := t.root.Open(filepath.Dir(e.Path))
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(e.ModTime)}
+	return unix.UtimesNanoAt(int(parent.Fd()), filepath.Base(e.Path), times, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// vacant refuses a name that a directory has: a file never replaces a directory.
+func (t *Target) vacant(path string) error {
+	info, err := t.root.Lstat(path)
+	if err == nil && info.IsDir() {
+		return fmt.Errorf("%q is a directory here, and at the source it is something else", path)
+	}
+	return nil
+}
+
+// has says what there is of a file already.
+func (t *Target) has(e *Entry) (claim, error) {
+	if !t.use {
+		return claim{}, nil
+	}
+	if err := t.parents(e.Path); err != nil {
+		return claim{}, err
+	}
+	if f := t.openRegular(e.Path); f != nil {
+		defer f.Close()
+		if info, err := f.Stat(); err == nil && info.Size() == e.Size {
+			h := sha256.New()
+			if err := t.hash(f, h, 0, e.Size); err == nil {
+				return claim{Whole: h.Sum(nil)}, nil
+			}
+		}
+	}
+	f := t.openRegular(partialName(e.Path))
+	if f == nil {
+		return claim{}, nil
+	}
+	defer f.Close()
+	var c claim
+	unit := unitBytes(e.Size)
+	for at := int64(0); at < e.Size; at += unit {
+		end := min(at+unit, e.Size)
+		h := sha256.New()
+		if len(dataOf(f, at, end)) == 0 || t.hash(f, h, at, end) != nil {
+			c.Units = append(c.Units, nil) // it is not there, or cannot be read: it will be sent
+			continue
+		}
+		c.Units = append(c.Units, h.Sum(nil))
+	}
+	return c, nil
+}
+
+// openRegular opens a file for reading, if it is one.
+func (t *Target) openRegular(path string) *os.File {
+	info, err := t.root.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	f, err := t.root.Open(path)
+	if err != nil {
+		return nil
+	}
+	return f
+}
+
+func (t *Target) hash(f *os.File, h hash.Hash, from, to int64) error {
+	for at := from; at < to; {
+		n, err := f.ReadAt(t.buffer[:min(int64(len(t.buffer)), to-at)], at)
+		h.Write(t.buffer[:n])
+		t.work(n)
+		at += int64(n)
+		if err != nil && at < to {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// open begins a file, or goes on with it.
+func (t *Target) open(e *Entry) (err error) {
+	if t.file != nil {
+		if t.file.entry == e {
+			return nil
+		}
+		if err := t.drop(!t.keep); err != nil {
+			return err
+		}
+	}
+	if err := t.parents(e.Path); err != nil {
+		return err
+	}
+	if err := t.vacant(e.Path); err != nil {
+		return err
+	}
+	p := &partial{entry: e, name: partialName(e.Path), hash: sha256.New()}
+	info, err := t.root.Lstat(p.name)
+	if err == nil && (!t.use || !info.Mode().IsRegular()) {
+		err = t.root.Remove(p.name)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if p.File, err = t.root.OpenFile(p.name, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return err
+	}
+	t.file = p
+	if unix.Flock(int(p.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		t.file = nil
+		return errors.Join(fmt.Errorf("%q is being written by another rocast-cp", e.Path), p.Close())
+	}
+	return p.Truncate(e.Size)
+}
+
+// again begins a file from nothing.
+func (t *Target) again(e *Entry) error {
+	if t.file != nil && t.file.entry == e {
+		return t.drop(true)
+	}
+	if err := t.root.Remove(partialName(e.Path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// data writes bytes that have come.
+func (t *Target) data(e *Entry, at int64, b []byte) error {
+	if at < 0 || at > e.Size-int64(len(b)) {
+		return fmt.Errorf("bytes have come for %q that are beyond its end", e.Path)
+	}
+	if err := t.open(e); err != nil {
+		return err
+	}
+	p := t.file
+	if err := t.hashUpTo(at); err != nil {
+		return err
+	}
+	if _, err := t.write(p.File, b, at); err != nil {
+		return fmt.Errorf("write %q: %s", e.Path, plain(err))
+	}
+	if at == p.hashed {
+		p.hash.Write(b)
+		p.hashed += int64(len(b))
+	} else {
+		p.again = true
+	}
+	return nil
+}
+
+// hole makes a part of the file zeros.
+func (t *Target) hole(e *Entry, at, length int64) error {
+	if at < 0 || length < 0 || at > e.Size-length {
+		return fmt.Errorf("a hole has come for %q that is beyond its end", e.Path)
+	}
+	if err := t.open(e); err != nil {
+		return err
+	}
+	t.file.again = t.file.again || at < t.file.hashed
+	fd := int(t.file.Fd())
+	if unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, length) == nil || length == 0 {
+		return nil
+	}
+	zeros := make([]byte, min(length, BlockBytes)) // the file system has no holes
+	for end := at + length; at < end; {
+		n, err := t.write(t.file.File, zeros[:min(end-at, int64(len(zeros)))], at)
+		if err != nil {
+			return fmt.Errorf("write %q: %s", e.Path, plain(err))
+		}
+		at += int64(n)
+	}
+	return nil
+}
+
+// hashUpTo hashes from the disk what did not come: holes, and what was there.
+func (t *Target) hashUpTo(to int64) error {
+	p := t.file
+	if p.again || p.hashed >= to {
+		return nil
+	}
+	err := t.hash(p.File, p.hash, p.hashed, to)
+	p.hashed = to
+	return err
+}
+
+// complete gives a file its name, if it is the source's. Otherwise verified is false, and the file
+// is as if nothing had come.
+func (t *Target) complete(e *Entry, want []byte) (verified bool, err error) {
+	if err := t.open(e); err != nil {
+		return false, err
+	}
+	p := t.file
+	if p.again {
+		p.hash.Reset()
+		p.hashed, p.again = 0, false
+	}
+	if err := t.hashUpTo(e.Size); err != nil {
+		return false, err
+	}
+	if !bytes.Equal(p.hash.Sum(nil), want) {
+		return false, t.drop(true)
+	}
+	if err := t.publish(p); err != nil {
+		return false, errors.Join(err, t.drop(!t.keep))
+	}
+	t.file = nil
+	return true, nil
+}
+
+func (t *Target) publish(p *partial) error {
+	if err := p.Chmod(p.entry.Mode); err != nil {
+		return err
+	}
+	if err := t.root.Chtimes(p.name, time.Time{}, time.Unix(0, p.entry.ModTime)); err != nil {
+		return err
+	}
+	if err := t.root.Rename(p.name, p.entry.Path); err != nil {
+		return err
+	}
+	return p.Close() // what could not be written may be known only now
+}
+
+// same gives a file that was there already the mode and time of the source's.
+func (t *Target) same(e *Entry) error {
+	if err := t.root.Chmod(e.Path, e.Mode); err != nil {
+		return err
+	}
+	return t.root.Chtimes(e.Path, time.Time{}, time.Unix(0, e.ModTime))
+}
+
+// pause closes the file that is being written, if there is one: another pass begins, in which what
+// is there is used.
+func (t *Target) pause() error {
+	t.use = true
+	if t.file == nil {
+		return nil
+	}
+	t.paused = append(t.paused, t.file.name)
+	return t.drop(false)
+}
+
+// drop closes the file that is being written.
+func (t *Target) drop(remove bool) error {
+	p := t.file
+	t.file = nil
+	err := p.Close()
+	if remove {
+		err = errors.Join(err, t.root.Remove(p.name))
+	}
+	return err
+}

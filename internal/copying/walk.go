@@ -1,0 +1,143 @@
+package copying
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// names returns what the arguments are called at the receivers: their last elements.
+func names(paths []string) (named map[string]string, order []string, err error) {
+	named = map[string]string{}
+	for _, p := range paths {
+		whole, err := filepath.Abs(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		name := filepath.Base(whole)
+		if name == "/" {
+			return nil, nil, fmt.Errorf("%s has no name that it could have at the receivers", p)
+		}
+		if other, twice := named[name]; twice {
+			return nil, nil, fmt.Errorf("%s and %s would both be %s at the receivers", other, p, name)
+		}
+		named[name] = whole
+		order = append(order, name)
+	}
+	return named, order, nil
+}
+
+// errStop ends a walk without an error.
+var errStop = errors.New("stop")
+
+// walk calls yield with every entry of the paths, always in the same order. What cannot be read is
+// reported to leftOut, and the walk goes on.
+func walk(paths []string, yield func(*Entry) error, leftOut func(path, why string)) error {
+	named, order, err := names(paths)
+	if err != nil {
+		return err
+	}
+	for _, name := range order {
+		if err := walkOne(named[name], name, yield, leftOut); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func walkOne(local, name string, yield func(*Entry) error, leftOut func(path, why string)) error {
+	info, err := os.Lstat(local)
+	if err != nil {
+		leftOut(local, plain(err))
+		return nil
+	}
+	e := &Entry{Mode: info.Mode() & modeBits, ModTime: info.ModTime().UnixNano(), Path: name, local: local}
+	switch info.Mode().Type() {
+	case 0:
+		e.Kind, e.Size = File, info.Size()
+	case os.ModeSymlink:
+		e.Kind = Symlink
+		if e.Target, err = os.Readlink(local); err != nil {
+			leftOut(local, plain(err))
+			return nil
+		}
+	case os.ModeDir:
+		e.Kind = Directory
+	default:
+		leftOut(local, "it is neither a file nor a directory nor a symlink")
+		return nil
+	}
+	if len(name) > maxText || len(e.Target) > maxText {
+		leftOut(local, "its name is too long")
+		return nil
+	}
+	if e.Kind != Directory {
+		return yield(e)
+	}
+	list, err := os.ReadDir(local)
+	if err != nil {
+		leftOut(local, plain(err))
+		return nil
+	}
+	if err := yield(e); err != nil {
+		return err
+	}
+	for _, child := range list {
+		if err := walkOne(filepath.Join(local, child.Name()), filepath.Join(name, child.Name()), yield, leftOut); err != nil {
+			return err
+		}
+	}
+	end := *e
+	end.Kind = DirectoryEnd
+	return yield(&end)
+}
+
+// plain is an error without the path, which stands beside it.
+func plain(err error) string {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return at.Err.Error()
+	}
+	return err.Error()
+}
+
+// span is a part of a file.
+type span struct{ from, to int64 }
+
+// dataOf returns the parts of a file, from one byte to another, that are no holes. Where the file
+// system does not know, everything is data.
+func dataOf(f *os.File, from, to int64) (spans []span) {
+	fd := int(f.Fd())
+	for at := from; at < to; {
+		begin, err := unix.Seek(fd, at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) || err == nil && begin >= to {
+			return spans
+		}
+		if err != nil {
+			return append(spans, span{at, to})
+		}
+		end, err := unix.Seek(fd, begin, unix.SEEK_HOLE)
+		if err != nil || end > to {
+			end = to
+		}
+		spans = append(spans, span{begin, end})
+		at = end
+	}
+	return spans
+}
+
+// holesIn returns what lies between spans.
+func holesIn(spans []span, from, to int64) (holes []span) {
+	for _, s := range append(slices.Clone(spans), span{to, to}) {
+		if s.from > from {
+			holes = append(holes, span{from, s.from})
+		}
+		from = max(from, s.to)
+	}
+	return holes
+}
