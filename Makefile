@@ -17,14 +17,14 @@ DUPL        := github.com/mibk/dupl@v1.1.0
 # The build tags of the tree: lint also reads the files that are compiled only under a tag.
 TAGS        := softroce
 
-.PHONY: all build cpus arm64 package demo demo-rxe demo-tree demo-edge consensus storage test race bench bench-apps generate lint softroce operate-story watch sim matrix sim-scale model fuzz mutants install clean help
+.PHONY: all build cpus arm64 package demo demo-rxe demo-tree demo-edge demo-cp consensus storage test race bench bench-apps generate lint softroce operate-story watch sim matrix sim-scale model fuzz mutants install clean help
 
 all: build
 
 # Static, and the same bytes wherever the tree lies: no path, no time and no C compiler goes in, and
 # go.mod alone says which versions.
 COMPILE := GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
-build: ## rocastd, rocast and rocast-edge into build/
+build: ## rocastd, rocast and rocast-edge into build/; rocast-cp that copies is in the package librocast
 	$(COMPILE) -o $(BUILD)/ ./cmd/...
 
 # Boxes and hosts may have other CPUs than this machine: servers and DPUs with arm64.
@@ -67,6 +67,11 @@ demo-edge: build ## shared copies on this machine: a box with one port, a switch
 	@scripts/need ip:iproute2 ethtool:ethtool
 	$(GO) build -o $(BUILD)/demo-edge ./demo/edge
 	$(BUILD)/demo-edge -bin $(BUILD)
+
+demo-cp: build ## rocast-cp on this machine: a directory to three hosts by one group; one is killed, and gets the rest with --resume
+	@scripts/need ip:iproute2 ethtool:ethtool
+	$(GO) build -o $(BUILD)/demo-cp ./demo/cp
+	$(BUILD)/demo-cp -bin $(BUILD)
 
 consensus: build ## leaders write a log to replicas, and everything crashes; entries per second beside a leader that sends to each; SHORT=1
 	@scripts/need ip:iproute2 tc:iproute2 ethtool:ethtool

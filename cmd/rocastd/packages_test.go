@@ -187,6 +187,13 @@ func checkLibrary(t *testing.T, deb string) {
 	if got := output(t, "sh", "-c", "zcat "+filepath.Join(root, "usr/share/man/man3/rocast.3.gz")); !strings.Contains(got, "rocast_join") {
 		t.Error("the manual page does not name rocast_join")
 	}
+	copier := filepath.Join(root, "usr/bin/rocast-cp")
+	if got := output(t, "sh", "-c", copier+" send x --group g --members 2 --box 127.0.0.1:1 2>&1 || true"); !strings.Contains(got, "no RDMA device has") {
+		t.Errorf("rocast-cp says %q", got)
+	}
+	if got := output(t, "sh", "-c", "zcat "+filepath.Join(root, "usr/share/man/man1/rocast-cp.1.gz")); !strings.Contains(got, "resume") {
+		t.Error("the manual page of rocast-cp does not name --resume")
+	}
 }
 
 // files are the files of a package, with their modes and owners.

@@ -1,0 +1,298 @@
+//go:build librocast && cgo
+
+package main
+
+// #cgo LDFLAGS: -lrocast -libverbs
+// #include "../../host/rocast.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/host/copying"
+	"github.com/rocast/rocast/host/copying/program"
+)
+
+// transport is librocast.
+type transport struct{}
+
+const (
+	buffers = 4
+	// policy lets the others go on when a receiver dies. Single connections would wait for it, so
+	// librocast does without them: the source of the package copying has its own.
+	policy = "evict=true,on-fatal=evict,silent-after=10s"
+	// giveUp is longer than silent-after: until then the box may take a receiver out.
+	giveUp = 30 * time.Second
+	// slice is how long the library may wait before the end of a context is looked at.
+	slice = 100 * time.Millisecond
+	// pollEvery is how often the library is called while the program does something else.
+	pollEvery = 500 * time.Millisecond
+)
+
+// member is a membership. Everything of the library happens in one thread, because its sentences
+// belong to a thread.
+type member struct {
+	calls   chan func()
+	ended   chan struct{}
+	once    sync.Once
+	arrived []C.struct_rocast_completion // taken from the library, and not by the program
+
+	host   *C.struct_rocast
+	group  *C.struct_rocast_group
+	memory *C.struct_rocast_memory
+	bytes  []byte // all buffers
+	local  netip.Addr
+}
+
+func join(m program.Membership, role C.enum_rocast_role) (*member, error) {
+	x := &member{calls: make(chan func()), ended: make(chan struct{})}
+	go x.loop()
+	var err error
+	x.do(func() { err = x.open(m, role) })
+	if err != nil {
+		_ = x.Close()
+		return nil, err
+	}
+	return x, nil
+}
+
+// loop is the thread of the library.
+func (x *member) loop() {
+	runtime.LockOSThread()
+	every := time.NewTicker(pollEvery)
+	defer every.Stop()
+	for {
+		select {
+		case call := <-x.calls:
+			call()
+		case <-every.C:
+			if x.group != nil {
+				_ = x.take(0) // whoever waits next hears of a failure
+			}
+		case <-x.ended:
+			return
+		}
+	}
+}
+
+// do calls f in the thread of the library.
+func (x *member) do(f func()) {
+	done := make(chan struct{})
+	x.calls <- func() { defer close(done); f() }
+	<-done
+}
+
+// sentence is what the library says about a failure.
+func sentence(status C.int) error {
+	if status >= 0 {
+		return nil
+	}
+	return errors.New(C.GoString(C.rocast_message()))
+}
+
+func (x *member) open(m program.Membership, role C.enum_rocast_role) (err error) {
+	if x.local, err = localAddress(m.Box); err != nil {
+		return err
+	}
+	var pins runtime.Pinner // the library needs the texts during its calls
+	defer pins.Unpin()
+	text := func(s string) *C.char {
+		b := append([]byte(s), 0)
+		pins.Pin(&b[0])
+		return (*C.char)(unsafe.Pointer(&b[0]))
+	}
+	box, name, rules := text(m.Box), text(m.Group), text(policy)
+	settings := C.struct_rocast_settings{box: box}
+	if err := sentence(C.rocast_open(&settings, &x.host)); err != nil {
+		return err
+	}
+	if os.Getenv("ROCAST_POLICY") == "" {
+		if err := sentence(C.rocast_set_policy(x.host, rules)); err != nil {
+			return err
+		}
+	}
+	// Memory that Go neither moves nor frees.
+	if x.bytes, err = unix.Mmap(-1, 0, buffers*copying.MessageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
+		return fmt.Errorf("memory for messages: %w", err)
+	}
+	if err := sentence(C.rocast_register(x.host, unsafe.Pointer(&x.bytes[0]), C.size_t(len(x.bytes)), &x.memory)); err != nil {
+		return err
+	}
+	wanted := C.struct_rocast_membership{
+		name: name, role: uint32(role), members: C.uint(m.Members), patience_ms: C.uint(m.Wait / time.Millisecond),
+		give_up_ms: C.uint(giveUp / time.Millisecond), without_fallback: 1,
+	}
+	return sentence(C.rocast_join(x.host, &wanted, &x.group))
+}
+
+// localAddress is the address of this host by which it reaches the box, as librocast finds it.
+func localAddress(box string) (netip.Addr, error) {
+	if own := os.Getenv("ROCAST_ADDRESS"); own != "" {
+		return netip.ParseAddr(own)
+	}
+	conn, err := net.Dial("udp", box)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("the box %s: %w", box, err)
+	}
+	defer conn.Close()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
+
+func (x *member) Local() netip.Addr { return x.local }
+
+// Close leaves the group.
+func (x *member) Close() (err error) {
+	x.once.Do(func() {
+		x.do(func() {
+			if x.group != nil {
+				_ = C.rocast_leave(x.group) // it may have ended, and is freed
+				x.group = nil
+			}
+			C.rocast_close(x.host)
+		})
+		close(x.ended)
+		if x.bytes != nil {
+			err = unix.Munmap(x.bytes)
+		}
+	})
+	return err
+}
+
+func (x *member) buffer(i uint64) []byte {
+	at := i % buffers * copying.MessageBytes
+	return x.bytes[at : at+copying.MessageBytes : at+copying.MessageBytes]
+}
+
+// take takes completions from the library, and waits for them no longer than most.
+func (x *member) take(most time.Duration) error {
+	var list [buffers]C.struct_rocast_completion
+	n := C.rocast_wait(x.group, &list[0], buffers, C.uint(most/time.Millisecond))
+	if n > 0 {
+		x.arrived = append(x.arrived, list[:n]...)
+	}
+	return sentence(n)
+}
+
+// completion returns the next completion.
+func (x *member) completion(ctx context.Context) (c C.struct_rocast_completion, err error) {
+	for {
+		found := false
+		x.do(func() {
+			if len(x.arrived) == 0 {
+				err = x.take(slice)
+			}
+			if len(x.arrived) > 0 {
+				c, found, err = x.arrived[0], true, nil
+				x.arrived = x.arrived[1:]
+			}
+		})
+		switch {
+		case found && c.kind == C.ROCAST_FAILED:
+			return c, errors.New("the group has ended, or does not reach all of its members")
+		case found:
+			return c, nil
+		case err != nil:
+			return c, err
+		case ctx.Err() != nil:
+			return c, context.Cause(ctx)
+		}
+	}
+}
+
+// sender sends from its buffers one after the other.
+type sender struct {
+	*member
+	posted, completed uint64
+}
+
+func (transport) Send(_ context.Context, m program.Membership) (program.Sending, error) {
+	x, err := join(m, C.ROCAST_SOURCE)
+	if err != nil {
+		return nil, err
+	}
+	return &sender{member: x}, nil
+}
+
+func (s *sender) Buffer(ctx context.Context) ([]byte, error) {
+	if err := s.await(ctx, buffers-1); err != nil {
+		return nil, err
+	}
+	return s.buffer(s.posted), nil
+}
+
+// await waits until at most so many messages are on their way.
+func (s *sender) await(ctx context.Context, most uint64) error {
+	for s.posted-s.completed > most {
+		if _, err := s.completion(ctx); err != nil {
+			return err
+		}
+		s.completed++
+	}
+	return nil
+}
+
+func (s *sender) Send(_ context.Context, message []byte) (err error) {
+	s.do(func() {
+		err = sentence(C.rocast_send(s.group, s.memory, unsafe.Pointer(&message[0]), C.size_t(len(message)), C.uint64_t(s.posted)))
+	})
+	if err == nil {
+		s.posted++
+	}
+	return err
+}
+
+func (s *sender) Flush(ctx context.Context) error { return s.await(ctx, 0) }
+
+// receiver receives into its buffers.
+type receiver struct {
+	*member
+	begun bool
+	last  uint64 // the buffer that the caller has, if it has begun
+}
+
+func (transport) Receive(_ context.Context, m program.Membership) (program.Receiving, error) {
+	x, err := join(m, C.ROCAST_RECEIVER)
+	if err != nil {
+		return nil, err
+	}
+	r := &receiver{member: x}
+	for i := range uint64(buffers) {
+		if err := r.post(i); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+	}
+	return r, nil
+}
+
+func (r *receiver) post(i uint64) (err error) {
+	r.do(func() {
+		err = sentence(C.rocast_receive(r.group, r.memory, unsafe.Pointer(&r.buffer(i)[0]), copying.MessageBytes, C.uint64_t(i)))
+	})
+	return err
+}
+
+func (r *receiver) Next(ctx context.Context) ([]byte, error) {
+	if r.begun {
+		if err := r.post(r.last); err != nil {
+			return nil, err
+		}
+	}
+	c, err := r.completion(ctx)
+	if err != nil {
+		r.begun = false
+		return nil, err
+	}
+	r.begun, r.last = true, uint64(c.id)
+	return r.buffer(r.last)[:c.bytes], nil
+}
