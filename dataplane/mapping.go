@@ -1,6 +1,8 @@
 package dataplane
 
 import (
+	"net/netip"
+
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -23,7 +25,8 @@ func mapShare(g *mft.Group, f *Frame) (is bool) {
 type mapped struct {
 	packets uint64
 	newest  roce.PSN
-	known   bool // newest means something
+	known   bool       // newest means something
+	from    netip.Addr // the box that has shared copies with this one; not valid: none has
 }
 
 // count counts frame f, if it was mapped.

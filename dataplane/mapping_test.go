@@ -252,22 +252,26 @@ func TestABoxTellsThatSharedCopiesCome(t *testing.T) {
 
 // The box above repairs by a shared copy what several other boxes lack. This one has had it, and
 // what its receivers acknowledge afterwards is told at once: the box above sends it nothing again,
-// and would have to probe.
+// and would have to probe. That is so when the box above begins to share, and when it shares no
+// more.
 func TestASharedRepairOfWhatOthersLackHoldsNoAnswerBack(t *testing.T) {
-	for _, replaced := range []bool{false, true} {
+	for name, tt := range map[string]struct{ begins, ends bool }{
+		"always shared": {}, "begins to share": {begins: true}, "shares no more": {ends: true},
+	} {
 		w := newLowerTwins(t, nil)
 		net := w.nets[1]
-		if replaced { // the box above begins to share
-			g := *net.Switch.Table().Group(0)
-			mappings := g.Mappings
-			g.Mappings = nil
-			for _, m := range [][]mft.Mapping{nil, mappings} {
-				next := g
-				next.Mappings = m
-				if err := net.Switch.Replace(g.ID, &next); err != nil {
-					t.Fatal(err)
-				}
+		g := *net.Switch.Table().Group(0)
+		maps := func(mappings []mft.Mapping) {
+			next := g
+			next.Mappings = mappings
+			if err := net.Switch.Replace(g.ID, &next); err != nil {
+				t.Fatal(err)
 			}
+		}
+		if tt.begins {
+			w = newLowerTwins(t, func(g *mft.Group) { g.Mappings = nil })
+			net = w.nets[1]
+			maps(g.Mappings)
 		}
 		at := func(n int) roce.PSN { return roce.PSN(psnUpper).Add(int32(n)) }
 		hears := func(n int) {
@@ -286,6 +290,9 @@ func TestASharedRepairOfWhatOthersLackHoldsNoAnswerBack(t *testing.T) {
 		acks(3)
 		hears(2)
 		hears(3)
+		if tt.ends {
+			maps(nil)
+		}
 		net.Ports[linkDown].Take()
 		acks(9)
 		var told []int
@@ -295,7 +302,7 @@ func TestASharedRepairOfWhatOthersLackHoldsNoAnswerBack(t *testing.T) {
 			}
 		}
 		if len(told) == 0 || told[len(told)-1] != 9 {
-			t.Errorf("replaced %t: the box above is told of %v, and the receivers have 9", replaced, told)
+			t.Errorf("%s: the box above is told of %v, and the receivers have 9", name, told)
 		}
 	}
 }

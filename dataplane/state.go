@@ -288,8 +288,14 @@ func (st *state) isBox(path int) bool { return path >= 0 && st.group.Paths[path]
 
 // isFromBox reports whether the source is known to be another box. One that shares copies between
 // several boxes sends again by a shared copy what some of them lack, to this one too: that does not
-// mean that it has gone back.
-func isFromBox(st *state) bool { return st.isBox(st.active) || len(st.group.Mappings) > 0 }
+// mean that it has gone back. It stays the same box when it shares no more, and what it was told
+// then may be beyond its place.
+func isFromBox(st *state) bool {
+	if len(st.group.Mappings) > 0 {
+		st.mapped.from = st.group.Source.Dst
+	}
+	return st.isBox(st.active) || st.mapped.from == st.group.Source.Dst
+}
 
 // weights is what feedback wants to know of the receivers behind each path.
 func weights(g *mft.Group) []uint16 {

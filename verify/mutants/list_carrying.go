@@ -373,7 +373,8 @@ var carrying = []rule{
 	{"sharing", "copies of the engine of its own prove an edge", "dataplane/enginecopies.go", "			s.edges[i].sentOwn(newest, newest)\n", ""},
 	{"sharing", "ACKs that the engine merges prove nothing", "dataplane/enginecopies.go", "		s.acknowledged(st, paths[k].Path, out)\n", "		_ = k\n"},
 	{"sharing", "the group is armed for other sharing than it has", "dataplane/engine.go", "	f.sharing = st.sharing.version()\n", ""},
-	{"sharing", "a shared repair of what other boxes lack holds an answer back", "dataplane/state.go", " || len(st.group.Mappings) > 0 }", " }"},
+	{"sharing", "a shared repair of what other boxes lack holds an answer back", "dataplane/state.go", " || st.mapped.from == st.group.Source.Dst\n", "\n"},
+	{"sharing", "a box that maps no more forgets that its source is a box", "dataplane/state.go", " || st.mapped.from == st.group.Source.Dst\n", " || len(st.group.Mappings) > 0\n"},
 	{"sharing", "a shared repair holds an answer back in a group that has come to be shared", "dataplane/state.go", "		st.merge.Relay(isFromBox(st))\n		st.sharing = ", "		st.sharing = "},
 	{"sharing", "the engine's traffic counts a copy for each receiver", "dataplane/handover.go", "st.fan.copies)", "st.fan.paths)"},
 }

@@ -6,8 +6,8 @@
 // it begins, and a switch that comes back begins with the one that was stored last (turn.go).
 //
 // One seed is one run: [Draw] makes the [Scenario] of a seed, or [DrawReceivers] one with many
-// receivers, and [Runner.Run] plays the scenario. A run reads no clock, starts no goroutine and
-// iterates no map, so the same seed gives the same events; [Result].Hash proves that.
+// receivers, and [Runner.Run] plays the scenario. A run reads no clock and starts no goroutine,
+// and the order of no map shows, so the same seed gives the same events; [Result].Hash proves that.
 //
 //	source ── link ──▶ switch ──▶ link ── receiver 1 .. n      data, as real frames with real ICRCs
 //	       ◀── link ──        ◀── link ──                      answers
@@ -39,10 +39,15 @@
 // all boxes take turns (treeturn.go): boxes crash at each step of a turn, and begin again with what
 // control has stored.
 //
-// Not simulated is one copy for several boxes of a level (dataplane/mapping.go): a link leads to
-// one box here. What such a box makes of shared copies is compared with what it makes of its own
-// ones, byte for byte, in dataplane/mapping_test.go, and test/branches runs daemons in racks. A box
-// whose source is another box is simulated where members take turns (treeturn.go).
+// Boxes below one box may be in a rack (rack.go): one copy of a packet is for several of them, and
+// each maps it as dataplane/mapping.go does. Who shares decides ctl/edges. Boxes crash and confirm
+// late or never, shared copies are lost in silence, a box leaves, and the file says copies: own.
+//
+// A rack is only where no members take turns: there the product shares nothing. Not simulated are a
+// shared leg with hosts in a tree, two racks below one box, and what the program of a box does
+// beside the questions: joining addresses (ctl/above), and two groups at one address. Cells have no
+// racks. test/branches runs daemons in racks. A box whose source is another box is simulated where
+// members take turns (treeturn.go).
 //
 // [DrawCell] makes a scenario of a cell of the matrix (internal/matrix), so that every pair of what
 // a group can be is simulated; only the moments, the network and the programs are drawn (cell.go).

@@ -9,10 +9,11 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// Random streams of a seed for DrawTree, and for whether members take turns.
+// Random streams of a seed for DrawTree, for whether members take turns, and for racks.
 const (
 	treeStream     = 3
 	treeTurnStream = 7
+	rackStream     = 10
 )
 
 // The boxes above box 1, 2 and so on, in the trees that are drawn: two and three levels.
@@ -20,7 +21,8 @@ var treeShapes = [][]int{{0}, {0}, {0, 0}, {0, 1}, {0, 1}, {0, 0, 0}, {0, 0, 1},
 
 // DrawTree makes the scenario of a seed through a tree of boxes. Every fault of a single frame
 // befalls every link, and boxes crash. The members stay the same, and the source waits for all of
-// them, for as long as it takes. In half of the trees members take turns.
+// them, for as long as it takes. In half of the trees members take turns. In many others boxes are
+// in racks, and one of those may leave the group.
 func DrawTree(seed uint64) TreeScenario {
 	d := drawer{rand.New(rand.NewPCG(seed, treeStream))}
 	s := d.tree()
@@ -59,6 +61,7 @@ func DrawTree(seed uint64) TreeScenario {
 		turner.betweenTurns(&s)
 	} else {
 		d.moves(&s, packets)
+		drawer{rand.New(rand.NewPCG(seed, rackStream))}.racks(&s, packets)
 	}
 	s.endless()
 	return s
@@ -224,5 +227,65 @@ func (d drawer) boxes(s *TreeScenario) {
 		d.repair(&own)
 		b.Policy, b.Chunks = own.Policy, own.RepairChunks
 		b.DownPSN, b.FanOut = d.psn(), d.oneIn(2)
+	}
+}
+
+// racks draws which boxes are on one network, and what happens to them. A rack has all boxes below
+// one, or all but one.
+func (d drawer) racks(s *TreeScenario, packets int) {
+	for up := range s.Boxes {
+		var below []int
+		for c := range s.Boxes {
+			if c > 0 && s.Boxes[c].Parent == up {
+				below = append(below, c)
+			}
+		}
+		if len(below) < 2 || d.oneIn(5) {
+			continue
+		}
+		d.Shuffle(len(below), func(i, k int) { below[i], below[k] = below[k], below[i] })
+		if len(below) > 2 && d.oneIn(3) {
+			below = below[1:]
+		}
+		r := Rack{Boxes: below, Lag: d.between(time.Microsecond, s.ackTimeout()/pick[time.Duration](d, 1, 1000))}
+		if d.oneIn(3) {
+			r.Loss = pick(d, 1e-3, 1e-2, 5e-2)
+		}
+		if d.oneIn(4) {
+			r.Fails = 1 + d.IntN(4)
+		}
+		s.Racks = append(s.Racks, r)
+		for own := (Scenario{MTUBytes: s.MTUBytes}); s.Boxes[up].Policy.Repair == feedback.RepairOff && !d.oneIn(8); {
+			nak := s.Boxes[up].Policy.Nak
+			own.Policy = s.Policy
+			d.repair(&own)
+			s.Boxes[up].Policy, s.Boxes[up].Chunks = own.Policy, own.RepairChunks
+			s.Boxes[up].Policy.Nak = nak
+		}
+		d.rackFaults(s, up, below, packets)
+	}
+}
+
+// rackFaults draws what happens to the boxes of a rack below box up.
+func (d drawer) rackFaults(s *TreeScenario, up int, boxes []int, packets int) {
+	for range pick(d, 0, 0, 1, 1, 2) {
+		f := d.moment(pick(d, EdgeDies, EdgeDies, SwitchCrash, CopiesOwn), packets)
+		switch f.Kind {
+		case EdgeDies:
+			f.Host = len(s.Hosts) + pick(d, boxes...)
+		case SwitchCrash:
+			f.Host = pick(d, boxes...)
+		default:
+			f.Host = up
+		}
+		if f.Kind != EdgeDies || d.oneIn(2) {
+			f.For = d.between(s.ackTimeout()/50, 3*s.ackTimeout())
+		}
+		s.Timed = append(s.Timed, f)
+	}
+	if !s.has(Move, Leave) && d.oneIn(4) {
+		f := d.moment(Leave, packets)
+		f.Host = len(s.Hosts) + pick(d, boxes...)
+		s.Timed = append(s.Timed, f)
 	}
 }

@@ -5,30 +5,32 @@ import "time"
 type eventKind uint8
 
 const (
-	atSwitch    eventKind = iota // a frame of host arrives at the switch
-	atHost                       // a frame arrives at host
-	atFarOfHost                  // a frame of host arrives at the far box
-	atFar                        // a frame of the switch arrives at the far box
-	fromFar                      // a frame of host arrives at the switch, by way of the far box
-	transmit                     // the link of source host is idle, so the next packet may go out
-	expire                       // a deadline of source host, which may have moved since
-	post                         // the program of source host posts messages
-	repost                       // the program of host posts a receive again
-	tick                         // the core is ticked
-	faultBegins                  // timed fault number index begins
-	faultEnds                    // timed fault number index ends
-	confirms                     // the program of host says again that its queue pair is ready
-	poll                         // the kernel looks at the port of host
-	look                         // the core looks at the frames that wait for it
-	arm                          // the core has done with what it looked at
-	adopt                        // control tells the core of a change of the group
-	sharesAnew                   // control has heard who takes part, and lets the receivers share as they do now
-	takesTurn                    // control asks for the turn that a member waits for
-	turnStored                   // control has stored it
-	turnBegins                   // control lets it begin
-	flowBegins                   // the program of flow index begins
-	flowSends                    // the link of end index of a flow is idle, so the next packet may go out
-	flowExpires                  // a deadline of end index of a flow, which may have moved since
+	atSwitch      eventKind = iota // a frame of host arrives at the switch
+	atHost                         // a frame arrives at host
+	atFarOfHost                    // a frame of host arrives at the far box
+	atFar                          // a frame of the switch arrives at the far box
+	fromFar                        // a frame of host arrives at the switch, by way of the far box
+	transmit                       // the link of source host is idle, so the next packet may go out
+	expire                         // a deadline of source host, which may have moved since
+	post                           // the program of source host posts messages
+	repost                         // the program of host posts a receive again
+	tick                           // the core is ticked
+	faultBegins                    // timed fault number index begins
+	faultEnds                      // timed fault number index ends
+	confirms                       // the program of host says again that its queue pair is ready
+	poll                           // the kernel looks at the port of host
+	look                           // the core looks at the frames that wait for it
+	arm                            // the core has done with what it looked at
+	adopt                          // control tells the core of a change of the group
+	sharesAnew                     // control has heard who takes part, and lets the receivers share as they do now
+	takesTurn                      // control asks for the turn that a member waits for
+	turnStored                     // control has stored it
+	turnBegins                     // control lets it begin
+	asksAbove                      // in a tree: a question of box host for what it is to map comes to the box above
+	loadsMappings                  // in a tree: the answer comes to box host
+	flowBegins                     // the program of flow index begins
+	flowSends                      // the link of end index of a flow is idle, so the next packet may go out
+	flowExpires                    // a deadline of end index of a flow, which may have moved since
 )
 
 // event is something that happens at a time. Events of equal times happen in the order of

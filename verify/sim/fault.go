@@ -36,6 +36,7 @@ const (
 	OtherUplink                             // a host's frames come by the other port that its route leads to
 	EdgeDies                                // the edge of a receiver maps nothing
 	FarCrash                                // the far box stops, and comes back
+	CopiesOwn                               // in a tree: the group's file at a box says that each receiver gets copies of its own
 
 	numFaults
 )
@@ -47,7 +48,7 @@ var faultNames = [numFaults]string{
 	"loss", "duplicate", "reorder", "late", "damage", "queue-full", "marked",
 	"burst", "cut", "slow-host", "receiver-crash", "switch-crash", "rnr-storm", "key-lost",
 	"join", "leave", "source-change", "source-leave", "cross-traffic", "next-hop", "move", "memory-change", "other-uplink",
-	"edge-dies", "far-crash",
+	"edge-dies", "far-crash", "copies-own",
 }
 
 func (f Fault) String() string { return faultNames[f] }

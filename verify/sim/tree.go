@@ -18,14 +18,15 @@ import (
 // it is a receiver; to its hosts and to the boxes below it is the source. Hosts[0], the source, is
 // at Boxes[0], the root.
 //
-// In Timed, host number len(Hosts)+b stands for the link of box b to the box above, and the Host of
-// a SwitchCrash is a box.
+// In Timed, host number len(Hosts)+b stands for box b as a receiver of the box above, and for the
+// link between them. The Host of a SwitchCrash or CopiesOwn is a box.
 type TreeScenario struct {
 	Scenario
 	Boxes []TreeBox
 	At    []int // the box of each host
 	// TakeTurns: every host with messages is a receiver too, and so is each box to the others.
 	TakeTurns bool
+	Racks     []Rack
 }
 
 // TreeBox is one box, and its link to the box above.
@@ -51,6 +52,9 @@ func (s *TreeScenario) String() string {
 			fmt.Fprintf(&b, "  from PSN %#06x, back from PSN %#06x\n  up   %v\n  down %v\n", uint32(x.DownPSN), uint32(x.UpPSN), &x.Up, &x.Down)
 		}
 	}
+	for i := range s.Racks {
+		fmt.Fprintf(&b, "a rack: %+v\n", s.Racks[i])
+	}
 	return b.String()
 }
 
@@ -69,6 +73,7 @@ type treeRun struct {
 	move       *move  // that control follows now, or nil
 	turns      int    // that have begun, at all boxes
 	crashes    int    // that Turns may still bring
+	legs       int    // generations of racks that were begun
 	forgets    bool   // tests only: a restart begins with the turn before the one that was stored last
 	keepsLinks bool   // tests only: a box above a receiver that came keeps the queue pair of its link
 }
@@ -101,6 +106,9 @@ type treeBox struct {
 	copied   [][]int // by stream and packet: how often it was forwarded as a new one since the last crash
 	below    []int   // the hosts at this box and at the boxes below
 	hosts    []int   // the hosts at this box, as its group has them
+
+	shares aboveRack
+	maps   inRack
 
 	upper, lower int // which queue pair the box above, and this one, has as its end of the link
 }
@@ -206,10 +214,14 @@ func (t *treeRun) open() error {
 			t.boxes[b].below = append(t.boxes[b].below, h)
 		}
 	}
+	t.openRacks()
 	for i := range t.boxes {
 		if err := t.openBox(&t.boxes[i], false); err != nil {
 			return err
 		}
+	}
+	for i := range t.boxes {
+		t.startRack(&t.boxes[i])
 	}
 	return nil
 }
@@ -296,16 +308,19 @@ func (t *treeRun) makeGroup(b *treeBox) *mft.Group {
 			Leg: g.Source.Leg, RemoteQPN: g.Source.RemoteQPN, FirstPSN: b.UpPSN, SendPSN: b.DownPSN, Sends: true, Box: mft.BoxAbove, Regions: through,
 		})
 	}
+	if b.maps.Rack != nil {
+		g.Mappings = t.mappings(b, g)
+	}
 	for c := 1; c < len(t.boxes); c++ {
-		if t.s.Boxes[c].Parent != b.number {
+		if t.s.Boxes[c].Parent != b.number || t.boxes[c].maps.out {
 			continue
 		}
 		pair := t.boxes[c].upper
 		p := mft.Path{
-			Leg: t.linkLeg(c, 0, pair), RemoteQPN: t.linkQPN(c, 0, pair), FirstPSN: t.s.Boxes[c].DownPSN, Regions: through,
+			Leg: t.linkLeg(c, 0, pair), RemoteQPN: t.linkQPN(c, 0, pair), FirstPSN: t.s.Boxes[c].DownPSN, Box: mft.BoxBelow, Regions: through,
 		}
 		if t.s.TakeTurns {
-			p.Box, p.Sends, p.SendPSN = mft.BoxBelow, true, t.s.Boxes[c].UpPSN
+			p.Sends, p.SendPSN = true, t.s.Boxes[c].UpPSN
 			p.Receivers = uint16(len(t.boxes[c].below))
 		}
 		g.Paths = append(g.Paths, p)
@@ -317,11 +332,21 @@ func (t *treeRun) makeGroup(b *treeBox) *mft.Group {
 // queue pairs that the link had.
 func (t *treeRun) linkQPN(c, end, pair int) roce.QPN { return 0x500 + roce.QPN(0x100*pair+2*c+end) }
 
-// linkLeg is the leg from an end of the link of box c to the other end.
+// linkLeg is the leg from an end of the link of box c to the other end. To the boxes of a rack the
+// box above has one port and one address.
 func (t *treeRun) linkLeg(c, end, pair int) mft.Leg {
-	number := func(end int) int { return len(t.s.Hosts) + 2*c + end }
+	number := func(end int) int {
+		if r := t.boxes[c].maps.Rack; r != nil && end == 0 {
+			return len(t.s.Hosts) + 2*r.Boxes[0]
+		}
+		return len(t.s.Hosts) + 2*c + end
+	}
+	port := t.portTo(c)
+	if end == 1 {
+		port = mft.PortID(t.linkNumber(c))
+	}
 	l := mft.Leg{
-		Port: mft.PortID(t.linkNumber(c)), Src: t.w.address(number(end)), Dst: t.w.address(number(1 - end)),
+		Port: port, Src: t.w.address(number(end)), Dst: t.w.address(number(1 - end)),
 		DestQPN: t.linkQPN(c, 1-end, pair),
 	}
 	t.w.addressL2(&l, hostMAC(number(1-end)), hostMAC(number(end)))
@@ -341,13 +366,21 @@ func (t *treeRun) handle(e *event) {
 		t.fault(int(e.index), -1)
 	case e.kind == takesTurn || e.kind == turnStored || e.kind == turnBegins:
 		t.atControl(&t.boxes[e.host], e)
+	case e.kind == asksAbove || e.kind == loadsMappings:
+		if c := &t.boxes[e.host]; e.index != c.maps.round {
+			return // it has asked again since
+		} else if e.kind == asksAbove {
+			t.asked(c)
+		} else {
+			t.loads(c)
+		}
 	case e.kind == atSwitch && e.host < hosts:
 		w.hosts[e.host].toSwitch.arrive()
 		t.arrive(&t.boxes[t.cable[e.host]], mft.PortID(e.host), e.index)
 	case e.kind == atSwitch:
 		c := &t.boxes[e.host-hosts]
 		c.toParent.arrive()
-		t.arrive(&t.boxes[c.Parent], mft.PortID(e.host), e.index)
+		t.arrive(&t.boxes[c.Parent], t.portTo(c.number), e.index)
 	case e.kind == atHost && e.host >= hosts:
 		b := &t.boxes[e.host-hosts]
 		b.toBox.arrive()
@@ -376,6 +409,9 @@ func (t *treeRun) fault(k, n int) {
 		t.follow(k)
 	case f.Kind == SwitchCrash:
 		t.crash(&t.boxes[f.Host], n)
+	case f.Kind == CopiesOwn:
+		t.boxes[f.Host].shares.own += n
+		t.publish(&t.boxes[f.Host])
 	case f.Kind == SourceChange:
 		w.start(&w.hosts[f.Host])
 	case f.Host < len(t.s.Hosts):
@@ -384,6 +420,12 @@ func (t *treeRun) fault(k, n int) {
 		w.repay(h)
 	default:
 		b := &t.boxes[f.Host-len(t.s.Hosts)]
+		switch f.Kind {
+		case EdgeDies:
+			b.maps.deaf += n
+		case Leave:
+			t.leaves(b)
+		}
 		for _, l := range []*link{&b.toParent, &b.toBox} {
 			switch f.Kind {
 			case Burst:
@@ -407,6 +449,7 @@ func (t *treeRun) crash(b *treeBox, n int) {
 		b.turns.lives++
 		t.forgetPlaces(b)
 		t.forgetCalls(b)
+		b.maps.forget()
 	}
 	if b.crashed > 0 {
 		return
@@ -414,6 +457,7 @@ func (t *treeRun) crash(b *treeBox, n int) {
 	if err := t.openBox(b, true); err != nil {
 		panic("sim: restart a box: " + err.Error()) // it was opened before
 	}
+	t.startRack(b)
 }
 
 // arrive lets a box handle frame i.
@@ -426,13 +470,16 @@ func (t *treeRun) arrive(b *treeBox, port mft.PortID, i int32) {
 	}
 	id, kind, class := dataplane.Classify(b.table, f.data())
 	if class != dataplane.ToGroup {
-		if !f.touched && !t.isOld(port) {
+		if !f.touched && !t.isOld(port) && !(b.maps.Rack != nil && isForRack(f)) {
 			w.fail(Damaged, "an undamaged frame by port %d was left to the kernel of box %d", port, b.number)
 		}
 		w.pool.giveBack(i)
 		return
 	}
 	d := &b.frame
+	if b.maps.Rack != nil && isForRack(f) {
+		b.maps.heard++
+	}
 	t.present(b, f, id, kind, port)
 	b.outputs.Reset()
 	switch {
@@ -529,13 +576,13 @@ func (t *treeRun) mayDrop(b *treeBox, f *frame, reason dataplane.Reason) bool {
 	return (reason == dataplane.NotReceiver || reason == dataplane.UnknownQPN) && t.isOld(b.frame.Port)
 }
 
-// isOld reports whether a frame by a port may come from a receiver that has moved, or from a former
-// queue pair of a link.
+// isOld reports whether a frame by a port may come from a receiver that has moved, from a former
+// queue pair of a link, or from a box that has left.
 func (t *treeRun) isOld(port mft.PortID) bool {
 	if int(port) < len(t.hasMoved) {
 		return t.hasMoved[port]
 	}
-	return t.w.tally[Move].Times > 0
+	return t.w.tally[Move].Times+t.w.tally[Leave].Times > 0
 }
 
 // took notes the place of who has sent data frame f to a box, and that the box forwards each packet
@@ -543,6 +590,7 @@ func (t *treeRun) isOld(port mft.PortID) bool {
 func (t *treeRun) took(b *treeBox, f *frame, reason dataplane.Reason) {
 	n, source := int(f.packet), &t.w.hosts[f.stream]
 	source.claimedAt = 0
+	t.checkMapped(b, f)
 	if reason != dataplane.Reason(feedback.Gap) { // which is not forwarded
 		source.misread += source.plan.hidesEnd(f)
 	}
@@ -571,6 +619,8 @@ func (t *treeRun) check(b *treeBox, f *frame) {
 			t.waits(b)
 		case feedback.NoteSource:
 			t.begins(b, n)
+		case feedback.NoteEdgeLost, feedback.NoteEdgeWorks:
+			t.noteEdge(b, n)
 		case feedback.NoteFatal, feedback.NoteEvicted, feedback.NoteBehind, feedback.NoteJoined:
 			w.fail(Membership, "box %d: %v is %v without a cause", b.number, n.Receiver, n.What)
 		}
@@ -586,11 +636,12 @@ func (t *treeRun) check(b *treeBox, f *frame) {
 	}
 }
 
-// send sends frame i of box b by a port. What is sent to a host whose cable leads elsewhere is
-// lost.
-func (t *treeRun) send(b *treeBox, port mft.PortID, i int32) {
-	w, n := &t.w, int(port)
+// send sends frame i of box b by a leg. What is sent to a host whose cable leads elsewhere is lost.
+func (t *treeRun) send(b *treeBox, l *mft.Leg, i int32) {
+	w, n := &t.w, int(l.Port)
 	switch hosts := len(t.s.Hosts); {
+	case l.Dst.IsMulticast():
+		t.replicate(b, l.DestQPN, i)
 	case n < hosts && t.cable[n] != b.number:
 		w.hit(w.pool.frames[i], Move)
 		w.pool.giveBack(i)
@@ -599,8 +650,20 @@ func (t *treeRun) send(b *treeBox, port mft.PortID, i int32) {
 	case n-hosts == b.number:
 		w.send(&b.toParent, i)
 	default:
-		w.send(&t.boxes[n-hosts].toBox, i)
+		w.send(&t.boxAt(b, l).toBox, i)
 	}
+}
+
+// boxAt returns the box below another one to which a leg leads.
+func (t *treeRun) boxAt(b *treeBox, l *mft.Leg) *treeBox {
+	if r := b.shares.Rack; r != nil && l.Port == t.portTo(r.Boxes[0]) {
+		for _, c := range r.Boxes {
+			if t.endOf(&t.boxes[c]) == l.Dst {
+				return &t.boxes[c]
+			}
+		}
+	}
+	return &t.boxes[int(l.Port)-len(t.s.Hosts)]
 }
 
 // deliver sends what a box wants to send: replies first, as the worker does.
@@ -614,7 +677,7 @@ func (t *treeRun) deliver(b *treeBox, original *frame) {
 			panic("sim: reply: " + err.Error()) // a scenario has one address family
 		}
 		f.bytes = len(bytes)
-		t.send(b, out.Replies[k].Leg.Port, i)
+		t.send(b, out.Replies[k].Leg, i)
 	}
 	for k := range out.Copies {
 		t.copy(b, &b.frame, original, b.ecn, &out.Copies[k])
@@ -642,7 +705,7 @@ func (t *treeRun) copy(b *treeBox, received *dataplane.Frame, original *frame, e
 	}
 	w.checkMark(e, ecn)
 	t.checkLink(b, c.Path.Port, f)
-	t.send(b, c.Path.Port, i)
+	t.send(b, &c.Path.Leg, i)
 }
 
 // keepTime schedules the next tick of a box, as world.keepTime does.

@@ -1,10 +1,6 @@
 package sim
 
-import (
-	"slices"
-
-	"github.com/rocast/rocast/feedback"
-)
+import "slices"
 
 // A receiver that moves to another box comes behind a link that the group may have already. What
 // control does then, it does box by box, and the time between is drawn (Timed.For):
@@ -102,23 +98,5 @@ func (t *treeRun) again(b *treeBox) {
 // letGo lets a receiver leave the group of a box.
 func (t *treeRun) letGo(b *treeBox, host int) {
 	b.hosts = slices.DeleteFunc(b.hosts, func(h int) bool { return h == host })
-	if b.crashed > 0 {
-		return
-	}
-	next := t.makeGroup(b)
-	next.Restored = b.group.Restored
-	table, err := b.table.Replace(b.group.ID, next)
-	if err != nil {
-		panic("sim: change the group: " + err.Error()) // at least one member stays
-	}
-	b.group, b.table = next, table
-	if b.number == 0 {
-		t.w.group = next
-	}
-	b.outputs.Reset()
-	b.core.Adopt(feedback.Tick(t.w.now), next, &b.outputs)
-	t.check(b, nil)
-	t.deliver(b, nil)
-	b.core.PutBack()
-	t.keepTime(b)
+	t.publish(b)
 }
