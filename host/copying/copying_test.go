@@ -645,13 +645,21 @@ func TestTheSourceFallsBack(t *testing.T) {
 	}
 }
 
+// Who does not report is waited for, and then the others go on.
 func TestTheSourceWaitsForItsReceivers(t *testing.T) {
-	b := newBench(t, 2, t.TempDir())
-	b.source.Patience = 300 * time.Millisecond
+	file := filepath.Join(t.TempDir(), "f")
+	write(t, file, random(10))
+	b := newBench(t, 2, file)
+	b.source.Patience = time.Second
 	h := b.hosts(1)[0]
-	_, err := b.run(h)
-	if err == nil || !strings.Contains(err.Error(), "only 1 of 2") || !errors.Is(h.err, ErrSourceGone) {
-		t.Errorf("%v, %v", err, h.err)
+	sent, err := b.run(h)
+	if err != nil || h.err != nil || len(sent.Complete) != 1 || !strings.HasPrefix(sent.Gone["1 of 2 receivers"], "not reported") {
+		t.Errorf("%+v, %v, %v", sent, err, h.err)
+	}
+	b = newBench(t, 2, file)
+	b.source.Patience = 100 * time.Millisecond
+	if _, err := b.run(); err == nil || !strings.HasPrefix(err.Error(), "no receiver has reported") {
+		t.Error(err)
 	}
 }
 

@@ -22,6 +22,7 @@ type peers struct {
 
 	mu     sync.Mutex // guards what follows, and the peers
 	all    []*peer
+	conns  []net.Conn // of all, and of those that have not said who they are
 	closed bool
 	saying sync.Mutex // one event at a time
 }
@@ -61,6 +62,7 @@ func (s *peers) listen(l net.Listener) {
 		if s.closed {
 			_ = conn.Close()
 		} else {
+			s.conns = append(s.conns, conn)
 			s.tasks.Go(func() { s.hear(conn) })
 		}
 		s.mu.Unlock()
@@ -69,7 +71,7 @@ func (s *peers) listen(l net.Listener) {
 
 // hear takes the reports of one receiver. Whoever does not know the token is no receiver.
 func (s *peers) hear(conn net.Conn) {
-	defer conn.Close()
+	defer s.forget(conn)
 	p := &peer{line: &line{conn: conn}, worked: time.Now()}
 	_ = conn.SetReadDeadline(time.Now().Add(s.patience)) // the first report is due
 	err := p.line.reports(func(r *report) {
@@ -93,6 +95,13 @@ func (s *peers) hear(conn net.Conn) {
 		why += ": " + plainNet(err)
 	}
 	s.drop(p, why)
+}
+
+func (s *peers) forget(conn net.Conn) {
+	_ = conn.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns = slices.DeleteFunc(s.conns, func(c net.Conn) bool { return c == conn })
 }
 
 // plainNet is the cause in an error of a connection, without its addresses.
@@ -337,8 +346,8 @@ func (s *peers) outcome() (complete []string, gone map[string]string) {
 func (s *peers) close() {
 	s.mu.Lock()
 	s.closed = true
-	for _, p := range s.all {
-		_ = p.line.conn.Close()
+	for _, c := range s.conns {
+		_ = c.Close()
 	}
 	s.mu.Unlock()
 	s.tasks.Wait()

@@ -89,6 +89,9 @@ func (s *Source) Run(ctx context.Context) (result Sent, err error) {
 
 func (s *Source) result() Sent {
 	complete, gone := s.peers.outcome()
+	if n := s.Receivers - len(complete) - len(gone); n > 0 {
+		gone[s.missing(n)] = s.silent()
+	}
 	return Sent{Bytes: s.total.Load(), Complete: complete, Gone: gone, LeftOut: s.leftOut}
 }
 
@@ -117,11 +120,14 @@ func (s *Source) watch(ctx context.Context, end context.CancelCauseFunc) {
 			end(errNobody)
 		}
 		least, who, any := s.peers.slowest()
+		if least == 0 {
+			begin = time.Now()
+		}
 		if !any {
 			continue
 		}
 		e := Event{Event: Progress, Bytes: least, Total: s.total.Load(), Slowest: who}
-		e.Rate = float64(least) / time.Since(begin).Seconds()
+		e.Rate = float64(least) / max(reportEvery, time.Since(begin)).Seconds()
 		if e.Rate > 0 {
 			e.Left = max(0, float64(e.Total-least)/e.Rate)
 		}
@@ -166,9 +172,12 @@ func (s *Source) gather(ctx context.Context) error {
 		if n >= s.Receivers {
 			return nil
 		}
+		if time.Now().After(end) && n == 0 {
+			return fmt.Errorf("no receiver has reported to %s within %v: can they connect to it?", s.Address, s.Patience)
+		}
 		if time.Now().After(end) {
-			return fmt.Errorf("only %d of %d receivers have reported to %s within %v: can the others connect to it?",
-				n, s.Receivers, s.Address, s.Patience)
+			s.peers.event(Event{Event: Gone, Host: s.missing(s.Receivers - n), Reason: s.silent()})
+			return nil
 		}
 		if err := s.greet(ctx); err != nil {
 			return err
@@ -177,6 +186,13 @@ func (s *Source) gather(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// missing and silent are the name and the reason of receivers that nobody knows.
+func (s *Source) missing(n int) string { return fmt.Sprintf("%d of %d receivers", n, s.Receivers) }
+
+func (s *Source) silent() string {
+	return fmt.Sprintf("not reported to %s within %v", s.Address, s.Patience)
 }
 
 // greetEvery is how often a source that waits sends a message without records.

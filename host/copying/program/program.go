@@ -205,12 +205,12 @@ func outcome(sent copying.Sent, err error) error {
 		lack = append(lack, name+": "+why)
 	}
 	slices.Sort(lack)
-	switch all := len(lack) + len(sent.Complete); {
-	case len(lack) > 0:
+	switch n, all := len(lack), len(lack)+len(sent.Complete); {
+	case n > 0:
 		if err != nil {
 			lack = append(lack, err.Error())
 		}
-		return statusError{fmt.Errorf("%d of %d receivers do not have everything: %s", len(lack), all, strings.Join(lack, "; ")), exitLacking}
+		return statusError{fmt.Errorf("%d of %d receivers do not have everything: %s", n, all, strings.Join(lack, "; ")), exitLacking}
 	case err != nil:
 		return statusError{err, exitError}
 	case len(sent.LeftOut) > 0:

@@ -77,8 +77,11 @@ func TestHowASourceEnds(t *testing.T) {
 	}{
 		"": {sent: copying.Sent{Complete: two}},
 		"1 of 3 receivers do not have everything: c: full": {sent: copying.Sent{Complete: two, Gone: map[string]string{"c": "full"}}, status: exitLacking},
-		"1 files or directories were left out":             {sent: copying.Sent{Complete: two, LeftOut: map[string]string{"f": "x"}}, status: exitLeftOut},
-		"broken":                                           {err: errors.New("broken"), status: exitError},
+		"1 of 1 receivers do not have everything: c: full; nobody": {
+			sent: copying.Sent{Gone: map[string]string{"c": "full"}}, err: errors.New("nobody"), status: exitLacking,
+		},
+		"1 files or directories were left out": {sent: copying.Sent{Complete: two, LeftOut: map[string]string{"f": "x"}}, status: exitLeftOut},
+		"broken":                               {err: errors.New("broken"), status: exitError},
 	} {
 		err := outcome(c.sent, c.err)
 		var s statusError
