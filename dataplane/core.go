@@ -143,6 +143,25 @@ func (c *Core) decide(now feedback.Tick, st *state, f *Frame, out *Outputs) Reas
 	return UnmergeableResponse // a READ or atomic response
 }
 
+// notSender says why a request is refused that comes neither from the source nor from a member that
+// may become the source. [NotSource] accuses a receiver, so it is only said of a frame that comes
+// undamaged by that receiver's way.
+func notSender(g *mft.Group, f *Frame) Reason {
+	v, head := &f.View, f.Head()
+	path := g.FindMember(v.SrcIP(head))
+	switch {
+	case path < 0:
+		return NotMember
+	case !g.Hears(&g.Paths[path].Leg, f.Port):
+		return WrongPort
+	case mft.VLANsOf(head[:v.L3]) != g.Paths[path].VLANs():
+		return WrongVLAN
+	case !v.Undamaged(f.Bytes()):
+		return BadICRC
+	}
+	return NotSource
+}
+
 // data handles a request. Only the group's source, or a member that may become the source, may send
 // one: from a port and the VLAN of its own, to the address and QPN that its QP has as peer, and
 // undamaged.
@@ -150,10 +169,8 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	g, v, head := st.group, &f.View, f.Head()
 	leg, sender := st.sender(v.SrcIP(head))
 	switch {
-	case leg == nil && g.FindMember(v.SrcIP(head)) >= 0:
-		return NotSource
 	case leg == nil:
-		return NotMember
+		return notSender(g, f)
 	case !g.Hears(leg, f.Port):
 		return WrongPort
 	case mft.VLANsOf(head[:v.L3]) != leg.VLANs():

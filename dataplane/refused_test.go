@@ -36,6 +36,8 @@ func TestARefusedFrameIsCountedForItsSender(t *testing.T) {
 		{"a tag", 0, data(func(p *packet) { p.tags = []uint16{7} }), dataplane.WrongVLAN, "data"},
 		{"another port", 3, data(func(*packet) {}), dataplane.WrongPort, "data"},
 		{"a receiver's data", 2, data(func(p *packet) { p.src = ipC }), dataplane.NotSource, "data"},
+		{"a receiver's data by another port", 3, data(func(p *packet) { p.src = ipC }), dataplane.WrongPort, "data"},
+		{"a receiver's data with a tag", 2, data(func(p *packet) { p.src, p.tags = ipC, []uint16{7} }), dataplane.WrongVLAN, "data"},
 		{"a receiver's READ", 2, data(func(p *packet) { p.src, p.bth.Opcode, p.payload = ipC, roce.OpReadRequest, nil }), dataplane.NotSource, "data"},
 		{"a receiver's atomic", 2, data(func(p *packet) {
 			p.src, p.bth.Opcode, p.payload, p.reth = ipC, roce.OpFetchAdd, make([]byte, 28), nil // its AtomicETH
@@ -95,6 +97,21 @@ func TestARefusedFrameIsCountedForItsSender(t *testing.T) {
 				t.Errorf("%d frames are counted, and 2 were refused", sum)
 			}
 		})
+	}
+}
+
+// A damaged frame does not accuse the receiver whose address it has.
+func TestADamagedFrameAccusesNoReceiver(t *testing.T) {
+	g := group()
+	net := newNet(t, g)
+	p := write(firstPSN, nil)
+	p.src = ipC
+	frame := p.frame(t)
+	frame[len(frame)-1] ^= 1 // a byte of the ICRC
+	net.Ports[2].Put(frame)
+	net.Poll()
+	if state, _ := net.Switch.GroupState(g.ID); state.Refused.Reason != dataplane.BadICRC {
+		t.Errorf("%+v", state.Refused)
 	}
 }
 
