@@ -117,12 +117,7 @@ func playGroups(t *testing.T, what, want, removed string) {
 	box := httptest.NewServer(b)
 	defer box.Close()
 	t.Setenv("ROCAST_BOX", strings.TrimPrefix(box.URL, "http://"))
-	var wrapped []string
-	for _, object := range []string{"comp_channel", "cq", "srq", "qp"} {
-		wrapped = append(wrapped, "ibv_create_"+object, "ibv_destroy_"+object)
-	}
-	wrapped = append(wrapped, "ibv_modify_qp", "ibv_get_cq_event", "ibv_ack_cq_events", "ibv_reg_mr", "ibv_dereg_mr", "ibv_close_device")
-	saysOf(t, "groups/main.c", "-Wl,--wrap="+strings.Join(wrapped, ",--wrap="), map[string]string{what: strings.TrimSpace(want)}, "groups/device.c", "-pthread")
+	saysOf(t, "groups/main.c", wrappedVerbs(), map[string]string{what: strings.TrimSpace(want)}, "groups/device.c", "-pthread")
 	if got := strings.Join(b.removed, ", "); got != removed {
 		t.Errorf("the box hears\n%s\nwant\n%s", got, removed)
 	}

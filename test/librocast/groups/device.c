@@ -40,11 +40,29 @@ struct pair {
 	struct pair *next;
 };
 
+/* A send that not all receivers have taken, because one of them has posted no receive. */
+struct sent {
+	struct pair *from;
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	struct sent *next;
+};
+
 static struct ibv_context context;
+static struct sent *sends; /* the oldest first */
 static struct pair *pairs;
 static uint32_t next_qpn = FIRST_QPN;
 static bool works = true;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void *allocate(size_t bytes)
+{
+	void *at = calloc(1, bytes);
+
+	if (!at)
+		abort();
+	return at;
+}
 
 static void complete(struct ibv_cq *cq, struct ibv_wc wc)
 {
@@ -72,12 +90,52 @@ static void deliver(struct pair *to, const struct ibv_send_wr *wr)
 	struct receives *r = (struct receives *)to->verbs.srq;
 	unsigned at = r->first;
 
-	if (r->count == 0)
-		abort(); /* a device would wait */
+	if (r->sge[at].length < wr->sg_list->length)
+		abort(); /* a device would end the connection */
 	r->first = (r->first + 1) % ROOM;
 	r->count--;
 	memcpy((void *)(uintptr_t)r->sge[at].addr, (const void *)(uintptr_t)wr->sg_list->addr, wr->sg_list->length);
 	complete(to->verbs.recv_cq, (struct ibv_wc){ .wr_id = r->wr[at].wr_id, .opcode = IBV_WC_RECV, .byte_len = wr->sg_list->length, .qp_num = to->verbs.qp_num });
+}
+
+/* Whether all receivers of a send have posted a receive for it. */
+static bool fits(const struct sent *send)
+{
+	for (struct pair *to = pairs; to && send->wr.opcode == IBV_WR_SEND; to = to->next)
+		if (reaches(send->from, to) && ((struct receives *)to->verbs.srq)->count == 0)
+			return false;
+	return true;
+}
+
+static bool is_oldest(const struct sent *send)
+{
+	const struct sent *s = sends;
+
+	while (s->from != send->from)
+		s = s->next;
+	return s == send;
+}
+
+/* Delivers what waits and can be taken. */
+static void carry(void)
+{
+	struct sent **at = &sends;
+
+	while (*at) {
+		struct sent *send = *at;
+
+		if (!is_oldest(send) || !fits(send)) {
+			at = &send->next;
+			continue;
+		}
+		for (struct pair *to = pairs; to && send->wr.opcode == IBV_WR_SEND; to = to->next)
+			if (reaches(send->from, to))
+				deliver(to, &send->wr);
+		complete(send->from->verbs.send_cq,
+			 (struct ibv_wc){ .wr_id = send->wr.wr_id, .opcode = IBV_WC_SEND, .qp_num = send->from->verbs.qp_num });
+		*at = send->next;
+		free(send);
+	}
 }
 
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
@@ -87,10 +145,17 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	(void)bad;
 	pthread_mutex_lock(&lock);
 	if (works || from->peer < FIRST_GROUP) {
-		for (struct pair *to = pairs; to && wr->opcode == IBV_WR_SEND; to = to->next)
-			if (reaches(from, to))
-				deliver(to, wr);
-		complete(qp->send_cq, (struct ibv_wc){ .wr_id = wr->wr_id, .opcode = IBV_WC_SEND, .qp_num = qp->qp_num });
+		struct sent *send = allocate(sizeof(*send)), **last = &sends;
+
+		send->from = from;
+		send->wr = *wr;
+		if (wr->num_sge > 0)
+			send->sge = *wr->sg_list;
+		send->wr.sg_list = &send->sge;
+		while (*last)
+			last = &(*last)->next;
+		*last = send;
+		carry();
 	}
 	pthread_mutex_unlock(&lock);
 	return 0;
@@ -108,6 +173,7 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
 	at = (r->first + r->count++) % ROOM;
 	r->wr[at] = *wr;
 	r->sge[at] = *wr->sg_list;
+	carry();
 	pthread_mutex_unlock(&lock);
 	return 0;
 }
@@ -133,15 +199,6 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited)
 	((struct queue *)cq)->armed = true;
 	pthread_mutex_unlock(&lock);
 	return 0;
-}
-
-static void *allocate(size_t bytes)
-{
-	void *at = calloc(1, bytes);
-
-	if (!at)
-		abort();
-	return at;
 }
 
 struct ibv_comp_channel *__wrap_ibv_create_comp_channel(struct ibv_context *);
@@ -253,6 +310,17 @@ int __wrap_ibv_destroy_qp(struct ibv_qp *qp)
 	while (&(*at)->verbs != qp)
 		at = &(*at)->next;
 	*at = (*at)->next;
+	for (struct sent **send = &sends; *send;) {
+		struct sent *gone = *send;
+
+		if (&gone->from->verbs != qp) {
+			send = &gone->next;
+			continue;
+		}
+		*send = gone->next;
+		free(gone);
+	}
+	carry();
 	pthread_mutex_unlock(&lock);
 	free(qp);
 	return 0;

@@ -1,0 +1,483 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A membership in a group."""
+
+import asyncio
+import ctypes
+import time
+from typing import NamedTuple
+
+from . import _library, _pieces
+from ._buffer import Pinned
+from ._host import _milliseconds, _text
+
+_SLICE = 0.1  # seconds that a wait holds other threads of the host up, at most
+_IN_FLIGHT = 32  # pieces
+_STAGED = 4  # packed pieces
+
+
+class Completion(NamedTuple):
+    """What poll() and wait() return. kind is "done", "received", "immediate" or "failed", and
+    number is what the call has returned that posted it."""
+
+    kind: str
+    number: int
+    nbytes: int
+    immediate: int
+
+
+class About(NamedTuple):
+    """What describe() returns."""
+
+    group_ip: str
+    group_qpn: int
+    qpn: int
+    members: int
+    mtu: int
+    region_bytes: tuple
+    fallbacks: int
+    returns: int
+
+
+_KINDS = {_library.DONE: "done", _library.RECEIVED: "received", _library.IMMEDIATE: "immediate", _library.FAILED: "failed"}
+
+
+class Group:
+    """A membership in a group. It is joined when the object exists, and left at the end of `with`.
+
+    role is "source", "receiver" or "both". The group begins when so many members have come, this
+    one included. regions are Memories that a source may write() to. patience is how many seconds
+    the others may take to come. Without a completion for give_up seconds the group counts as
+    broken, and the source goes on by single connections, unless fallback is False.
+
+    Use either broadcast() and receive(), or the calls below them that post operations.
+    """
+
+    def __init__(self, host, name, *, role, members, regions=(), mtu=0, depth=128, patience=None, give_up=None, fallback=True):
+        if role not in _library.ROLES:
+            raise ValueError(f'role is {role!r}; it is one of "source", "receiver" and "both"')
+        if len(regions) > _library.MAX_REGIONS:
+            raise ValueError(f"there are {len(regions)} regions; a group has {_library.MAX_REGIONS} at most")
+        wanted = _library.Membership(
+            name=_text(name), role=_library.ROLES[role], members=members,
+            regions=(ctypes.c_void_p * max(1, len(regions)))(*[r.handle for r in regions]), region_count=len(regions),
+            mtu=mtu, send_depth=depth, receive_depth=depth,
+            patience_ms=_milliseconds(patience), give_up_ms=_milliseconds(give_up), without_fallback=not fallback,
+        )  # fmt: skip
+        self.host, self.name, self.role = host, name, role
+        self._regions, self._depth = tuple(regions), depth
+        self._handle = None
+        handle = ctypes.c_void_p()
+        with host.lock:
+            _library.check(_library.library().rocast_join(host.handle, wanted, handle))
+            self._handle = handle
+            host._groups.add(self)
+        self._next = 0
+        self._inner = {}  # completions of broadcasts, by number; None: not complete yet
+        self._ready = []  # completions for poll() and wait()
+        self._stages = []  # rooms for packed pieces
+        self._headers = None  # where headers arrive, and the number of the receive
+        self._torn = None  # why broadcasts can go on no more
+
+    # Operations
+
+    def send(self, memory, offset=0, nbytes=None):
+        """Posts a message that fills the oldest receive of each receiver. Returns its number."""
+        return self._post("rocast_send", memory, offset, nbytes)
+
+    def write(self, memory, offset=0, nbytes=None, *, region=0, at=0):
+        """Posts a write into a region of each receiver, from its byte `at` on."""
+        return self._post("rocast_write", memory, offset, nbytes, region, at)
+
+    def write_immediate(self, memory, offset=0, nbytes=None, *, immediate, region=0, at=0):
+        """As write(), and completes a receive of each receiver with the number `immediate`."""
+        return self._post("rocast_write_immediate", memory, offset, nbytes, region, at, immediate)
+
+    def post_receive(self, memory=None, offset=0, nbytes=None):
+        """Posts a receive. Without memory it is for write_immediate()."""
+        return self._post("rocast_receive", memory, offset, nbytes)
+
+    def _post(self, function, memory, offset, nbytes, *rest, number=None):
+        if nbytes is None:
+            nbytes = memory.nbytes - offset if memory else 0
+        if memory and not 0 <= offset <= offset + nbytes <= memory.nbytes:
+            raise ValueError(f"{nbytes} bytes from {offset} on are not in a memory of {memory.nbytes} bytes")
+        with self.host.lock:
+            if number is None:
+                number = self._number()
+            handle, address = (memory.handle, memory.address + offset) if memory else (None, None)
+            _library.check(getattr(_library.library(), function)(self._use(), handle, address, nbytes, *rest, number))
+        return number
+
+    def _number(self):
+        self._next += 1
+        return self._next
+
+    def _use(self):
+        if self._handle is None:
+            raise ValueError(f"group {self.name} has been left")
+        return self._handle
+
+    # Completions
+
+    def poll(self):
+        """The completions that are there. It also does what is due, so call it about once a second
+        where nothing else of this group is called."""
+        return self._taken(0.0)
+
+    def wait(self, timeout=None):
+        """As poll(), but waits until there is one, or for so many seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _SLICE if end is None else min(_SLICE, end - time.monotonic())
+            taken = self._taken(max(0.0, left))
+            if taken or left <= 0:
+                return taken
+
+    def _taken(self, timeout):
+        with self.host.lock:
+            self._pump(timeout)
+            ready, self._ready = self._ready, []
+            return ready
+
+    def _pump(self, timeout):
+        """Takes completions, and waits for one so many seconds. Returns their number."""
+        taken = (_library.CompletionStruct * 64)()
+        with self.host.lock:
+            if timeout > 0:
+                count = _library.library().rocast_wait(self._use(), taken, len(taken), _milliseconds(timeout))
+            else:
+                count = _library.library().rocast_poll(self._use(), taken, len(taken))
+            for one in taken[: _library.check(count)]:
+                completion = Completion(_KINDS[one.kind], one.id, one.bytes, one.immediate)
+                if one.id in self._inner:
+                    self._inner[one.id] = completion
+                else:
+                    self._ready.append(completion)
+                if one.kind == _library.FAILED:
+                    self._torn = self._torn or _library.message()
+        return count
+
+    def fileno(self):
+        """A descriptor for select and asyncio: call poll() when it is readable."""
+        with self.host.lock:
+            return _library.library().rocast_descriptor(self._use())
+
+    # Broadcasts
+
+    def broadcast(self, *buffers, timeout=None):
+        """Sends buffers to all receivers, and returns when all of them have everything. The memory
+        goes from where it lies. With role "both" whoever calls it becomes the source."""
+        self._run(self._sending(buffers), timeout)
+
+    def receive(self, *buffers, timeout=None):
+        """Receives a broadcast into buffers of the same number and sizes. Without buffers it
+        returns a bytearray with a broadcast of one buffer. ValueError: they do not fit what the
+        source has sent; that is left out, and the next call gets the next broadcast."""
+        return self._run(self._receiving(buffers), timeout)
+
+    async def abroadcast(self, *buffers):
+        """broadcast() for asyncio. The task may not be cancelled and the group used afterwards."""
+        await self._arun(self._sending(buffers))
+
+    async def areceive(self, *buffers):
+        """receive() for asyncio."""
+        return await self._arun(self._receiving(buffers))
+
+    def _run(self, steps, timeout):
+        end = None if timeout is None else time.monotonic() + timeout
+        for result in steps:
+            if result is not None:
+                return result[0]
+            left = _SLICE if end is None else min(_SLICE, end - time.monotonic())
+            if left <= 0:
+                self._torn = f"a broadcast of group {self.name} was given up after {timeout:g} s"
+                raise _library.Timeout(self._torn)
+            self._pump(left)
+        return None
+
+    async def _arun(self, steps):
+        loop, readable = asyncio.get_running_loop(), asyncio.Event()
+        descriptor = self.fileno()
+        loop.add_reader(descriptor, readable.set)
+        try:
+            for result in steps:
+                if result is not None:
+                    return result[0]
+                if self._pump(0.0) == 0:
+                    try:
+                        await asyncio.wait_for(readable.wait(), _SLICE)
+                    except (asyncio.TimeoutError, TimeoutError):
+                        pass
+                    readable.clear()
+                else:
+                    await asyncio.sleep(0)
+        except GeneratorExit:
+            raise
+        except asyncio.CancelledError:
+            self._torn = f"a broadcast of group {self.name} was cancelled"
+            raise
+        finally:
+            loop.remove_reader(descriptor)
+        return None
+
+    # The steps of a broadcast are generators. They yield None when completions are needed to go on.
+
+    def _complete(self, number):
+        """Whether a message of a broadcast is complete. Raises Broken if it has failed."""
+        completion = self._inner[number]
+        if completion is None:
+            return None
+        del self._inner[number]
+        if completion.kind == "failed":
+            self._torn = self._torn or "a message did not get through"
+            raise _library.Broken(self._torn)
+        return completion
+
+    def _begin(self, function, memory, offset, nbytes):
+        """Posts a message of a broadcast, and returns its number."""
+        with self.host.lock:
+            number = self._number()
+            self._inner[number] = None
+            try:
+                self._post(function, memory, offset, nbytes, number=number)
+            except BaseException:
+                del self._inner[number]
+                raise
+        return number
+
+    def _check(self):
+        if self._torn:
+            raise _library.Broken(self._torn)
+
+    def _finished(self, numbers, down_to):
+        """Steps until so few messages are left. What is left is in numbers."""
+        while len(numbers) > down_to:
+            if self._complete(numbers[0]) is None:
+                yield
+            else:
+                numbers.pop(0)
+
+    def _sending(self, buffers):
+        self._check()
+        memories = _Registered(self.host, buffers, writable=False)
+        try:
+            lengths = memories.lengths
+            header = memories.add(bytearray(_pieces.Header.of(lengths).encode()))
+            numbers, packed = [], 0
+            numbers.append(self._begin("rocast_send", header, 0, header.nbytes))
+            for piece in _pieces.cut(lengths):
+                yield from self._finished(numbers, min(_IN_FLIGHT, self._depth) - 1)
+                if len(piece) == 1 and lengths[piece[0].buffer] >= _pieces.SMALL:
+                    part = piece[0]
+                    numbers.append(self._begin("rocast_send", memories[part.buffer], part.offset, part.nbytes))
+                    continue
+                stage = self._stage(packed)
+                packed += 1
+                if stage.number in numbers:
+                    yield from self._finished(numbers, len(numbers) - 1 - numbers.index(stage.number))
+                nbytes = stage.pack(memories, piece)
+                stage.number = self._begin("rocast_send", stage.memory, 0, nbytes)
+                numbers.append(stage.number)
+            yield from self._finished(numbers, 0)
+        finally:
+            memories.close()
+        yield (None,)
+
+    def _receiving(self, buffers):
+        self._check()
+        while True:
+            header = yield from self._header()
+            fit = not buffers and header.buffers == 1
+            into = [bytearray(header.nbytes)] if fit else list(buffers)
+            memories = _Registered(self.host, into, writable=True, keep=not fit)
+            try:
+                fits = _pieces.Header.of(memories.lengths) == header
+                yield from self._take(memories if fits else None, header)
+                if not fits:
+                    raise ValueError(
+                        f"the source has sent {header.buffers} buffers with {header.nbytes} bytes, and here are "
+                        f"{len(buffers)} with {sum(memories.lengths)}, or they have other sizes; it is left out"
+                    )
+            finally:
+                memories.close()
+            yield (into[0] if fit else sum(memories.lengths),)
+
+    def _header(self):
+        if self._headers is None:
+            self._await_header()
+        memory, number = self._headers
+        while (completion := self._complete(number)) is None:
+            yield
+        self._headers = (memory, None)
+        data = ctypes.string_at(memory.address, min(completion.nbytes, memory.nbytes))
+        try:
+            return _pieces.Header.decode(data)
+        except ValueError as error:
+            self._torn = str(error)
+            raise
+
+    def _await_header(self):
+        if self._headers is None:
+            self._headers = (self.host.register(bytearray(_pieces.HEADER_BYTES)), None)
+        memory = self._headers[0]
+        self._headers = (memory, self._begin("rocast_receive", memory, 0, memory.nbytes))
+
+    def _take(self, memories, header):
+        """Receives the pieces, into memories or, if they do not fit, into nothing that is kept. The
+        next header follows behind the last piece, so its receive is posted then."""
+        pieces = _pieces.cut(memories.lengths) if memories else iter([None] * header.pieces)
+        numbers, waiting, packed = [], {}, 0
+        limit = min(_IN_FLIGHT, self._depth - 1)  # one more for the header
+        for piece in pieces:
+            yield from self._unpacked(memories, numbers, waiting, limit - 1)
+            if piece and len(piece) == 1 and memories.lengths[piece[0].buffer] >= _pieces.SMALL:
+                part = piece[0]
+                numbers.append(self._begin("rocast_receive", memories[part.buffer], part.offset, part.nbytes))
+                continue
+            stage = self._stage(packed)
+            packed += 1
+            if stage.number in numbers:
+                yield from self._unpacked(memories, numbers, waiting, len(numbers) - 1 - numbers.index(stage.number))
+            stage.number = self._begin("rocast_receive", stage.memory, 0, stage.memory.nbytes)
+            waiting[stage.number] = (stage, piece)
+            numbers.append(stage.number)
+        self._await_header()
+        yield from self._unpacked(memories, numbers, waiting, 0)
+
+    def _stage(self, at):
+        """The room for the next packed piece. Rooms are made when they are needed, and kept."""
+        if at < _STAGED and at == len(self._stages):
+            self._stages.append(_Stage(self.host.register(bytearray(_pieces.PIECE))))
+        return self._stages[at % len(self._stages)]
+
+    def _unpacked(self, memories, numbers, waiting, down_to):
+        while len(numbers) > down_to:
+            if self._complete(numbers[0]) is None:
+                yield
+                continue
+            number = numbers.pop(0)
+            stage, piece = waiting.pop(number, (None, None))
+            if piece:
+                stage.unpack(memories, piece)
+
+    # The group
+
+    def become_source(self, timeout=30.0):
+        """With role "both": waits until everything of the source before has arrived everywhere."""
+        with self.host.lock:
+            _library.check(_library.library().rocast_become_source(self._use(), _milliseconds(timeout)))
+
+    @property
+    def way(self):
+        """How operations go: "multicast", by the group, or "unicast", by single connections."""
+        with self.host.lock:
+            return _library.WAYS[_library.library().rocast_way(self._use())]
+
+    @property
+    def acknowledged_by(self):
+        """How many receivers have an operation that is done; 0: all."""
+        with self.host.lock:
+            return _library.library().rocast_acknowledged_by(self._use())
+
+    def describe(self):
+        """The group's addresses and sizes, and how often its way has changed."""
+        about = _library.AboutStruct()
+        with self.host.lock:
+            _library.library().rocast_describe(self._use(), about)
+        return About(
+            about.group_ip.decode(), about.group_qpn, about.qpn, about.members, about.mtu,
+            tuple(about.region_bytes[: len(self._regions) or _library.MAX_REGIONS]), about.fallbacks, about.returns,
+        )  # fmt: skip
+
+    def leave(self):
+        """Ends this membership. What is posted and not complete may or may not arrive."""
+        self._part("rocast_leave")
+
+    def end(self):
+        """Ends the group for all members."""
+        self._part("rocast_end")
+
+    def _part(self, function):
+        with self.host.lock:
+            if self._handle is None:
+                return
+            result = getattr(_library.library(), function)(self._handle)
+            if result != -1 and result != -9:  # then the group is not freed
+                self._gone()
+            _library.check(result)
+
+    def _gone(self):
+        self._handle = None
+        self.host._groups.discard(self)
+        if self.host.handle is not None:
+            for memory in [stage.memory for stage in self._stages] + ([self._headers[0]] if self._headers else []):
+                memory.unregister()
+        self._headers, self._stages = None, []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.leave()
+
+
+class _Stage:
+    """Memory through which packed pieces go."""
+
+    def __init__(self, memory):
+        self.memory, self.number = memory, None
+
+    def pack(self, memories, piece):
+        at = 0
+        for part in piece:
+            ctypes.memmove(self.memory.address + at, memories.address(part.buffer) + part.offset, part.nbytes)
+            at += part.nbytes
+        return at
+
+    def unpack(self, memories, piece):
+        at = 0
+        for part in piece:
+            ctypes.memmove(memories.address(part.buffer) + part.offset, self.memory.address + at, part.nbytes)
+            at += part.nbytes
+
+
+class _Registered:
+    """The buffers of a broadcast. Small ones are pinned alone, because their bytes are copied."""
+
+    def __init__(self, host, buffers, writable, keep=True):
+        self.host, self.lengths, self._things, self._own = host, [], [], []
+        host.begin()
+        try:
+            for buffer in buffers:
+                pinned = Pinned(buffer, writable)
+                self.lengths.append(pinned.nbytes)
+                if pinned.nbytes < _pieces.SMALL:
+                    self._things.append(pinned)
+                    continue
+                pinned.release()
+                self._things.append(host.acquire(buffer, writable) if keep else self.add(buffer))
+        except BaseException:
+            self.close()
+            raise
+
+    def __getitem__(self, number):
+        return self._things[number]
+
+    def address(self, number):
+        return self._things[number].address
+
+    def add(self, buffer):
+        """Registers memory for this broadcast alone."""
+        memory = self.host.register(buffer)
+        self._own.append(memory)
+        return memory
+
+    def close(self):
+        for thing in self._things:
+            if isinstance(thing, Pinned):
+                thing.release()
+            elif thing not in self._own:
+                self.host.release(thing)
+        for memory in self._own:
+            memory.unregister()
+        self._own, self._things = [], []

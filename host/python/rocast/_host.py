@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host's RDMA device and its memory."""
+
+import ctypes
+import threading
+
+from . import _library
+from ._buffer import Pinned
+
+# The registration of a buffer is kept until so many more broadcasts have gone without the buffer.
+# Meanwhile its memory stays pinned, also where the program needs it no more.
+KEPT = 4
+
+
+class Memory:
+    """Registered memory: to send from, to receive into, or as a region of groups."""
+
+    def __init__(self, host, pinned):
+        self.host, self.pinned = host, pinned
+        self.users, self.last = 0, 0  # broadcasts that use it now; the newest that has used it
+        handle = ctypes.c_void_p()
+        with host.lock:
+            _library.check(_library.library().rocast_register(host.handle, pinned.address, pinned.nbytes, handle))
+        self.handle = handle
+
+    @property
+    def nbytes(self):
+        """Its size in bytes."""
+        return self.pinned.nbytes
+
+    @property
+    def address(self):
+        """Where it lies."""
+        return self.pinned.address
+
+    def unregister(self):
+        """Gives the memory back. ArgumentError: a group has it as a region."""
+        if self.handle is None:
+            return
+        with self.host.lock:
+            if self.host.handle is not None:
+                _library.check(_library.library().rocast_unregister(self.handle))
+        self.handle = None
+        self.pinned.release()
+
+
+class Host:
+    """A host's RDMA device, and its way to the box.
+
+    box is ADDRESS:PORT of hosts: in the box's config, by default $ROCAST_BOX. address is one of
+    this host, by default $ROCAST_ADDRESS or the one by which it reaches the box. device is the RDMA
+    device, by default the first one that has the address. patience bounds every call, in seconds.
+    secret, policy ("repair=off,nak=lower") and traffic_class are those of the groups that are
+    joined; see man 3 rocast.
+
+    Several threads may use a host and its groups: one call waits for the other.
+    """
+
+    def __init__(self, box=None, *, address=None, device=None, patience=30.0, secret=None, policy=None, traffic_class=None):
+        settings = _library.Settings(_text(box), _text(address), _text(device), _milliseconds(patience))
+        handle = ctypes.c_void_p()
+        _library.check(_library.library().rocast_open(settings, handle))
+        self._begin(handle, patience)
+        try:
+            if secret is not None:
+                _library.check(_library.library().rocast_set_secret(self.handle, _text(secret)))
+            if policy is not None:
+                _library.check(_library.library().rocast_set_policy(self.handle, _text(policy)))
+            if traffic_class is not None:
+                _library.check(_library.library().rocast_set_traffic_class(self.handle, traffic_class))
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, handle, patience):
+        self.handle, self.patience = handle, patience
+        self.lock = threading.RLock()
+        self._kept = {}  # Memory by address and size
+        self._broadcasts = 0
+        self._groups = set()
+
+    @classmethod
+    def _of(cls, handle, patience=30.0):
+        """A host that something else has opened."""
+        host = cls.__new__(cls)
+        host._begin(handle, patience)
+        return host
+
+    def register(self, buffer, writable=True):
+        """Registers the memory of a buffer, for regions and for the calls of a Group that name a
+        Memory. It is pinned, and neither moves nor changes its size before unregister()."""
+        pinned = Pinned(buffer, writable)
+        try:
+            return Memory(self, pinned)
+        except BaseException:
+            pinned.release()
+            raise
+
+    def acquire(self, buffer, writable):
+        """The registration of a buffer, for one broadcast. It is kept for the next ones."""
+        pinned = Pinned(buffer, writable)
+        key = (pinned.address, pinned.nbytes)
+        with self.lock:
+            memory = self._kept.get(key)
+            if memory is not None:
+                pinned.release()
+            else:
+                try:
+                    memory = self._kept[key] = Memory(self, pinned)
+                except BaseException:
+                    pinned.release()
+                    raise
+            memory.users, memory.last = memory.users + 1, self._broadcasts
+            return memory
+
+    def release(self, memory):
+        """Ends the use of what acquire() has returned."""
+        with self.lock:
+            memory.users -= 1
+
+    def begin(self):
+        """Notes that a broadcast begins."""
+        with self.lock:
+            self._broadcasts += 1
+            self._forget(lambda memory: self._broadcasts - memory.last > KEPT)
+
+    def _forget(self, which):
+        for key, memory in list(self._kept.items()):
+            if memory.users == 0 and which(memory):
+                del self._kept[key]
+                memory.unregister()
+
+    def forget(self):
+        """Unregisters the buffers of earlier broadcasts, so that they may be freed and resized."""
+        with self.lock:
+            self._forget(lambda memory: True)
+
+    def join(self, name, **membership):
+        """Joins a group; the arguments are those of Group."""
+        from ._group import Group
+
+        return Group(self, name, **membership)
+
+    def close(self):
+        """Leaves all groups that are left, each within 5 s, and frees everything."""
+        with self.lock:
+            if self.handle is None:
+                return
+            handle, self.handle = self.handle, None
+            for group in list(self._groups):
+                group._gone()
+            _library.library().rocast_close(handle)
+            for memory in self._kept.values():
+                memory.handle = None
+                memory.pinned.release()
+            self._kept.clear()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+
+def _text(value):
+    return None if value is None else str(value).encode()
+
+
+def _milliseconds(seconds):
+    return 0 if not seconds else max(1, round(seconds * 1000))

@@ -1,0 +1,285 @@
+"""Tests of the package rocast, with librocast over a device that exists only in this process.
+
+test/librocast/python_test.go makes that library, plays the box and runs this file.
+"""
+
+import array
+import asyncio
+import ctypes
+import gc
+import random
+import threading
+import unittest
+import weakref
+
+import rocast
+from rocast import _host, _library, _pieces
+from rocast._buffer import Pinned
+
+_new_host = _library.library().new_host
+_new_host.restype, _new_host.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
+
+TIME = 20.0  # seconds that nothing here takes
+
+
+def host(number):
+    return rocast.Host._of(ctypes.c_void_p(_new_host(f"127.0.0.{number}".encode())))
+
+
+def pattern(nbytes, seed=1):
+    return bytearray(random.Random(seed).randbytes(nbytes))
+
+
+class Members:
+    """Members of one group, each in a thread of its own while something runs."""
+
+    def __init__(self, name, count=2, **more):
+        self.hosts = [host(number + 1) for number in range(count)]
+        self.groups = self.each(lambda n: self.hosts[n].join(name, role="both", members=count, fallback=False, **more))
+
+    def each(self, run):
+        """Runs run(number) for all members side by side, and returns what each has returned, or the
+        exception."""
+        results = [None] * len(self.hosts)
+
+        def one(number):
+            try:
+                results[number] = run(number)
+            except Exception as error:  # the test asks for it
+                results[number] = error
+
+        threads = [threading.Thread(target=one, args=(n,)) for n in range(len(results))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return results
+
+    def broadcast(self, sent, received):
+        """The first one sends, the others receive into received(number)."""
+        return self.each(lambda n: self.groups[n].receive(*received(n), timeout=TIME) if n else self.groups[0].broadcast(*sent, timeout=TIME))
+
+    def __enter__(self):
+        for group in self.groups:
+            if isinstance(group, Exception):
+                raise group
+        return self
+
+    def __exit__(self, *exception):
+        for one in self.hosts:
+            one.close()
+
+
+class Broadcasts(unittest.TestCase):
+    def test_sizes(self):
+        sizes = [0, 1, _pieces.SMALL - 1, _pieces.SMALL, _pieces.PIECE - 1, _pieces.PIECE, _pieces.PIECE + 1, 40 * _pieces.PIECE + 7]
+        with Members("g6", 3) as members:
+            for size in sizes:
+                sent = pattern(size, size)
+                received = [None, bytearray(size), bytearray(size)]
+                self.assertEqual(members.broadcast([sent], lambda n, r=received: [r[n]]), [None, size, size])
+                self.assertEqual(received[1:], [sent, sent], size)
+
+    def test_buffers_of_all_kinds(self):
+        sizes = [3, _pieces.PIECE + 5, 0, 17, _pieces.SMALL, 1] + [100] * 30_000 + [2 * _pieces.PIECE]
+        sent = [pattern(size, number) for number, size in enumerate(sizes)]
+        received = [bytearray(size) for size in sizes]
+        with Members("g1") as members:
+            self.assertEqual(members.broadcast(sent, lambda n: received), [None, sum(sizes)])
+            self.assertEqual(received, sent)
+            sent = [b"read only", array.array("d", range(10_000)), memoryview(pattern(50_000))[10_000:]]
+            received = [bytearray(9), array.array("d", bytes(80_000)), memoryview(bytearray(40_000))]
+            members.broadcast(sent, lambda n: received)
+            self.assertEqual(received, [bytearray(b"read only"), sent[1], sent[2]])
+
+    def test_a_receiver_without_a_buffer(self):
+        with Members("g1") as members:
+            for size in (0, 5, _pieces.PIECE * 3):
+                sent = pattern(size)
+                self.assertEqual(members.broadcast([sent], lambda n: []), [None, sent])
+
+    def test_other_sizes_are_left_out(self):
+        with Members("g1") as members:
+            for wrong in ([bytearray(4)], [bytearray(3), bytearray(2 * _pieces.PIECE)], [], [bytearray(2 * _pieces.PIECE + 3)] * 2):
+                sent = [pattern(3), pattern(2 * _pieces.PIECE + 1)]
+                got = members.broadcast(sent, lambda n, w=wrong: w)[1]
+                self.assertIsInstance(got, ValueError, wrong)
+                self.assertIn("the source has sent 2 buffers with 2097156 bytes", str(got))
+                received = [bytearray(3), bytearray(2 * _pieces.PIECE + 1)]
+                members.broadcast(sent, lambda n, r=received: r)
+                self.assertEqual(received, sent)
+
+    def test_the_source_changes(self):
+        with Members("g6", 3) as members:
+            for turn in range(6):
+                source, sent = turn % 3, pattern(3 * _pieces.PIECE, turn)
+                got = members.each(lambda n: members.groups[n].broadcast(sent, timeout=TIME) if n == source else members.groups[n].receive(timeout=TIME))
+                self.assertEqual([bytearray() if n == source else sent for n in range(3)], [g or bytearray() for g in got])
+
+    def test_a_time_bound(self):
+        with Members("g1") as members:
+            with self.assertRaisesRegex(rocast.Timeout, "was given up after 0.1 s"):
+                members.groups[1].receive(bytearray(5), timeout=0.1)
+            with self.assertRaisesRegex(rocast.Broken, "was given up"):
+                members.groups[1].receive(bytearray(5))
+
+    def test_something_else_than_a_broadcast(self):
+        with Members("g1") as members:
+            memory = members.hosts[0].register(pattern(_pieces.HEADER_BYTES))
+            got = members.each(lambda n: members.groups[1].receive(timeout=TIME) if n else members.groups[0].send(memory))
+            self.assertIsInstance(got[1], ValueError)
+            self.assertIn("did not send by broadcast()", str(got[1]))
+
+    def test_asyncio(self):
+        async def both(members, sent, received):
+            await asyncio.gather(members.groups[0].abroadcast(sent), members.groups[1].areceive(received))
+
+        sent, received = pattern(5 * _pieces.PIECE), bytearray(5 * _pieces.PIECE)
+        with Members("g1") as members:
+            asyncio.run(asyncio.wait_for(both(members, sent, received), TIME))
+            self.assertEqual(received, sent)
+
+    def test_a_cancelled_task(self):
+        async def cancel(group):
+            task = asyncio.ensure_future(group.areceive(bytearray(5)))
+            await asyncio.sleep(0)
+            task.cancel()
+            await task
+
+        with Members("g1") as members:
+            with self.assertRaises(asyncio.CancelledError):
+                asyncio.run(cancel(members.groups[1]))
+            with self.assertRaisesRegex(rocast.Broken, "was cancelled"):
+                members.groups[1].receive(bytearray(5))
+
+
+class Registrations(unittest.TestCase):
+    def test_a_buffer_is_registered_once(self):
+        sent, received = pattern(_pieces.PIECE), bytearray(_pieces.PIECE)
+        with Members("g1") as members:
+            for _ in range(3):
+                members.broadcast([sent], lambda n: [received])
+            self.assertEqual([len(one._kept) for one in members.hosts], [1, 1])
+            with self.assertRaises(BufferError):
+                sent.append(1)  # it is pinned
+            for one in members.hosts:
+                one.forget()
+            sent.append(1)
+
+    def test_buffers_that_are_used_no_more_are_given_back(self):
+        class Own(bytearray):
+            pass
+
+        with Members("g1") as members:
+            first = Own(_pieces.PIECE)
+            seen = weakref.ref(first)
+            members.broadcast([first], lambda n: [])
+            del first
+            gc.collect()
+            self.assertIsNotNone(seen())
+            for _ in range(_host.KEPT + 1):
+                members.broadcast([bytearray(_pieces.PIECE)], lambda n: [])
+            gc.collect()
+            self.assertIsNone(seen())
+            self.assertLessEqual(len(members.hosts[0]._kept), _host.KEPT + 1)
+            self.assertEqual(len(members.hosts[1]._kept), 0)  # what receive() makes is the program's
+
+    def test_what_a_broadcast_uses_stays(self):
+        one, two = host(1), host(2)
+        memory = one.acquire(bytearray(9), True)
+        for _ in range(2 * _host.KEPT):
+            one.begin()
+        self.assertIsNotNone(memory.handle)
+        one.release(memory)
+        one.begin()
+        self.assertIsNone(memory.handle)
+        one.close()
+        two.close()
+
+    def test_an_array_with_gaps(self):
+        with self.assertRaises(BufferError):
+            Pinned(memoryview(bytearray(10))[::2])
+        with self.assertRaises(BufferError):
+            Pinned(b"read only", writable=True)
+        with self.assertRaisesRegex(TypeError, "int has no buffer"):
+            Pinned(5)
+
+    def test_a_tensor(self):
+        class Tensor:
+            def __init__(self):
+                self.memory = bytearray(b"tensor")
+
+            def numpy(self):
+                return self.memory
+
+        tensor = Tensor()
+        pinned = Pinned(tensor, writable=True)
+        ctypes.memmove(pinned.address, b"TENSOR", 6)
+        pinned.release()
+        self.assertEqual(tensor.memory, b"TENSOR")
+
+
+class Calls(unittest.TestCase):
+    def test_messages(self):
+        with Members("g1") as members:
+            source, receiver = members.groups
+            into = members.hosts[1].register(bytearray(8))
+            first = receiver.post_receive(into, 2, 5)
+            number = source.send(members.hosts[0].register(b"hello, world", writable=False), 7)
+            self.assertEqual(source.wait(TIME), [("done", number, 0, 0)])
+            self.assertEqual(receiver.wait(TIME), [("received", first, 5, 0)])
+            self.assertEqual(bytes(ctypes.string_at(into.address, 8)), b"\0\0world\0")
+            self.assertEqual(receiver.poll(), [])
+            self.assertEqual(receiver.wait(0.01), [])
+            self.assertEqual((source.way, source.acknowledged_by), ("multicast", 0))
+            self.assertEqual(source.describe()[:4], ("127.0.0.100", source.describe().group_qpn, source.describe().qpn, 2))
+            self.assertGreater(receiver.fileno(), 2)
+
+    def test_errors_have_the_sentence_of_the_library(self):
+        with Members("g1", depth=4) as members:
+            memory = members.hosts[0].register(bytearray(8))
+            for _ in range(4):
+                members.groups[0].send(memory)
+            with self.assertRaisesRegex(rocast.QueueFull, "4 operations of group g1 are not complete"):
+                members.groups[0].send(memory)
+            with self.assertRaisesRegex(rocast.ArgumentError, "this program is in group g1 already"):
+                members.hosts[0].join("g1", role="both", members=2, fallback=False)
+            with self.assertRaisesRegex(ValueError, "5 bytes from 4 on are not in a memory of 8 bytes"):
+                members.groups[0].send(memory, 4, 5)
+            with self.assertRaisesRegex(ValueError, "role is 'sender'"):
+                members.hosts[0].join("g2", role="sender", members=2)
+            members.groups[0].leave()
+            members.groups[0].leave()
+            with self.assertRaisesRegex(ValueError, "group g1 has been left"):
+                members.groups[0].poll()
+        with self.assertRaises(rocast.Refused), host(1) as one:
+            one.join("secret", role="receiver", members=2)
+
+    def test_no_box(self):
+        with self.assertRaisesRegex(rocast.Error, "nonsense"):
+            rocast.join("g1", role="source", members=2, box="nonsense")
+
+    def test_the_version(self):
+        self.assertEqual(rocast.library_version(), "unknown")
+
+
+class Cuts(unittest.TestCase):
+    def test_every_byte_is_in_one_piece(self):
+        draw = random.Random(7)
+        for _ in range(300):
+            sizes = [draw.choice([0, 1, 100, _pieces.SMALL - 1, _pieces.SMALL, _pieces.PIECE, _pieces.PIECE + 1, draw.randrange(1 << 22)]) for _ in range(draw.randrange(60))]
+            pieces = list(_pieces.cut(sizes))
+            at = [0] * len(sizes)
+            for piece in pieces:
+                self.assertTrue(0 < sum(part.nbytes for part in piece) <= _pieces.PIECE)
+                for part in piece:
+                    self.assertEqual(part.offset, at[part.buffer])
+                    at[part.buffer] += part.nbytes
+            self.assertEqual(at, sizes)
+            header = _pieces.Header.of(sizes)
+            self.assertEqual(header[:3], (sum(sizes), len(pieces), len(sizes)))
+            self.assertEqual(_pieces.Header.decode(header.encode()), header)
+
+
+if __name__ == "__main__":
+    unittest.main()
