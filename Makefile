@@ -138,6 +138,11 @@ softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one
 		./test/softroce/ -engine $(ENGINE) -repair $(REPAIR) $(KERNEL:%=-kernel %) $(HOSTS:%=-hosts %)
 	$(if $(SHORT)$(CHOSEN),,test/softroce/setup.sh newest && $(GO) test -tags softroce -count=1 -timeout 20m -v ./test/softroce/demorxe)
 
+.PHONY: wheel
+wheel: ## the package rocast for Python, as a wheel, into build/packages
+	@scripts/need python3:python3 /usr/share/doc/python3-wheel:python3-wheel /usr/lib/python3/dist-packages/setuptools:python3-setuptools pip:python3-pip
+	@packaging/wheel $(BUILD) $(VERSION) $(COMMIT)
+
 .PHONY: mpi mpi-library
 mpi-library: ## librocast-mpi for Open MPI and for MPICH into build/, and as .deb into build/packages
 	@scripts/need gcc:gcc /usr/include/infiniband/verbs.h:libibverbs-dev mpicc.openmpi:libopenmpi-dev mpicc.mpich:libmpich-dev

@@ -7,7 +7,10 @@ import array
 import asyncio
 import ctypes
 import gc
+import importlib.util
+import os
 import random
+import tempfile
 import threading
 import unittest
 import weakref
@@ -261,6 +264,50 @@ class Calls(unittest.TestCase):
 
     def test_the_version(self):
         self.assertEqual(rocast.library_version(), "unknown")
+
+
+class Weights(unittest.TestCase):
+    """examples/weights"""
+
+    @classmethod
+    def setUpClass(cls):
+        path = os.path.join(os.path.dirname(__file__), "../../../examples/weights/weights.py")
+        spec = importlib.util.spec_from_file_location("weights", path)
+        cls.weights = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(cls.weights)
+
+    def test_receivers_swap_when_all_have_a_version(self):
+        layouts = [[3, 2 * _pieces.PIECE], [3, 2 * _pieces.PIECE], [3, 2 * _pieces.PIECE], [7]]
+        with Members("g6", 3) as members:
+            followers = [self.weights.Follower(group, lambda sizes: [bytearray(size) for size in sizes]) for group in members.groups]
+            used = []
+            for version, layout in enumerate(layouts, 1):
+                sent = [pattern(size, version) for size in layout]
+                got = members.each(
+                    lambda n: followers[n].follow(TIME) if n else self.weights.publish(members.groups[0], version, layout, sent)
+                )
+                self.assertEqual(got, [None] * 3)
+                for follower in followers[1:]:
+                    self.assertEqual((follower.version, follower.layout, follower.buffers), (version, layout, sent))
+                used.append(id(followers[1].buffers[0]))
+            self.assertEqual(used[0], used[2])  # two rooms, in turn
+            self.assertEqual(len(set(used)), 3)
+
+    def test_files(self):
+        try:
+            import numpy
+        except ImportError as error:
+            self.skipTest(f"{error}; apt install python3-numpy")
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "model.npz")
+            arrays = {"a": numpy.arange(12.0).reshape(3, 4).T, "b": numpy.array(5, dtype="int8"), "c": numpy.zeros((0, 3))}
+            numpy.savez(path, **arrays)
+            layout, sent = self.weights.read(path)
+            received = self.weights.room(layout)
+            with Members("g1") as members:
+                members.broadcast(sent, lambda n: received)
+            for want, got in zip(arrays.values(), received, strict=True):
+                numpy.testing.assert_array_equal(got, want)
 
 
 class Cuts(unittest.TestCase):
