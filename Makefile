@@ -95,7 +95,7 @@ check: ## what needs no root, in 70 s once it is compiled: format, vet, staticch
 
 test: ## every test that this machine allows, as root; prints which it left out and why
 	@[ "$$(id -u)" = 0 ] || echo 'make test needs root: without it every test is left out that makes a network namespace; make check needs none' >&2
-	@scripts/need tshark:tshark || true
+	@scripts/need tshark:tshark $(WHEEL_NEEDS) $(INFO)/python3-venv.list:python3-venv || true
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@scripts/gotest work
 
@@ -138,9 +138,11 @@ softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one
 		./test/softroce/ -engine $(ENGINE) -repair $(REPAIR) $(KERNEL:%=-kernel %) $(HOSTS:%=-hosts %)
 	$(if $(SHORT)$(CHOSEN),,test/softroce/setup.sh newest && $(GO) test -tags softroce -count=1 -timeout 20m -v ./test/softroce/demorxe)
 
+INFO        := /var/lib/dpkg/info
+WHEEL_NEEDS := /usr/bin/python3:python3 $(INFO)/python3-pip.list:python3-pip $(INFO)/python3-setuptools.list:python3-setuptools $(INFO)/python3-wheel.list:python3-wheel
 .PHONY: wheel
 wheel: ## the package rocast for Python, as a wheel, into build/packages
-	@scripts/need python3:python3 /usr/share/doc/python3-wheel:python3-wheel /usr/lib/python3/dist-packages/setuptools:python3-setuptools pip:python3-pip
+	@scripts/need $(WHEEL_NEEDS)
 	@packaging/wheel $(BUILD) $(VERSION) $(COMMIT)
 
 .PHONY: mpi mpi-library

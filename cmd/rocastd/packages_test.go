@@ -13,8 +13,8 @@ import (
 
 // packages are what make package makes.
 type packages struct {
-	library, libraryRPM string
-	amd64, arm64        programs
+	library, libraryRPM, python string
+	amd64, arm64                programs
 }
 
 // programs are the packages with programs for one CPU.
@@ -66,6 +66,7 @@ func (m *making) made(t *testing.T) packages {
 		}
 	}
 	return packages{
+		python:  one("python3-rocast_1.2.3~rc1+4.gabc-1_all.deb"),
 		library: one("librocast_1.2.3~rc1+4.gabc-1_*.deb"), libraryRPM: one("librocast-1.2.3~rc1+4.gabc-1.*.rpm"),
 		amd64: of("amd64", "x86_64"), arm64: of("arm64", "aarch64"),
 	}
@@ -107,7 +108,7 @@ func TestThePackages(t *testing.T) {
 	first, second := startMaking(t, "../..", "022", "package"), startMaking(t, elsewhere, "077", "package")
 	here, there := first.made(t), second.made(t)
 	for _, pair := range [][2]string{
-		{here.library, there.library}, {here.libraryRPM, there.libraryRPM},
+		{here.library, there.library}, {here.python, there.python}, {here.libraryRPM, there.libraryRPM},
 		{here.amd64.deb, there.amd64.deb}, {here.amd64.rpm, there.amd64.rpm},
 		{here.amd64.edge, there.amd64.edge}, {here.amd64.edgeRPM, there.amd64.edgeRPM},
 		{here.arm64.deb, there.arm64.deb}, {here.arm64.rpm, there.arm64.rpm},
@@ -128,6 +129,7 @@ func TestThePackages(t *testing.T) {
 	t.Run("deb", func(t *testing.T) { checkDeb(t, here.amd64.deb, elf.EM_X86_64) })
 	t.Run("deb of arm64", func(t *testing.T) { checkDeb(t, here.arm64.deb, elf.EM_AARCH64) })
 	t.Run("library", func(t *testing.T) { checkLibrary(t, here.library) })
+	t.Run("python", func(t *testing.T) { checkPython(t, here.python) })
 	t.Run("edge", func(t *testing.T) { checkEdge(t, here.amd64.edge, elf.EM_X86_64) })
 	t.Run("edge of arm64", func(t *testing.T) { checkEdge(t, here.arm64.edge, elf.EM_AARCH64) })
 	t.Run("programs", func(t *testing.T) { checkPrograms(t, here.amd64.deb) })
@@ -193,6 +195,22 @@ func checkLibrary(t *testing.T, deb string) {
 	}
 	if got := output(t, "sh", "-c", "zcat "+filepath.Join(root, "usr/share/man/man1/rocast-cp.1.gz")); !strings.Contains(got, "resume") {
 		t.Error("the manual page of rocast-cp does not name --resume")
+	}
+}
+
+// checkPython imports what the package for Python has.
+func checkPython(t *testing.T, deb string) {
+	root := t.TempDir()
+	output(t, "dpkg-deb", "-x", deb, root)
+	if got, want := strings.TrimSpace(output(t, "dpkg-deb", "-f", deb, "Depends")), "python3 (>= 3.11), librocast"; got != want {
+		t.Errorf("it depends on %q, want %q", got, want)
+	}
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip(err)
+	}
+	path := "PYTHONPATH=" + filepath.Join(root, "usr/lib/python3/dist-packages")
+	if got := output(t, "env", path, "python3", "-c", "import rocast; print(rocast.join.__name__)"); got != "join\n" {
+		t.Errorf("it prints %q", got)
 	}
 }
 
