@@ -1,6 +1,7 @@
 package copying
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -150,4 +151,47 @@ func TestNoFileHasTooManyUnits(t *testing.T) {
 			t.Fatalf("units of %d", unit)
 		}
 	})
+}
+
+// After the way has changed, messages of the group may still be there that belong to the pass
+// before.
+func TestAMessageOfAnEarlierPassIsIgnored(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	r := &Receiver{line: &line{conn: near}, pass: 2}
+	for pass, taken := range map[uint32]bool{1: false, 2: true} {
+		h := header{pass: pass}
+		err := r.take(appendRecord(h.append(nil), kindRefused, []byte("refused")))
+		if got := err != nil; got != taken {
+			t.Errorf("pass %d: %v", pass, err)
+		}
+	}
+	h := header{pass: 2, token: [16]byte{1}}
+	if err := r.take(appendRecord(h.append(nil), kindRefused, []byte("refused"))); err != nil {
+		t.Errorf("a message of another copy: %v", err)
+	}
+}
+
+// Files are made in a directory that nobody may write to at the end.
+func TestADirectoryIsWritableUntilItsEnd(t *testing.T) {
+	dir := t.TempDir()
+	target, err := OpenTarget(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close()
+	if err := os.Mkdir(filepath.Join(dir, "d"), 0o500); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		do   func(*Entry) error
+		mode os.FileMode
+	}{{target.directory, 0o700}, {target.finish, 0o500}} {
+		err := step.do(&Entry{Kind: DirectoryEnd, Path: "d", Mode: 0o500})
+		info, failure := os.Stat(filepath.Join(dir, "d"))
+		if err != nil || failure != nil || info.Mode().Perm() != step.mode {
+			t.Errorf("%v, %v, %v instead of %v", err, failure, info.Mode(), step.mode)
+		}
+	}
 }
