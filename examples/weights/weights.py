@@ -59,7 +59,7 @@ def read(path):
     else:
         import numpy
 
-        arrays = {name: numpy.ascontiguousarray(array) for name, array in numpy.load(path).items()}
+        arrays = {name: numpy.asarray(array, order="C") for name, array in numpy.load(path).items()}
     return [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()], list(arrays.values())
 
 

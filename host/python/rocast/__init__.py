@@ -52,8 +52,11 @@ class _Alone(Group):
             self.host.close()
 
     def end(self):
-        super().end()
-        self.host.close()
+        try:
+            super().end()
+        finally:
+            if self._handle is None:
+                self.host.close()
 
 
 def join(name, *, role, members, box=None, address=None, device=None, secret=None, policy=None, traffic_class=None, patience=30.0, **more):

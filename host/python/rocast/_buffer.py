@@ -2,6 +2,7 @@
 """The address of what has the buffer protocol, without a copy."""
 
 import ctypes
+import re
 
 
 class _PyBuffer(ctypes.Structure):
@@ -40,9 +41,13 @@ class Pinned:
     """
 
     def __init__(self, thing, writable=False):
-        """Raises BufferError if the memory is not contiguous, or is read-only and must not be."""
+        """Raises BufferError if the memory is not contiguous, is read-only and must not be, or has
+        references to objects, which are nothing to others."""
         try:
-            memoryview(thing).release()
+            with memoryview(thing) as view:
+                objects = "O" in re.sub(":[^:]*:", "", view.format)  # without the names of fields
+            if objects:
+                raise BufferError("the memory has references to Python objects, which mean nothing at other hosts")
         except TypeError:
             if not hasattr(thing, "numpy"):
                 raise TypeError(f"{type(thing).__name__} has no buffer: give bytes, a bytearray, an array or a tensor of the CPU") from None

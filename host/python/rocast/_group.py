@@ -3,6 +3,8 @@
 
 import asyncio
 import ctypes
+import itertools
+import select
 import time
 from typing import NamedTuple
 
@@ -10,7 +12,7 @@ from . import _library, _pieces
 from ._buffer import Pinned
 from ._host import _milliseconds, _text
 
-_SLICE = 0.1  # seconds that a wait holds other threads of the host up, at most
+_SLICE = 0.1  # seconds after which a wait looks whether something is due
 _IN_FLIGHT = 32  # pieces
 _STAGED = 4  # packed pieces
 
@@ -55,6 +57,8 @@ class Group:
     def __init__(self, host, name, *, role, members, regions=(), mtu=0, depth=128, patience=None, give_up=None, fallback=True):
         if role not in _library.ROLES:
             raise ValueError(f'role is {role!r}; it is one of "source", "receiver" and "both"')
+        if depth < 2:
+            raise ValueError(f"depth is {depth}; a group has at least 2, because a broadcast needs a receive besides those of its pieces")
         if len(regions) > _library.MAX_REGIONS:
             raise ValueError(f"there are {len(regions)} regions; a group has {_library.MAX_REGIONS} at most")
         wanted = _library.Membership(
@@ -68,7 +72,7 @@ class Group:
         self._handle = None
         handle = ctypes.c_void_p()
         with host.lock:
-            _library.check(_library.library().rocast_join(host.handle, wanted, handle))
+            _library.check(_library.library().rocast_join(host._use(), wanted, handle))
             self._handle = handle
             host._groups.add(self)
         self._next = 0
@@ -76,7 +80,9 @@ class Group:
         self._ready = []  # completions for poll() and wait()
         self._stages = []  # rooms for packed pieces
         self._headers = None  # where headers arrive, and the number of the receive
+        self._busy = False  # a broadcast is under way
         self._torn = None  # why broadcasts can go on no more
+        self._left = []  # the buffers of a broadcast that was not finished
 
     # Operations
 
@@ -134,19 +140,26 @@ class Group:
                 return taken
 
     def _taken(self, timeout):
+        self._pump(0.0 if self._ready else timeout)
         with self.host.lock:
-            self._pump(timeout)
             ready, self._ready = self._ready, []
             return ready
 
     def _pump(self, timeout):
-        """Takes completions, and waits for one so many seconds. Returns their number."""
+        """Takes completions, and waits for one so many seconds. Returns their number. Other threads
+        may use the host during the wait."""
+        count = self._take_completions()
+        if count == 0 and timeout > 0:
+            readable = select.poll()
+            readable.register(self.fileno(), select.POLLIN)
+            readable.poll(_milliseconds(timeout))
+            count = self._take_completions()
+        return count
+
+    def _take_completions(self):
         taken = (_library.CompletionStruct * 64)()
         with self.host.lock:
-            if timeout > 0:
-                count = _library.library().rocast_wait(self._use(), taken, len(taken), _milliseconds(timeout))
-            else:
-                count = _library.library().rocast_poll(self._use(), taken, len(taken))
+            count = _library.library().rocast_poll(self._use(), taken, len(taken))
             for one in taken[: _library.check(count)]:
                 completion = Completion(_KINDS[one.kind], one.id, one.bytes, one.immediate)
                 if one.id in self._inner:
@@ -172,7 +185,10 @@ class Group:
     def receive(self, *buffers, timeout=None):
         """Receives a broadcast into buffers of the same number and sizes. Without buffers it
         returns a bytearray with a broadcast of one buffer. ValueError: they do not fit what the
-        source has sent; that is left out, and the next call gets the next broadcast."""
+        source has sent; that is left out, and the next call gets the next broadcast.
+
+        After any other exception in the middle of a broadcast, such as Timeout, the group is of no
+        more use, and the buffers may still be written to until leave()."""
         return self._run(self._receiving(buffers), timeout)
 
     async def abroadcast(self, *buffers):
@@ -185,24 +201,29 @@ class Group:
 
     def _run(self, steps, timeout):
         end = None if timeout is None else time.monotonic() + timeout
-        for result in steps:
-            if result is not None:
-                return result[0]
-            left = _SLICE if end is None else min(_SLICE, end - time.monotonic())
-            if left <= 0:
-                self._torn = f"a broadcast of group {self.name} was given up after {timeout:g} s"
-                raise _library.Timeout(self._torn)
-            self._pump(left)
-        return None
-
-    async def _arun(self, steps):
-        loop, readable = asyncio.get_running_loop(), asyncio.Event()
-        descriptor = self.fileno()
-        loop.add_reader(descriptor, readable.set)
         try:
             for result in steps:
                 if result is not None:
                     return result[0]
+                left = _SLICE if end is None else min(_SLICE, end - time.monotonic())
+                if left <= 0:
+                    self._torn = f"a broadcast of group {self.name} was given up after {timeout:g} s"
+                    raise _library.Timeout(self._torn)
+                self._pump(left)
+        finally:
+            steps.close()
+        return None
+
+    async def _arun(self, steps):
+        loop, readable = asyncio.get_running_loop(), asyncio.Event()
+        descriptor = None
+        try:
+            for result in steps:
+                if result is not None:
+                    return result[0]
+                if descriptor is None:  # the broadcast has its turn, so no other task waits here
+                    descriptor = self.fileno()
+                    loop.add_reader(descriptor, readable.set)
                 if self._pump(0.0) == 0:
                     try:
                         await asyncio.wait_for(readable.wait(), _SLICE)
@@ -211,13 +232,13 @@ class Group:
                     readable.clear()
                 else:
                     await asyncio.sleep(0)
-        except GeneratorExit:
-            raise
         except asyncio.CancelledError:
             self._torn = f"a broadcast of group {self.name} was cancelled"
             raise
         finally:
-            loop.remove_reader(descriptor)
+            if descriptor is not None:
+                loop.remove_reader(descriptor)
+            steps.close()
         return None
 
     # The steps of a broadcast are generators. They yield None when completions are needed to go on.
@@ -245,10 +266,6 @@ class Group:
                 raise
         return number
 
-    def _check(self):
-        if self._torn:
-            raise _library.Broken(self._torn)
-
     def _finished(self, numbers, down_to):
         """Steps until so few messages are left. What is left is in numbers."""
         while len(numbers) > down_to:
@@ -258,12 +275,12 @@ class Group:
                 numbers.pop(0)
 
     def _sending(self, buffers):
-        self._check()
-        memories = _Registered(self.host, buffers, writable=False)
-        try:
+        with _Turn(self) as turn:
+            memories = turn.uses(_Registered(self.host, buffers, writable=False))
             lengths = memories.lengths
             header = memories.add(bytearray(_pieces.Header.of(lengths).encode()))
             numbers, packed = [], 0
+            turn.begun = True
             numbers.append(self._begin("rocast_send", header, 0, header.nbytes))
             for piece in _pieces.cut(lengths):
                 yield from self._finished(numbers, min(_IN_FLIGHT, self._depth) - 1)
@@ -279,32 +296,32 @@ class Group:
                 stage.number = self._begin("rocast_send", stage.memory, 0, nbytes)
                 numbers.append(stage.number)
             yield from self._finished(numbers, 0)
-        finally:
-            memories.close()
+            turn.begun = False
         yield (None,)
 
     def _receiving(self, buffers):
-        self._check()
-        while True:
+        with _Turn(self) as turn:
+            into = list(buffers)
+            # Before the header is taken, so that a buffer that is refused costs no broadcast.
+            memories = turn.uses(_Registered(self.host, into, writable=True))
+            self._await_header()
+            turn.begun = True
             header = yield from self._header()
             fit = not buffers and header.buffers == 1
-            into = [bytearray(header.nbytes)] if fit else list(buffers)
-            memories = _Registered(self.host, into, writable=True, keep=not fit)
-            try:
-                fits = _pieces.Header.of(memories.lengths) == header
-                yield from self._take(memories if fits else None, header)
-                if not fits:
-                    raise ValueError(
-                        f"the source has sent {header.buffers} buffers with {header.nbytes} bytes, and here are "
-                        f"{len(buffers)} with {sum(memories.lengths)}, or they have other sizes; it is left out"
-                    )
-            finally:
-                memories.close()
-            yield (into[0] if fit else sum(memories.lengths),)
+            if fit:
+                into = [bytearray(header.nbytes)]
+                memories = turn.uses(_Registered(self.host, into, writable=True, keep=False))
+            fits = _pieces.Header.of(memories.lengths) == header
+            yield from self._take(memories if fits else None, header)
+            turn.begun = False
+            if not fits:
+                raise ValueError(
+                    f"the source has sent {header.buffers} buffers with {header.nbytes} bytes, and here are "
+                    f"{len(buffers)} with {sum(memories.lengths)}, or they have other sizes; it is left out"
+                )
+        yield (into[0] if fit else sum(memories.lengths),)
 
     def _header(self):
-        if self._headers is None:
-            self._await_header()
         memory, number = self._headers
         while (completion := self._complete(number)) is None:
             yield
@@ -317,22 +334,28 @@ class Group:
             raise
 
     def _await_header(self):
+        """Posts a receive for the next header, unless one is posted. There is room for a piece: a
+        receiver that joins in the middle of a broadcast gets one, and a message without room would
+        end the group for all."""
         if self._headers is None:
-            self._headers = (self.host.register(bytearray(_pieces.HEADER_BYTES)), None)
-        memory = self._headers[0]
-        self._headers = (memory, self._begin("rocast_receive", memory, 0, memory.nbytes))
+            self._headers = (self.host.register(bytearray(_pieces.PIECE)), None)
+        memory, number = self._headers
+        if number is None:
+            self._headers = (memory, self._begin("rocast_receive", memory, 0, memory.nbytes))
 
     def _take(self, memories, header):
         """Receives the pieces, into memories or, if they do not fit, into nothing that is kept. The
         next header follows behind the last piece, so its receive is posted then."""
-        pieces = _pieces.cut(memories.lengths) if memories else iter([None] * header.pieces)
+        pieces = _pieces.cut(memories.lengths) if memories else itertools.repeat(None, header.pieces)
         numbers, waiting, packed = [], {}, 0
         limit = min(_IN_FLIGHT, self._depth - 1)  # one more for the header
         for piece in pieces:
             yield from self._unpacked(memories, numbers, waiting, limit - 1)
             if piece and len(piece) == 1 and memories.lengths[piece[0].buffer] >= _pieces.SMALL:
                 part = piece[0]
-                numbers.append(self._begin("rocast_receive", memories[part.buffer], part.offset, part.nbytes))
+                number = self._begin("rocast_receive", memories[part.buffer], part.offset, part.nbytes)
+                waiting[number] = (None, piece)
+                numbers.append(number)
                 continue
             stage = self._stage(packed)
             packed += 1
@@ -352,12 +375,18 @@ class Group:
 
     def _unpacked(self, memories, numbers, waiting, down_to):
         while len(numbers) > down_to:
-            if self._complete(numbers[0]) is None:
+            completion = self._complete(numbers[0])
+            if completion is None:
                 yield
                 continue
-            number = numbers.pop(0)
-            stage, piece = waiting.pop(number, (None, None))
-            if piece:
+            stage, piece = waiting.pop(numbers.pop(0))
+            if not piece:
+                continue
+            wanted = sum(part.nbytes for part in piece)
+            if completion.nbytes != wanted:
+                self._torn = f"the source of group {self.name} has sent {completion.nbytes} bytes where a broadcast has {wanted}"
+                raise ValueError(self._torn)
+            if stage:
                 stage.unpack(memories, piece)
 
     # The group
@@ -384,8 +413,9 @@ class Group:
         about = _library.AboutStruct()
         with self.host.lock:
             _library.library().rocast_describe(self._use(), about)
+            group_ip = about.group_ip.decode()  # which leave() frees
         return About(
-            about.group_ip.decode(), about.group_qpn, about.qpn, about.members, about.mtu,
+            group_ip, about.group_qpn, about.qpn, about.members, about.mtu,
             tuple(about.region_bytes[: len(self._regions) or _library.MAX_REGIONS]), about.fallbacks, about.returns,
         )  # fmt: skip
 
@@ -409,16 +439,63 @@ class Group:
     def _gone(self):
         self._handle = None
         self.host._groups.discard(self)
-        if self.host.handle is not None:
+        if self.host.handle is not None:  # else the host unregisters everything
+            for memories in self._left:
+                memories.close()
             for memory in [stage.memory for stage in self._stages] + ([self._headers[0]] if self._headers else []):
                 memory.unregister()
-        self._headers, self._stages = None, []
+        self._headers, self._stages, self._left = None, [], []
+
+    def _abandon(self, memories):
+        """Keeps buffers that the device may still write into, until the group is left."""
+        with self.host.lock:
+            if self._handle is not None:
+                self._left.append(memories)
+            elif self.host.handle is not None:
+                memories.close()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *exception):
-        self.leave()
+        try:
+            self.leave()
+        except _library.Forked:
+            pass  # it is the parent's
+
+
+class _Turn:
+    """A broadcast of a group, of which there is one at a time. One that ends when it has begun and
+    is not finished is the last: what follows would be taken for a part of it."""
+
+    def __init__(self, group):
+        self.group, self.memories, self.begun = group, [], False
+
+    def uses(self, memories):
+        self.memories.append(memories)
+        return memories
+
+    def __enter__(self):
+        group = self.group
+        with group.host.lock:
+            if group._torn:
+                raise _library.Broken(group._torn)
+            if group._busy:
+                raise ValueError(f"a broadcast of group {group.name} is under way already")
+            group._busy = True
+            group.host.begin()
+        return self
+
+    def __exit__(self, *exception):
+        group = self.group
+        if self.begun:
+            group._torn = group._torn or f"a broadcast of group {group.name} was not finished"
+        group._busy = False
+        for memories in self.memories:
+            if self.begun:
+                group._abandon(memories)
+            else:
+                memories.close()
 
 
 class _Stage:
@@ -446,7 +523,6 @@ class _Registered:
 
     def __init__(self, host, buffers, writable, keep=True):
         self.host, self.lengths, self._things, self._own = host, [], [], []
-        host.begin()
         try:
             for buffer in buffers:
                 pinned = Pinned(buffer, writable)

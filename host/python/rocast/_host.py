@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A host's RDMA device and its memory."""
 
+import atexit
 import ctypes
+import os
 import threading
 
 from . import _library
@@ -11,17 +13,41 @@ from ._buffer import Pinned
 # Meanwhile its memory stays pinned, also where the program needs it no more.
 KEPT = 4
 
+# Hosts that are not closed. They stay when a program drops them, because the device may still write
+# into their memory.
+_open = set()
+_inherited = []  # a child of the process that opened them: those of the parent
+
+
+@atexit.register
+def _close_all():
+    for host in list(_open):
+        host.close()
+
+
+def _forked():
+    """A child of the process frees nothing, and no thread of it has the locks."""
+    _inherited.extend(_open)
+    _open.clear()
+    for host in _inherited:
+        host.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forked)
+
 
 class Memory:
-    """Registered memory: to send from, to receive into, or as a region of groups."""
+    """Registered memory: to send from, to receive into, or as a region of groups. It stays until
+    unregister() or the host's close(), also when the program drops the object."""
 
     def __init__(self, host, pinned):
         self.host, self.pinned = host, pinned
         self.users, self.last = 0, 0  # broadcasts that use it now; the newest that has used it
         handle = ctypes.c_void_p()
         with host.lock:
-            _library.check(_library.library().rocast_register(host.handle, pinned.address, pinned.nbytes, handle))
-        self.handle = handle
+            _library.check(_library.library().rocast_register(host._use(), pinned.address, pinned.nbytes, handle))
+            self.handle = handle
+            host._memories.add(self)
 
     @property
     def nbytes(self):
@@ -34,13 +60,16 @@ class Memory:
         return self.pinned.address
 
     def unregister(self):
-        """Gives the memory back. ArgumentError: a group has it as a region."""
-        if self.handle is None:
-            return
+        """Gives the memory back. Operations and receives that use it have to be complete.
+        ArgumentError: a group has it as a region."""
         with self.host.lock:
-            if self.host.handle is not None:
-                _library.check(_library.library().rocast_unregister(self.handle))
-        self.handle = None
+            if self.handle is None:
+                return
+            result = _library.library().rocast_unregister(self.handle)
+            if result != -1 and result != -9:  # then it is not freed
+                self.handle = None
+            _library.check(result)
+            self.host._memories.discard(self)
         self.pinned.release()
 
 
@@ -53,7 +82,8 @@ class Host:
     secret, policy ("repair=off,nak=lower") and traffic_class are those of the groups that are
     joined; see man 3 rocast.
 
-    Several threads may use a host and its groups: one call waits for the other.
+    Several threads may use a host and its groups: one call waits for the other, but none for a
+    thread that waits for completions. A host is open until close(), or until the program ends.
     """
 
     def __init__(self, box=None, *, address=None, device=None, patience=30.0, secret=None, policy=None, traffic_class=None):
@@ -75,9 +105,16 @@ class Host:
     def _begin(self, handle, patience):
         self.handle, self.patience = handle, patience
         self.lock = threading.RLock()
+        self._memories = set()
         self._kept = {}  # Memory by address and size
         self._broadcasts = 0
         self._groups = set()
+        _open.add(self)
+
+    def _use(self):
+        if self.handle is None:
+            raise ValueError("the host has been closed")
+        return self.handle
 
     @classmethod
     def _of(cls, handle, patience=30.0):
@@ -150,10 +187,13 @@ class Host:
             for group in list(self._groups):
                 group._gone()
             _library.library().rocast_close(handle)
-            for memory in self._kept.values():
+            # Only now the device writes no more.
+            for memory in self._memories:
                 memory.handle = None
                 memory.pinned.release()
+            self._memories.clear()
             self._kept.clear()
+            _open.discard(self)
 
     def __enter__(self):
         return self
@@ -167,4 +207,4 @@ def _text(value):
 
 
 def _milliseconds(seconds):
-    return 0 if not seconds else max(1, round(seconds * 1000))
+    return 0 if not seconds else max(1, round(min(seconds * 1000, 0xFFFFFFFF)))

@@ -10,10 +10,14 @@ import gc
 import importlib.util
 import os
 import random
+import signal
 import tempfile
 import threading
+import time
 import unittest
+import warnings
 import weakref
+from unittest import mock
 
 import rocast
 from rocast import _host, _library, _pieces
@@ -25,12 +29,26 @@ _new_host.restype, _new_host.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
 TIME = 20.0  # seconds that nothing here takes
 
 
+class Own(bytearray):
+    """Memory of which a test can see that it is gone."""
+
+
 def host(number):
     return rocast.Host._of(ctypes.c_void_p(_new_host(f"127.0.0.{number}".encode())))
 
 
 def pattern(nbytes, seed=1):
     return bytearray(random.Random(seed).randbytes(nbytes))
+
+
+def noting(events, name, function):
+    """The function, which notes its calls too."""
+
+    def noted(*arguments):
+        events.append(name)
+        return function(*arguments)
+
+    return noted
 
 
 class Members:
@@ -127,11 +145,82 @@ class Broadcasts(unittest.TestCase):
                 members.groups[1].receive(bytearray(5))
 
     def test_something_else_than_a_broadcast(self):
+        """The piece is what a receiver gets that joins in the middle of a broadcast."""
+        for nbytes in (_pieces.HEADER_BYTES, _pieces.PIECE):
+            with Members("g1") as members:
+                memory = members.hosts[0].register(pattern(nbytes))
+                got = members.each(lambda n: members.groups[1].receive(timeout=TIME) if n else members.groups[0].send(memory))
+                self.assertIsInstance(got[1], ValueError)
+                self.assertIn("did not send by broadcast()", str(got[1]))
+
+    def test_pieces_of_other_sizes(self):
+        """What has not arrived is not taken for the source's."""
+        for nbytes, sizes in ((2 * _pieces.SMALL, [2 * _pieces.SMALL]), (100, [60, 40])):
+            with Members("g1") as members:
+
+                def send(nbytes=nbytes, sizes=sizes, members=members):
+                    for data in (_pieces.Header.of(sizes).encode(), bytes(nbytes - 1)):
+                        members.groups[0].send(members.hosts[0].register(data, writable=False))
+
+                into = [bytearray(size) for size in sizes]
+                got = members.each(lambda n, i=into: members.groups[1].receive(*i, timeout=TIME) if n else send())
+                self.assertIsInstance(got[1], ValueError)
+                self.assertIn(f"has sent {nbytes - 1} bytes where a broadcast has {nbytes}", str(got[1]))
+                with self.assertRaises(rocast.Broken):
+                    members.groups[1].receive(*into)
+
+    def test_a_number_of_pieces_that_no_memory_has_room_for(self):
         with Members("g1") as members:
-            memory = members.hosts[0].register(pattern(_pieces.HEADER_BYTES))
-            got = members.each(lambda n: members.groups[1].receive(timeout=TIME) if n else members.groups[0].send(memory))
-            self.assertIsInstance(got[1], ValueError)
-            self.assertIn("did not send by broadcast()", str(got[1]))
+            memory = members.hosts[0].register(_pieces.Header(1, 0xFFFFFFFF, 2, 0).encode(), writable=False)
+            got = members.each(lambda n: members.groups[1].receive(timeout=0.5) if n else members.groups[0].send(memory))
+            self.assertIsInstance(got[1], rocast.Timeout)
+
+    def test_a_buffer_that_is_refused_costs_no_broadcast(self):
+        sent, received = pattern(5), bytearray(5)
+        with Members("g1") as members:
+
+            def receive():
+                for refused, error in ((b"read only", BufferError), (5, TypeError)):
+                    with self.assertRaises(error):
+                        members.groups[1].receive(refused, timeout=TIME)
+                return members.groups[1].receive(received, timeout=TIME)
+
+            self.assertEqual(members.each(lambda n: receive() if n else members.groups[0].broadcast(sent, timeout=TIME)), [None, 5])
+            self.assertEqual(received, sent)
+            with self.assertRaises(TypeError):
+                members.groups[0].broadcast(sent, 5)
+            members.broadcast([sent], lambda n: [received])
+
+    def test_one_broadcast_at_a_time(self):
+        async def twice(group):
+            first = asyncio.ensure_future(group.areceive())
+            await asyncio.sleep(0)
+            try:
+                with self.assertRaisesRegex(ValueError, "a broadcast of group g1 is under way already"):
+                    await group.areceive()
+            finally:
+                first.cancel()
+
+        with Members("g1") as members:
+            asyncio.run(twice(members.groups[1]))
+
+    def test_a_broadcast_that_is_interrupted_is_the_last(self):
+        for n, start in ((0, lambda group: group.broadcast(bytearray(9))), (1, lambda group: group.receive())):
+            with Members("g1") as members:
+                group = members.groups[n]
+                with mock.patch.object(group, "_pump", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+                    start(group)
+                with self.assertRaisesRegex(rocast.Broken, "a broadcast of group g1 was not finished"):
+                    start(group)
+
+    def test_a_depth_of_two(self):
+        with Members("g1", depth=2) as members:
+            sent, received = pattern(5 * _pieces.PIECE), bytearray(5 * _pieces.PIECE)
+            self.assertEqual(members.broadcast([sent], lambda n: [received]), [None, len(sent)])
+            self.assertEqual(received, sent)
+            for depth in (0, 1):
+                with self.assertRaisesRegex(ValueError, "at least 2"):
+                    members.hosts[0].join("g2", role="both", members=2, depth=depth)
 
     def test_asyncio(self):
         async def both(members, sent, received):
@@ -170,9 +259,6 @@ class Registrations(unittest.TestCase):
             sent.append(1)
 
     def test_buffers_that_are_used_no_more_are_given_back(self):
-        class Own(bytearray):
-            pass
-
         with Members("g1") as members:
             first = Own(_pieces.PIECE)
             seen = weakref.ref(first)
@@ -198,6 +284,61 @@ class Registrations(unittest.TestCase):
         self.assertIsNone(memory.handle)
         one.close()
         two.close()
+
+    def test_memory_stays_while_it_is_registered(self):
+        one = host(1)
+        memory = Own(9)
+        seen = weakref.ref(memory)
+        one.register(memory)
+        del memory, one  # a program that forgets both
+        gc.collect()
+        self.assertIsNotNone(seen())
+        _host._close_all()
+        self.assertEqual(_host._open, set())
+        gc.collect()
+        self.assertIsNone(seen())
+
+    def test_memory_of_a_closed_host(self):
+        one = host(1)
+        memory = one.register(bytearray(9))
+        one.close()
+        memory.unregister()
+        self.assertIsNone(memory.handle)
+        for run in (lambda: one.register(bytearray(9)), lambda: one.join("g1", role="both", members=2)):
+            with self.assertRaisesRegex(ValueError, "the host has been closed"):
+                run()
+
+    def test_memory_is_given_back_after_the_group_is_left(self):
+        """Before that the device may write into it."""
+
+        def stop(members, n):
+            group, buffers = members.groups[n], [bytearray(_pieces.PIECE)]
+            if n == 1:  # the receiver gets the header, and posts receives for the pieces
+                header = members.hosts[0].register(_pieces.Header.of([_pieces.PIECE]).encode(), writable=False)
+                members.groups[0].send(header)
+            with self.assertRaises(rocast.Timeout) as raised:
+                (group.receive if n else group.broadcast)(*buffers, timeout=0.3)
+            return buffers, raised
+
+        for n in (0, 1):
+            for end in ("rocast_leave", "rocast_close"):
+                with Members("g1") as members:
+                    events = []
+                    library = _library.library()
+                    with mock.patch.multiple(library, **{name: noting(events, name, getattr(library, name)) for name in (end, "rocast_unregister")}):
+                        with mock.patch.object(Pinned, "release", noting(events, "release", Pinned.release)):
+                            buffers, raised = stop(members, n)
+                            before = len(events)
+                            members.hosts[n].forget()
+                            with self.assertRaises(BufferError):
+                                buffers[0].append(1)
+                            self.assertEqual(len(events), before)
+                            members.hosts[n].close() if end == "rocast_close" else members.groups[n].leave()
+                        self.assertEqual(events[before], end, events)
+                        self.assertIn("release", events[before:])
+                        members.hosts[n].forget()
+                        for buffer in buffers:
+                            buffer.append(1)
 
     def test_an_array_with_gaps(self):
         with self.assertRaises(BufferError):
@@ -237,6 +378,53 @@ class Calls(unittest.TestCase):
             self.assertEqual((source.way, source.acknowledged_by), ("multicast", 0))
             self.assertEqual(source.describe()[:4], ("127.0.0.100", source.describe().group_qpn, source.describe().qpn, 2))
             self.assertGreater(receiver.fileno(), 2)
+
+    def test_a_thread_that_waits_holds_no_others_up(self):
+        with Members("g1") as members:
+            receiver = members.groups[1]
+            into = members.hosts[1].register(bytearray(8))
+            receiver.post_receive(into)
+            waiting = threading.Thread(target=receiver.wait, args=(TIME,))
+            waiting.start()
+            began = time.monotonic()
+            for _ in range(300):
+                time.sleep(0.001)  # the thread comes to its wait
+                self.assertEqual(receiver.way, "multicast")
+            self.assertLess(time.monotonic() - began, 15)
+            members.groups[0].send(members.hosts[0].register(bytearray(8)))
+            waiting.join()
+
+    def test_a_child_of_the_process(self):
+        with Members("g1") as members:
+            group = members.groups[0]
+            held = threading.Event()
+            done = threading.Event()
+
+            def hold():
+                with group.host.lock:
+                    held.set()
+                    done.wait(TIME)
+
+            thread = threading.Thread(target=hold)
+            thread.start()
+            held.wait(TIME)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                child = os.fork()
+            if child == 0:
+                signal.alarm(10)
+                code = 1
+                try:
+                    with group, self.assertRaises(rocast.Forked):
+                        group.poll()
+                    _host._close_all()
+                    code = 0
+                finally:
+                    os._exit(code)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            done.set()
+            thread.join()
+            members.groups[0].poll()
 
     def test_errors_have_the_sentence_of_the_library(self):
         with Members("g1", depth=4) as members:
@@ -307,7 +495,12 @@ class Weights(unittest.TestCase):
             with Members("g1") as members:
                 members.broadcast(sent, lambda n: received)
             for want, got in zip(arrays.values(), received, strict=True):
-                numpy.testing.assert_array_equal(got, want)
+                numpy.testing.assert_array_equal(got, want, strict=True)
+            numpy.savez(path, a=numpy.array([1, None]))
+            with self.assertRaises(ValueError):
+                self.weights.read(path)
+            with self.assertRaisesRegex(BufferError, "references to Python objects"):
+                Pinned(self.weights.room([["a", "|O", [2]]])[0], writable=True)
 
 
 class Cuts(unittest.TestCase):
