@@ -701,3 +701,126 @@ func TestWhatCannotBeReadIsLeftOut(t *testing.T) {
 		t.Errorf("%+v, %v", sent, err)
 	}
 }
+
+// Two receivers that write to one directory: a file is never half there, and never that of the other.
+func TestTwoReceiversOfOneDirectory(t *testing.T) {
+	dir := t.TempDir()
+	entry := func() *Entry { return &Entry{Kind: File, Mode: 0o600, Size: 100, Path: "f"} }
+	receive := func(target *Target, text string, pause func()) error {
+		e := entry()
+		whole := bytes.Repeat([]byte(text), 100)
+		if err := target.data(e, 0, whole[:50]); err != nil {
+			return err
+		}
+		pause()
+		if err := target.data(e, 50, whole[50:]); err != nil {
+			return err
+		}
+		sum := sha256.Sum256(whole)
+		_, err := target.complete(e, sum[:])
+		return err
+	}
+	read := func() string {
+		content, err := os.ReadFile(filepath.Join(dir, "f"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+		return string(content)
+	}
+	open := func(resume bool) *Target {
+		target, err := OpenTarget(dir, resume)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return target
+	}
+	for _, resume := range []bool{false, true} {
+		first, second := open(resume), open(resume)
+		err := receive(first, "a", func() {
+			if err := receive(second, "b", func() {}); err == nil || !strings.Contains(err.Error(), `"f" is being written by another rocast-cp`) {
+				t.Error(err)
+			}
+			if err := second.again(entry()); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := errors.Join(err, first.Close(), second.Close()); err != nil {
+			t.Error(err)
+		}
+		if got := read(); got != strings.Repeat("a", 100) {
+			t.Errorf("%q", got)
+		}
+	}
+	// The first one opens what the second one is about to rename.
+	var both sync.WaitGroup
+	for _, text := range []string{"a", "b"} {
+		both.Go(func() {
+			target := open(false)
+			for done := 0; done < 300; {
+				switch err := receive(target, text, func() {}); {
+				case err == nil:
+					done++
+				case !strings.Contains(err.Error(), "another rocast-cp"):
+					t.Error(err)
+					return
+				}
+				if got := read(); got != strings.Repeat("a", 100) && got != strings.Repeat("b", 100) {
+					t.Errorf("%q", got)
+					return
+				}
+			}
+			if err := target.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 {
+		t.Error(left, err)
+	}
+}
+
+// A file that somebody replaces while it is written gets no name.
+func TestAPartIsReplaced(t *testing.T) {
+	dir := t.TempDir()
+	target, err := OpenTarget(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Entry{Kind: File, Mode: 0o600, Size: 1, Path: "f"}
+	if err := target.data(e, 0, []byte("a")); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, partialName("f"))
+	if err := errors.Join(os.Remove(name), os.WriteFile(name, []byte("b"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256([]byte("a"))
+	if _, err := target.complete(e, sum[:]); err == nil || !strings.Contains(err.Error(), "replaced while it was written") {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "f")); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// What an earlier receiver has left is nothing without --resume, not even where holes come.
+func TestWhatIsLeftIsNotUsed(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, partialName("f")), []byte("left"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	target, err := OpenTarget(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Entry{Kind: File, Mode: 0o600, Size: 4, Path: "f"}
+	if err := target.data(e, 0, []byte("a")); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256([]byte("a\x00\x00\x00"))
+	if verified, err := target.complete(e, sum[:]); err != nil || !verified {
+		t.Error(verified, err)
+	}
+}

@@ -57,9 +57,7 @@ func (t *Target) Close() error {
 	}
 	if !t.keep {
 		for _, name := range t.paused {
-			if e := t.root.Remove(name); !errors.Is(e, fs.ErrNotExist) {
-				err = errors.Join(err, e)
-			}
+			err = errors.Join(err, t.discard(name))
 		}
 	}
 	return errors.Join(err, t.root.Close())
@@ -147,7 +145,7 @@ func (t *Target) symlink(e *Entry) error {
 			return err
 		}
 		name := partialName(e.Path)
-		if err := t.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := t.discard(name); err != nil {
 			return err
 		}
 		if err := t.root.Symlink(e.Target, name); err != nil {
@@ -257,22 +255,70 @@ func (t *Target) open(e *Entry) (err error) {
 		return err
 	}
 	p := &partial{entry: e, name: partialName(e.Path), hash: sha256.New()}
-	info, err := t.root.Lstat(p.name)
-	if err == nil && (!t.use || !info.Mode().IsRegular()) {
-		err = t.root.Remove(p.name)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if p.File, err = t.root.OpenFile(p.name, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+	if p.File, err = t.lock(p.name, os.O_CREATE); err != nil {
+		if errors.Is(err, errBusy) {
+			err = fmt.Errorf("%q is being written by another rocast-cp", e.Path)
+		}
 		return err
 	}
 	t.file = p
-	if unix.Flock(int(p.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		t.file = nil
-		return errors.Join(fmt.Errorf("%q is being written by another rocast-cp", e.Path), p.Close())
+	if !t.use {
+		if err := p.Truncate(0); err != nil {
+			return err
+		}
 	}
 	return p.Truncate(e.Size)
+}
+
+// errBusy says that another process writes a file.
+var errBusy = errors.New("it is being written")
+
+// lock opens a file that is not complete. Nobody else writes it, renames or removes it while it is
+// open: another rocast-cp that receives into this directory does so only with its lock.
+func (t *Target) lock(name string, flags int) (*os.File, error) {
+	for {
+		if info, err := t.root.Lstat(name); err == nil && !info.Mode().IsRegular() {
+			if err := t.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+		}
+		f, err := t.root.OpenFile(name, os.O_RDWR|flags, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+			return nil, errors.Join(errBusy, f.Close())
+		}
+		if same(t.root, name, f) {
+			return f, nil
+		}
+		// It was renamed or removed before it was locked.
+		if err := f.Close(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// same reports whether a name is that of an open file.
+func same(root *os.Root, name string, f *os.File) bool {
+	there, err := root.Lstat(name)
+	if err != nil {
+		return false
+	}
+	own, err := f.Stat()
+	return err == nil && os.SameFile(there, own)
+}
+
+// discard removes a file that is not complete, unless another process writes it.
+func (t *Target) discard(name string) error {
+	f, err := t.lock(name, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, errBusy):
+		return nil
+	case err != nil:
+		return err
+	}
+	return errors.Join(t.root.Remove(name), f.Close())
 }
 
 // again begins a file from nothing.
@@ -280,10 +326,7 @@ func (t *Target) again(e *Entry) error {
 	if t.file != nil && t.file.entry == e {
 		return t.drop(true)
 	}
-	if err := t.root.Remove(partialName(e.Path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return t.discard(partialName(e.Path))
 }
 
 // data writes bytes that have come.
@@ -376,10 +419,27 @@ func (t *Target) publish(p *partial) error {
 	if err := t.root.Chtimes(p.name, time.Time{}, time.Unix(0, p.entry.ModTime)); err != nil {
 		return err
 	}
+	if err := flush(p.File); err != nil {
+		return err
+	}
+	if !same(t.root, p.name, p.File) {
+		return fmt.Errorf("%q was removed or replaced while it was written", p.name)
+	}
 	if err := t.root.Rename(p.name, p.entry.Path); err != nil {
 		return err
 	}
-	return p.Close() // what could not be written may be known only now
+	_ = p.Close() // everything is written
+	return nil
+}
+
+// flush does what a close does: on some file systems what could not be written is known only then.
+// The file stays open, and so it stays locked.
+func flush(f *os.File) error {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
 }
 
 // same gives a file that was there already the mode and time of the source's.
@@ -405,9 +465,9 @@ func (t *Target) pause() error {
 func (t *Target) drop(remove bool) error {
 	p := t.file
 	t.file = nil
-	err := p.Close()
-	if remove {
-		err = errors.Join(err, t.root.Remove(p.name))
+	var err error
+	if remove { // while it is locked
+		err = t.root.Remove(p.name)
 	}
-	return err
+	return errors.Join(err, p.Close())
 }
