@@ -702,7 +702,7 @@ func TestWhatCannotBeReadIsLeftOut(t *testing.T) {
 	}
 }
 
-// Two receivers that write to one directory: a file is never half there, and never that of the other.
+// Two receivers write to one directory: a file is never half there, and never that of the other.
 func TestTwoReceiversOfOneDirectory(t *testing.T) {
 	dir := t.TempDir()
 	entry := func() *Entry { return &Entry{Kind: File, Mode: 0o600, Size: 100, Path: "f"} }
