@@ -36,6 +36,7 @@ func TestARefusedFrameIsCountedForItsSender(t *testing.T) {
 		{"a tag", 0, data(func(p *packet) { p.tags = []uint16{7} }), dataplane.WrongVLAN, "data"},
 		{"another port", 3, data(func(*packet) {}), dataplane.WrongPort, "data"},
 		{"a receiver's data", 2, data(func(p *packet) { p.src = ipC }), dataplane.NotSource, "data"},
+		{"data of the first receiver", 1, data(func(p *packet) { p.src = ipB }), dataplane.NotSource, "data"},
 		{"a receiver's data by another port", 3, data(func(p *packet) { p.src = ipC }), dataplane.WrongPort, "data"},
 		{"a receiver's data with a tag", 2, data(func(p *packet) { p.src, p.tags = ipC, []uint16{7} }), dataplane.WrongVLAN, "data"},
 		{"a receiver's READ", 2, data(func(p *packet) { p.src, p.bth.Opcode, p.payload = ipC, roce.OpReadRequest, nil }), dataplane.NotSource, "data"},

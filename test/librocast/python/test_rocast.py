@@ -126,6 +126,20 @@ class Broadcasts(unittest.TestCase):
             self.assertEqual(members.each(lambda n: late() if n else members.groups[0].broadcast(*sent, timeout=TIME)), [None, sum(sizes)])
         self.assertEqual(received, sent)
 
+    def test_a_room_is_packed_again_when_its_piece_has_arrived(self):
+        sent = [bytearray(_pieces.SMALL - 1)] * (10 * _pieces.PIECE // _pieces.SMALL)
+        with Members("g1") as members:
+            source, receiver = members.groups
+            into = members.hosts[1].register(bytearray(_pieces.PIECE))
+            steps = source._sending(sent)
+            for arrived in range(6):  # the header, and then pieces
+                for _ in range(5):
+                    self.assertIsNone(next(steps))
+                    source._pump(0.0)
+                self.assertEqual(source._next, max(5, 4 + arrived))
+                receiver.post_receive(into)
+            steps.close()
+
     def test_a_broadcast_that_does_not_get_through(self):
         let_groups_work = _library.library().let_groups_work
         let_groups_work.argtypes = [ctypes.c_bool]
@@ -477,6 +491,22 @@ class Calls(unittest.TestCase):
                 members.groups[0].poll()
         with self.assertRaises(rocast.Refused), host(1) as one:
             one.join("secret", role="receiver", members=2)
+
+    def test_a_receiver_cannot_end_a_group(self):
+        hosts, groups = [host(1), host(2)], [None, None]
+
+        def join(n):
+            groups[n] = hosts[n].join("g1", role=("source", "receiver")[n], members=2, fallback=False)
+
+        other = threading.Thread(target=join, args=(0,))
+        other.start()
+        join(1)
+        other.join()
+        with self.assertRaisesRegex(rocast.ArgumentError, "receive"):
+            groups[1].end()
+        self.assertEqual(groups[1].poll(), [])
+        for one in hosts:
+            one.close()
 
     def test_no_box(self):
         with self.assertRaisesRegex(rocast.Error, "nonsense"):
