@@ -30,7 +30,6 @@ type Receiver struct {
 	mu      sync.Mutex // guards what follows, except for the counters
 	line    *line
 	token   [16]byte
-	known   bool // token is the source's
 	pass    uint32
 	batch   batch
 	through uint64 // batches of this pass that are complete

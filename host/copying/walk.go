@@ -32,9 +32,6 @@ func names(paths []string) (named map[string]string, order []string, err error) 
 	return named, order, nil
 }
 
-// errStop ends a walk without an error.
-var errStop = errors.New("stop")
-
 // walk calls yield with every entry of the paths, always in the same order. What cannot be read is
 // reported to leftOut, and the walk goes on.
 func walk(paths []string, yield func(*Entry) error, leftOut func(path, why string)) error {
