@@ -824,3 +824,35 @@ func TestWhatIsLeftIsNotUsed(t *testing.T) {
 		t.Error(verified, err)
 	}
 }
+
+// A file that has the name of another one's part would be lost when that one comes.
+func TestPartsAreNotSent(t *testing.T) {
+	dir := t.TempDir()
+	part := filepath.Join(dir, partialName("f"))
+	if err := os.WriteFile(part, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	err := walk([]string{part, dir}, func(e *Entry) error {
+		if e.Kind == File {
+			t.Errorf("%q is sent", e.Path)
+		}
+		return nil
+	}, func(path, _ string) { left = append(left, path) })
+	if err != nil || !slices.Equal(left, []string{part, part}) {
+		t.Error(left, err)
+	}
+}
+
+// A list does not take more memory than its names may.
+func TestANameIsBounded(t *testing.T) {
+	for _, e := range []Entry{{Kind: File, Path: strings.Repeat("a", maxText+1)}, {Kind: Symlink, Path: "a", Target: strings.Repeat("a", maxText+1)}} {
+		if err := new(Entry).decode(e.append(nil)); err == nil {
+			t.Error("it is taken")
+		}
+	}
+	e := Entry{Kind: File, Path: strings.Repeat("a", maxText)}
+	if err := new(Entry).decode(e.append(nil)); err != nil {
+		t.Error(err)
+	}
+}

@@ -204,6 +204,9 @@ func (e *Entry) check() error {
 	if e.Kind < File || e.Kind > Stream {
 		return fmt.Errorf("%q is of an unknown kind", e.Path)
 	}
+	if len(e.Path) > maxText || len(e.Target) > maxText {
+		return errForeign
+	}
 	if e.Size < 0 {
 		return fmt.Errorf("%q has a size below 0", e.Path)
 	}

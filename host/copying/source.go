@@ -82,7 +82,7 @@ func (s *Source) Run(ctx context.Context) (result Sent, err error) {
 	}
 	result = s.result()
 	if len(result.Gone) == 0 && len(result.LeftOut) == 0 {
-		s.Events(Event{Event: Done, Bytes: result.Bytes, Total: s.total.Load(), Files: int64(len(result.Complete))})
+		s.peers.event(Event{Event: Done, Bytes: result.Bytes, Total: s.total.Load(), Files: int64(len(result.Complete))})
 	}
 	return result, nil
 }

@@ -75,10 +75,13 @@ type partial struct {
 	again  bool
 }
 
+// partialPrefix begins the names of files that are not complete.
+const partialPrefix = ".rocast-cp-"
+
 // partialName is always the same for a file, so that a later process finds it.
 func partialName(path string) string {
 	sum := sha256.Sum256([]byte(filepath.Base(path)))
-	return filepath.Join(filepath.Dir(path), ".rocast-cp-"+hex.EncodeToString(sum[:8]))
+	return filepath.Join(filepath.Dir(path), partialPrefix+hex.EncodeToString(sum[:8]))
 }
 
 // parents refuses a name whose directories are not all directories.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,6 +68,10 @@ func walkOne(local, name string, yield func(*Entry) error, leftOut func(path, wh
 		e.Kind = Directory
 	default:
 		leftOut(local, "it is neither a file nor a directory nor a symlink")
+		return nil
+	}
+	if strings.HasPrefix(filepath.Base(name), partialPrefix) {
+		leftOut(local, "it is what an interrupted rocast-cp has left, and receivers use such names")
 		return nil
 	}
 	if len(name) > maxText || len(e.Target) > maxText {
