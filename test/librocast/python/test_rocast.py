@@ -342,9 +342,17 @@ class Registrations(unittest.TestCase):
     def test_memory_of_a_closed_host(self):
         one = host(1)
         memory = one.register(bytearray(9))
+        weak = weakref.ref(gone := one.register(bytearray(9)))
+        gone.unregister()
+        del gone
+        self.assertIsNone(weak())
         one.close()
         memory.unregister()
         self.assertIsNone(memory.handle)
+        with Members("g1") as members:
+            members.hosts[0].close()
+            with self.assertRaisesRegex(ValueError, "group g1 has been left"):
+                members.groups[0].poll()
         for run in (lambda: one.register(bytearray(9)), lambda: one.join("g1", role="both", members=2)):
             with self.assertRaisesRegex(ValueError, "the host has been closed"):
                 run()
@@ -390,6 +398,13 @@ class Registrations(unittest.TestCase):
             Pinned(b"read only", writable=True)
         with self.assertRaisesRegex(TypeError, "int has no buffer"):
             Pinned(5)
+        with self.assertRaisesRegex(BufferError, "references to Python objects"):
+            Pinned((ctypes.py_object * 2)())
+
+        class Record(ctypes.Structure):
+            _fields_ = [("O", ctypes.c_int)]
+
+        Pinned((Record * 2)()).release()
 
     def test_a_tensor(self):
         class Tensor:
@@ -511,6 +526,19 @@ class Calls(unittest.TestCase):
     def test_no_box(self):
         with self.assertRaisesRegex(rocast.Error, "nonsense"):
             rocast.join("g1", role="source", members=2, box="nonsense")
+
+    def test_what_a_host_is_told(self):
+        library, heard = _library.library(), []
+
+        def hear(_, value):
+            heard.append(value)
+            return 0
+
+        names = ("rocast_set_secret", "rocast_set_policy", "rocast_set_traffic_class")
+        opened = mock.patch.object(library, "rocast_open", lambda settings, handle: heard.append((settings.box, settings.patience_ms)) or 0)
+        with opened, mock.patch.multiple(library, rocast_close=lambda handle: None, **dict.fromkeys(names, hear)):
+            rocast.Host("box", patience=1e9, secret="s", policy="p", traffic_class=8).close()
+        self.assertEqual(heard, [(b"box", 0xFFFFFFFF), b"s", b"p", 8])
 
     def test_the_version(self):
         self.assertEqual(rocast.library_version(), "unknown")
