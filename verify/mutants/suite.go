@@ -37,7 +37,7 @@ var (
 	agentTests   = room{dir: "cmd/rocast-edge/agent", suites: []suite{{dir: "cmd/rocast-edge/agent", flags: []string{"-test.run=Wire"}}}}
 	kernelTests  = room{dir: "bpf", suites: []suite{{dir: "bpf", flags: []string{"-test.run=Wide"}}}}
 	wideTests    = room{dir: "dataplane/afxdp", suites: []suite{{dir: "dataplane/afxdp", flags: []string{"-test.run=SeveralBuffers|LongPathMTU"}}}}
-	engineTests  = room{dir: "dataplane", suites: []suite{{dir: "dataplane"}, {dir: "verify/sim", flags: []string{"-test.run=Seeds|MadeAgain", "-test.short"}}}}
+	engineTests  = room{dir: "dataplane", suites: []suite{{dir: "dataplane"}, {dir: "verify/sim", flags: []string{"-test.run=Seeds|MadeAgain|Rack", "-test.short"}}}}
 )
 
 const (

@@ -44,10 +44,10 @@
 // late or never, shared copies are lost in silence, a box leaves, and the file says copies: own.
 //
 // A rack is only where no members take turns: there the product shares nothing. Not simulated are a
-// shared leg with hosts in a tree, two racks below one box, and what the program of a box does
-// beside the questions: joining addresses (ctl/above), and two groups at one address. Cells have no
-// racks. test/branches runs daemons in racks. A box whose source is another box is simulated where
-// members take turns (treeturn.go).
+// shared leg with hosts in a tree, two racks below one box, a box that joins a running group, and
+// what control at a box does beside the questions: joining addresses (ctl/above), and two groups at
+// one address. Cells have no racks. test/branches runs daemons in racks. A box whose source is
+// another box is simulated where members take turns (treeturn.go).
 //
 // [DrawCell] makes a scenario of a cell of the matrix (internal/matrix), so that every pair of what
 // a group can be is simulated; only the moments, the network and the programs are drawn (cell.go).

@@ -49,13 +49,14 @@ type inRack struct {
 	answer api.EdgeAnswer    // what it is to load next
 	have   uint64            // as api.EdgeQuestion.Have
 	part   *api.EdgePart
-	round  int32 // of its questions: what belongs to another one is lost
-	waits  bool  // the box above keeps its question until there is another answer
-	deaf   int   // faults during which no shared copy comes to it
-	out    bool  // it has left the group of the box above
-	once   bool  // it has had a mapping since it has started, so it knows that its source is a box
-	heard  int   // shared copies that became packets for it
-	failed int   // mappings that it could not load
+	told   []roce.QPN // the generations that it had loaded when the box above heard its newest question
+	round  int32      // of its questions: what belongs to another one is lost
+	waits  bool       // the box above keeps its question until there is another answer
+	deaf   int        // faults during which no shared copy comes to it
+	out    bool       // it has left the group of the box above
+	once   bool       // it has had a mapping since it has started, so it knows that its source is a box
+	heard  int        // shared copies that became packets for it
+	failed int        // mappings that it could not load
 }
 
 var rackAddresses = edges.Config{Addresses: []netip.Prefix{netip.MustParsePrefix("239.77.0.0/28"), netip.MustParsePrefix("ff15::4d00/124")}}
@@ -86,6 +87,7 @@ func (t *treeRun) startRack(b *treeBox) {
 		b.shares.book = edges.NewBook(rackAddresses, t.drawLeg)
 		t.publish(b)
 		for _, c := range b.shares.Boxes {
+			t.boxes[c].maps.told = nil
 			t.ask(&t.boxes[c])
 		}
 	}
@@ -128,6 +130,10 @@ func (t *treeRun) asked(c *treeBox) {
 	case up.crashed > 0:
 		t.later(asksAbove, c)
 		return
+	}
+	r.told = nil
+	for _, m := range r.mapped {
+		r.told = append(r.told, roce.QPN(m.LegQPN))
 	}
 	q := api.EdgeQuestion{Protocol: api.EdgeProtocol, Have: r.have, Part: r.part}
 	r.waits = true
@@ -266,15 +272,27 @@ func (t *treeRun) leaves(c *treeBox) {
 	t.publish(&t.boxes[c.Parent])
 }
 
+// checkShared fails if a shared copy of a box leaves that a box maps which has left the group, or
+// that is for one which has not said that it maps it.
+func (t *treeRun) checkShared(b *treeBox, qpn roce.QPN) {
+	s := &b.group.Shares[slices.IndexFunc(b.group.Shares, func(s mft.Share) bool { return s.DestQPN == qpn })]
+	for _, n := range b.shares.Boxes {
+		c := &t.boxes[n]
+		isMember := slices.ContainsFunc(s.Members, func(qp mft.QP) bool { return qp.IP == t.endOf(c) })
+		switch {
+		case c.maps.out && c.mapsLeg(qpn):
+			t.w.fail(Membership, "box %d sends a shared copy that box %d maps, which has left", b.number, n)
+		case isMember && !slices.Contains(c.maps.told, qpn):
+			t.w.fail(Membership, "box %d shares a copy with box %d, which has not confirmed its mapping", b.number, n)
+		}
+	}
+}
+
 // replicate gives a shared copy of a box, which is frame i, to all boxes of its rack.
 func (t *treeRun) replicate(b *treeBox, qpn roce.QPN, i int32) {
 	w, f, r := &t.w, t.w.pool.frames[i], &b.shares
 	w.carried.Shared++
-	for _, n := range r.Boxes {
-		if c := &t.boxes[n]; c.maps.out && c.mapsLeg(qpn) {
-			w.fail(Membership, "box %d sends a shared copy that box %d maps, which has left", b.number, n)
-		}
-	}
+	t.checkShared(b, qpn)
 	if r.Loss > 0 && w.frameRNG.Float64() < r.Loss {
 		w.hit(f, Loss)
 		w.pool.giveBack(i)

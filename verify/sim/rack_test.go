@@ -75,6 +75,24 @@ func TestABoxOfARackThatIsDeaf(t *testing.T) {
 	}
 }
 
+// A box of a rack that restarts between two messages gets copies of its own from its question until
+// it has confirmed. Then it shares in the same generation.
+func TestABoxOfARackRestarts(t *testing.T) {
+	s := calmRack()
+	s.Racks[0].Lag = 10 * time.Millisecond
+	h := &s.Hosts[0]
+	h.Outstanding, h.Think = 1, 15*time.Millisecond // 16 messages of four packets
+	s.Timed = []Timed{{Kind: SwitchCrash, Host: 2, AfterPacket: 31, Delay: time.Millisecond, For: time.Microsecond}}
+	run := playTree(t, &s, nil)
+	if run.w.failure != nil {
+		t.Fatal(run.w.failure)
+	}
+	shared, heard := int(run.w.carried.Shared), run.boxes[2].maps.heard
+	if run.legs != 1 || run.boxes[0].shares.lost > 0 || shared < 40 || shared > 56 || heard != shared {
+		t.Errorf("%d generations; %d packets are shared, of which the box maps %d; lost %d times", run.legs, shared, heard, run.boxes[0].shares.lost)
+	}
+}
+
 // A box of a rack that leaves takes the generation with it: no copy leaves any more that it maps,
 // and the others have another one.
 func TestABoxLeavesARack(t *testing.T) {
