@@ -86,11 +86,14 @@ func (x *member) loop() {
 	}
 }
 
-// do calls f in the thread of the library.
+// do calls f in the thread of the library, unless the membership is closed.
 func (x *member) do(f func()) {
 	done := make(chan struct{})
-	x.calls <- func() { defer close(done); f() }
-	<-done
+	select {
+	case x.calls <- func() { defer close(done); f() }:
+		<-done
+	case <-x.ended:
+	}
 }
 
 // sentence is what the library says about a failure.
@@ -188,7 +191,9 @@ func (x *member) take(most time.Duration) error {
 func (x *member) completion(ctx context.Context) (c C.struct_rocast_completion, err error) {
 	for {
 		found := false
+		err = net.ErrClosed // unless the library is asked
 		x.do(func() {
+			err = nil
 			if len(x.arrived) == 0 {
 				err = x.take(slice)
 			}
@@ -243,6 +248,7 @@ func (s *sender) await(ctx context.Context, most uint64) error {
 }
 
 func (s *sender) Send(_ context.Context, message []byte) (err error) {
+	err = net.ErrClosed
 	s.do(func() {
 		err = sentence(C.rocast_send(s.group, s.memory, unsafe.Pointer(&message[0]), C.size_t(len(message)), C.uint64_t(s.posted)))
 	})
@@ -276,6 +282,7 @@ func (transport) Receive(_ context.Context, m program.Membership) (program.Recei
 }
 
 func (r *receiver) post(i uint64) (err error) {
+	err = net.ErrClosed
 	r.do(func() {
 		err = sentence(C.rocast_receive(r.group, r.memory, unsafe.Pointer(&r.buffer(i)[0]), copying.MessageBytes, C.uint64_t(i)))
 	})

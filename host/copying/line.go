@@ -2,6 +2,7 @@ package copying
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -74,8 +75,12 @@ type progress struct {
 	Work  int64 `json:"work"`
 }
 
-// maxReport bounds a line: the claims of a batch.
-const maxReport = 8 << 20
+// maxReport bounds a line: the claims of a batch. maxHello bounds what anybody may send before the
+// token.
+const (
+	maxReport = 8 << 20
+	maxHello  = 4 << 10
+)
 
 // writeTimeout is how long the other side may not read.
 const writeTimeout = 30 * time.Second
@@ -83,8 +88,9 @@ const writeTimeout = 30 * time.Second
 // line is the connection between a receiver and its source. The receiver sends lines of JSON, the
 // source messages, each behind its length.
 type line struct {
-	conn net.Conn
-	mu   sync.Mutex // of writing
+	conn  net.Conn
+	known bool       // the other side has shown the token
+	mu    sync.Mutex // of writing
 }
 
 func (l *line) report(r report) error {
@@ -113,7 +119,13 @@ func (l *line) write(parts ...[]byte) error {
 // reports calls do with each report until the connection ends.
 func (l *line) reports(do func(*report)) error {
 	lines := bufio.NewScanner(l.conn)
-	lines.Buffer(make([]byte, 4096), maxReport)
+	lines.Buffer(make([]byte, maxHello+1), maxReport)
+	lines.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		if !l.known && len(data) > maxHello && !bytes.Contains(data, []byte("\n")) {
+			return 0, nil, errForeign
+		}
+		return bufio.ScanLines(data, atEOF)
+	})
 	for lines.Scan() {
 		var r report
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {

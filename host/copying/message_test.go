@@ -1,6 +1,8 @@
 package copying
 
 import (
+	"bytes"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -192,6 +194,23 @@ func TestADirectoryIsWritableUntilItsEnd(t *testing.T) {
 		info, failure := os.Stat(filepath.Join(dir, "d"))
 		if err != nil || failure != nil || info.Mode().Perm() != step.mode {
 			t.Errorf("%v, %v, %v instead of %v", err, failure, info.Mode(), step.mode)
+		}
+	}
+}
+
+// Whoever has not shown the token may send a short line only.
+func TestAStrangerIsNotHeardForLong(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		here, there := net.Pipe()
+		line, heard := &line{conn: here, known: known}, 0
+		go func() {
+			defer there.Close()
+			fmt.Fprintf(there, "{\"error\": %q}\n", bytes.Repeat([]byte("x"), maxHello))
+		}()
+		err := line.reports(func(*report) { heard++ })
+		here.Close()
+		if known && (err != nil || heard != 1) || !known && (err == nil || heard != 0) {
+			t.Errorf("known %v: heard %d, %v", known, heard, err)
 		}
 	}
 }

@@ -82,6 +82,7 @@ func (s *peers) hear(conn net.Conn) {
 				return
 			}
 			_ = conn.SetReadDeadline(time.Time{})
+			p.line.known = true
 			s.add(p, r.Hello.Host)
 		case p.name != "":
 			s.reported(p, r)

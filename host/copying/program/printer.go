@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/rocast/rocast/host/copying"
 )
@@ -58,7 +59,18 @@ func (p *printer) clear() {
 	}
 }
 
+// sentence is what is shown of an event. Hosts and reasons come from the other side, so they may
+// not move the terminal's cursor.
 func sentence(e copying.Event) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, words(e))
+}
+
+func words(e copying.Event) string {
 	switch e.Event {
 	case copying.Joined:
 		return e.Host + " is there"

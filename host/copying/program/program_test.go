@@ -97,7 +97,7 @@ func TestWhatIsPrinted(t *testing.T) {
 		{Event: copying.Joined, Host: "h"},
 		{Event: copying.Progress, Bytes: 1 << 20, Total: 4 << 20, Rate: 1 << 20, Left: 3, Slowest: "h"},
 		{Event: copying.LeftOut, Path: "a\nb", Reason: "why"},
-		{Event: copying.Way, Reason: "x"}, {Event: copying.Gone, Host: "h", Reason: "y"},
+		{Event: copying.Way, Reason: "x"}, {Event: copying.Gone, Host: "h", Reason: "y\x1b[2J"},
 		{Event: copying.Done, Bytes: 5, Total: 5, Files: 2}, {Event: copying.Done, Bytes: 5, Files: 2},
 	}
 	for name, c := range map[string]struct {
@@ -108,7 +108,7 @@ func TestWhatIsPrinted(t *testing.T) {
 			"h is there\n\r[=====               ]  25 % of 4.0 MiB, 1.0 MiB/s, slowest h, 3s left\x1b[K\r\x1b[K\"a\\nb\" is left out: why\n",
 			"2 receivers have all 5 B\n5 B in 2 files are here\n",
 		}},
-		"lines": {want: []string{"h is there\n\"a\\nb\" is left out"}},
+		"lines": {want: []string{"h is there\n\"a\\nb\" is left out", "the others go on: y\ufffd[2J\n"}},
 		"json":  {json: true, want: []string{`{"event":"joined","host":"h"}` + "\n" + `{"event":"progress","bytes":1048576,`}},
 	} {
 		var out bytes.Buffer

@@ -169,6 +169,12 @@ class Broadcasts(unittest.TestCase):
                 members.broadcast(sent, lambda n, r=received: r)
                 self.assertEqual(received, sent)
 
+    def test_swapped_sizes_are_left_out(self):
+        with Members("g1") as members:
+            sent, into = [pattern(3), pattern(5)], [bytearray(5), bytearray(3)]
+            self.assertIsInstance(members.broadcast(sent, lambda n: into)[1], ValueError)
+            self.assertEqual(into, [bytearray(5), bytearray(3)])
+
     def test_the_source_changes(self):
         with Members("g6", 3) as members:
             for turn in range(6):
