@@ -589,7 +589,9 @@ func (t *treeRun) isOld(port mft.PortID) bool {
 // as a new one only once.
 func (t *treeRun) took(b *treeBox, f *frame, reason dataplane.Reason) {
 	n, source := int(f.packet), &t.w.hosts[f.stream]
-	source.claimedAt = 0
+	if reason != dataplane.Reason(feedback.Filtered) { // an old packet ends no wait
+		source.claimedAt = 0
+	}
 	t.checkMapped(b, f)
 	if reason != dataplane.Reason(feedback.Gap) { // which is not forwarded
 		source.misread += source.plan.hidesEnd(f)
