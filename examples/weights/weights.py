@@ -26,6 +26,10 @@ def publish(group, version, layout, buffers):
     group.broadcast(json.dumps({"swap": version}).encode())
 
 
+# What the source sends behind the last version. A source that has died does not.
+END = {"end": True}
+
+
 class Follower:
     """The newest version at a receiver."""
 
@@ -35,8 +39,10 @@ class Follower:
         self._group, self._room, self._spare = group, room, (None, [])
 
     def follow(self, timeout=None):
-        """Waits for the next version, and uses it."""
+        """Waits for the next version, and uses it. False: the source has no more."""
         coming = json.loads(self._group.receive(timeout=timeout))
+        if coming == END:
+            return False
         layout, buffers = self._spare
         if layout != coming["layout"]:
             layout, buffers = coming["layout"], self._room(coming["layout"])
@@ -46,6 +52,7 @@ class Follower:
             raise ValueError(f"the source has sent {swap} behind version {coming['version']}")
         self._spare = (self.layout, self.buffers)
         self.version, self.layout, self.buffers = coming["version"], layout, buffers
+        return True
 
 
 def read(path):
@@ -86,15 +93,11 @@ def main():
                 publish(group, version, layout, arrays)
                 took, nbytes = time.monotonic() - began, sum(array.nbytes for array in arrays)
                 print(f"version {version}: {len(arrays)} arrays, {nbytes} bytes in {took:.3f} s")
-            group.end()
+            group.broadcast(json.dumps(END).encode())
             return
         follower = Follower(group, room)
-        try:
-            while True:
-                follower.follow()
-                print(f"version {follower.version}: {len(follower.buffers)} arrays, {sum(array.nbytes for array in follower.buffers)} bytes")
-        except rocast.Broken as end:
-            print(end)  # the source has ended the group, or nobody reaches it
+        while follower.follow():
+            print(f"version {follower.version}: {len(follower.buffers)} arrays, {sum(array.nbytes for array in follower.buffers)} bytes")
 
 
 if __name__ == "__main__":

@@ -62,9 +62,9 @@ class Group:
         if len(regions) > _library.MAX_REGIONS:
             raise ValueError(f"there are {len(regions)} regions; a group has {_library.MAX_REGIONS} at most")
         wanted = _library.Membership(
-            name=_text(name), role=_library.ROLES[role], members=members,
+            name=_text(name), role=_library.ROLES[role], members=_library.number(members),
             regions=(ctypes.c_void_p * max(1, len(regions)))(*[r.handle for r in regions]), region_count=len(regions),
-            mtu=mtu, send_depth=depth, receive_depth=depth,
+            mtu=_library.number(mtu), send_depth=_library.number(depth), receive_depth=_library.number(depth),
             patience_ms=_milliseconds(patience), give_up_ms=_milliseconds(give_up), without_fallback=not fallback,
         )  # fmt: skip
         self.host, self.name, self.role = host, name, role

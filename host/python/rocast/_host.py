@@ -203,7 +203,12 @@ class Host:
 
 
 def _text(value):
-    return None if value is None else str(value).encode()
+    if value is None:
+        return None
+    text = str(value).encode()
+    if b"\0" in text:
+        raise ValueError(f"{value!r} has a NUL, where C ends it")
+    return text
 
 
 def _milliseconds(seconds):

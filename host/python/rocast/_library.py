@@ -2,6 +2,7 @@
 """The functions of librocast (host/rocast.h), by ctypes, and its errors as exceptions."""
 
 import ctypes
+import operator
 import os
 
 ADDRESS_BYTES = ctypes.sizeof(ctypes.c_void_p)
@@ -123,7 +124,29 @@ class AboutStruct(ctypes.Structure):
     ]
 
 
-_pointer, _int, _unsigned, _size, _id = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_uint64
+
+
+def number(value, ctype=ctypes.c_uint):
+    """value as a C number that is not negative. ctypes would cut one that does not fit."""
+    most = (1 << 8 * ctypes.sizeof(ctype)) - 1
+    if not 0 <= operator.index(value) <= most:
+        raise ValueError(f"{value} is not a number from 0 to {most}")
+    return ctype(value)
+
+
+class _Number:
+    """The type of an argument that number() checks."""
+
+    def __init__(self, ctype):
+        self.ctype = ctype
+
+    def from_param(self, value):
+        """What ctypes calls for an argument."""
+        return number(value, self.ctype)
+
+
+_pointer, _int = ctypes.c_void_p, ctypes.c_int
+_unsigned, _size, _id, _word = _Number(ctypes.c_uint), _Number(ctypes.c_size_t), _Number(ctypes.c_uint64), _Number(ctypes.c_uint32)
 
 # name: (result, arguments). Functions with the result _int return an error or a count.
 _FUNCTIONS = {
@@ -140,7 +163,7 @@ _FUNCTIONS = {
     "rocast_leave": (_int, [_pointer]),
     "rocast_end": (_int, [_pointer]),
     "rocast_write": (_int, [_pointer, _pointer, _pointer, _size, _unsigned, _id, _id]),
-    "rocast_write_immediate": (_int, [_pointer, _pointer, _pointer, _size, _unsigned, _id, ctypes.c_uint32, _id]),
+    "rocast_write_immediate": (_int, [_pointer, _pointer, _pointer, _size, _unsigned, _id, _word, _id]),
     "rocast_send": (_int, [_pointer, _pointer, _pointer, _size, _id]),
     "rocast_receive": (_int, [_pointer, _pointer, _pointer, _size, _id]),
     "rocast_poll": (_int, [_pointer, ctypes.POINTER(CompletionStruct), _unsigned]),
@@ -148,7 +171,7 @@ _FUNCTIONS = {
     "rocast_descriptor": (_int, [_pointer]),
     "rocast_become_source": (_int, [_pointer, _unsigned]),
     "rocast_way": (_int, [_pointer]),
-    "rocast_acknowledged_by": (_unsigned, [_pointer]),
+    "rocast_acknowledged_by": (ctypes.c_uint, [_pointer]),
     "rocast_describe": (None, [_pointer, ctypes.POINTER(AboutStruct)]),
 }
 

@@ -8,6 +8,7 @@ import asyncio
 import ctypes
 import gc
 import importlib.util
+import json
 import os
 import random
 import signal
@@ -529,6 +530,18 @@ class Calls(unittest.TestCase):
         for one in hosts:
             one.close()
 
+    def test_what_does_not_fit_into_c(self):
+        with Members("g1") as members:
+            memory = members.hosts[0].register(bytearray(8))
+            for wrong in ({"immediate": 1 << 32}, {"immediate": -1}, {"immediate": 1, "at": -1}, {"immediate": 1, "region": 1 << 32}):
+                with self.assertRaisesRegex(ctypes.ArgumentError, "is not a number from 0 to"):
+                    members.groups[0].write_immediate(memory, **wrong)
+            for wrong in ({"members": -1}, {"members": 1 << 32}, {"members": 2, "mtu": -1}):
+                with self.assertRaisesRegex(ValueError, "is not a number from 0 to"):
+                    members.hosts[0].join("g2", role="both", **wrong)
+            with self.assertRaisesRegex(ValueError, "has a NUL"):
+                members.hosts[0].join("g2\0x", role="both", members=2)
+
     def test_no_box(self):
         with self.assertRaisesRegex(rocast.Error, "nonsense"):
             rocast.join("g1", role="source", members=2, box="nonsense")
@@ -570,10 +583,12 @@ class Weights(unittest.TestCase):
                 got = members.each(
                     lambda n: followers[n].follow(TIME) if n else self.weights.publish(members.groups[0], version, layout, sent)
                 )
-                self.assertEqual(got, [None] * 3)
+                self.assertEqual(got, [None, True, True])
                 for follower in followers[1:]:
                     self.assertEqual((follower.version, follower.layout, follower.buffers), (version, layout, sent))
                 used.append(id(followers[1].buffers[0]))
+            end = json.dumps(self.weights.END).encode()
+            self.assertEqual(members.each(lambda n: followers[n].follow(TIME) if n else members.groups[0].broadcast(end)), [None, False, False])
             self.assertEqual(used[0], used[2])  # two rooms, in turn
             self.assertEqual(len(set(used)), 3)
 
