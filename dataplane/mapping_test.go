@@ -271,7 +271,6 @@ func TestASharedRepairOfWhatOthersLackHoldsNoAnswerBack(t *testing.T) {
 		if tt.begins {
 			w = newLowerTwins(t, func(g *mft.Group) { g.Mappings = nil })
 			net = w.nets[1]
-			maps(g.Mappings)
 		}
 		at := func(n int) roce.PSN { return roce.PSN(psnUpper).Add(int32(n)) }
 		hears := func(n int) {
@@ -284,7 +283,12 @@ func TestASharedRepairOfWhatOthersLackHoldsNoAnswerBack(t *testing.T) {
 				net.Poll()
 			}
 		}
-		for n := range 10 {
+		net.Ports[linkDown].Put(own(at(0), []byte("data")).frame(t)) // the group runs already
+		net.Poll()
+		if tt.begins {
+			maps(g.Mappings)
+		}
+		for n := 1; n < 10; n++ {
 			hears(n)
 		}
 		acks(3)
