@@ -14,7 +14,8 @@ LDFLAGS := -s -w -X github.com/rocast/rocast/ctl/version.Version=$(VERSION) -X g
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE    := golang.org/x/tools/cmd/deadcode@v0.52.0
 DUPL        := github.com/mibk/dupl@v1.1.0
-# The build tags of the tree: lint also reads the files that are compiled only under a tag.
+# A build tag of the tree: lint also reads the files that are compiled only under it. It reads those
+# of rocast-cp that need a C compiler by their own tag, librocast.
 TAGS        := softroce
 
 .PHONY: all build cpus arm64 package demo demo-rxe demo-tree demo-edge demo-cp consensus storage test race bench bench-apps generate lint softroce operate-story watch sim matrix sim-scale model fuzz mutants install clean help
@@ -230,9 +231,12 @@ lint: ## gofmt, vet, staticcheck, unreachable functions, repeated code
 	@scripts/clean 'run gofmt -w on these' gofmt -l $$(git ls-files '*.go')
 	$(GO) vet -tags $(TAGS) work
 	$(GO) run $(STATICCHECK) -tags $(TAGS) work
+	@scripts/need gcc:gcc
+	$(GO) vet -tags librocast ./cmd/rocast-cp
+	$(GO) run $(STATICCHECK) -tags librocast ./cmd/rocast-cp
 	@scripts/clean 'go mod tidy changes these' scripts/tidy
 	@scripts/clean 'nothing calls these, not even a test: delete them' $(GO) run $(DEADCODE) -test -tags $(TAGS) work
-	@scripts/clean 'only tests and proofs call these: they belong there' scripts/shipped $(GO) run $(DEADCODE) ./cmd/...
+	@scripts/clean 'only tests and proofs call these: they belong there' scripts/shipped $(GO) run $(DEADCODE) -tags librocast ./cmd/...
 	@scripts/clean 'these read alike: give them one function' scripts/repeated $(GO) run $(DUPL)
 
 # Builds nothing: sudo has no Go in its PATH, and what root builds its user cannot build again.

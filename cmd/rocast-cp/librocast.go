@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -51,16 +52,16 @@ type member struct {
 	host   *C.struct_rocast
 	group  *C.struct_rocast_group
 	memory *C.struct_rocast_memory
-	bytes  []byte // all buffers
+	bytes  []byte // of all buffers
 	local  netip.Addr
+
+	buffers [][]byte
 }
 
 func join(m program.Membership, role C.enum_rocast_role) (*member, error) {
 	x := &member{calls: make(chan func()), ended: make(chan struct{})}
 	go x.loop()
-	var err error
-	x.do(func() { err = x.open(m, role) })
-	if err != nil {
+	if err := x.do(func() error { return x.open(m, role) }); err != nil {
 		_ = x.Close()
 		return nil, err
 	}
@@ -86,13 +87,14 @@ func (x *member) loop() {
 	}
 }
 
-// do calls f in the thread of the library, unless the membership is closed.
-func (x *member) do(f func()) {
-	done := make(chan struct{})
+// do calls f in the thread of the library.
+func (x *member) do(f func() error) error {
+	failure := make(chan error, 1)
 	select {
-	case x.calls <- func() { defer close(done); f() }:
-		<-done
+	case x.calls <- func() { failure <- f() }:
+		return <-failure
 	case <-x.ended:
+		return errors.New("the group was left")
 	}
 }
 
@@ -129,6 +131,7 @@ func (x *member) open(m program.Membership, role C.enum_rocast_role) (err error)
 	if x.bytes, err = unix.Mmap(-1, 0, buffers*copying.MessageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
 		return fmt.Errorf("memory for messages: %w", err)
 	}
+	x.buffers = slices.Collect(slices.Chunk(x.bytes, copying.MessageBytes))
 	if err := sentence(C.rocast_register(x.host, unsafe.Pointer(&x.bytes[0]), C.size_t(len(x.bytes)), &x.memory)); err != nil {
 		return err
 	}
@@ -157,12 +160,13 @@ func (x *member) Local() netip.Addr { return x.local }
 // Close leaves the group.
 func (x *member) Close() (err error) {
 	x.once.Do(func() {
-		x.do(func() {
+		_ = x.do(func() error {
 			if x.group != nil {
 				_ = C.rocast_leave(x.group) // it may have ended, and is freed
 				x.group = nil
 			}
 			C.rocast_close(x.host)
+			return nil
 		})
 		close(x.ended)
 		if x.bytes != nil {
@@ -170,11 +174,6 @@ func (x *member) Close() (err error) {
 		}
 	})
 	return err
-}
-
-func (x *member) buffer(i uint64) []byte {
-	at := i % buffers * copying.MessageBytes
-	return x.bytes[at : at+copying.MessageBytes : at+copying.MessageBytes]
 }
 
 // take takes completions from the library, and waits for them no longer than most.
@@ -187,13 +186,12 @@ func (x *member) take(most time.Duration) error {
 	return sentence(n)
 }
 
-// completion returns the next completion.
-func (x *member) completion(ctx context.Context) (c C.struct_rocast_completion, err error) {
+// Completion returns the next completion.
+func (x *member) Completion(ctx context.Context) (id uint64, bytes int, err error) {
 	for {
+		var c C.struct_rocast_completion
 		found := false
-		err = net.ErrClosed // unless the library is asked
-		x.do(func() {
-			err = nil
+		err := x.do(func() (err error) {
 			if len(x.arrived) == 0 {
 				err = x.take(slice)
 			}
@@ -201,24 +199,43 @@ func (x *member) completion(ctx context.Context) (c C.struct_rocast_completion, 
 				c, found, err = x.arrived[0], true, nil
 				x.arrived = x.arrived[1:]
 			}
+			return err
 		})
 		switch {
 		case found && c.kind == C.ROCAST_FAILED:
-			return c, errors.New("the group has ended, or does not reach all of its members")
+			return 0, 0, errors.New("the group has ended, or does not reach all of its members")
 		case found:
-			return c, nil
+			return uint64(c.id), int(c.bytes), nil
 		case err != nil:
-			return c, err
+			return 0, 0, err
 		case ctx.Err() != nil:
-			return c, context.Cause(ctx)
+			return 0, 0, context.Cause(ctx)
 		}
 	}
 }
 
-// sender sends from its buffers one after the other.
-type sender struct {
+// PostSend posts a message.
+func (x *member) PostSend(id uint64, message []byte) error {
+	return x.post(message, func(at unsafe.Pointer, n C.size_t) C.int {
+		return C.rocast_send(x.group, x.memory, at, n, C.uint64_t(id))
+	})
+}
+
+// PostRecv posts a receive.
+func (x *member) PostRecv(id uint64, buffer []byte) error {
+	return x.post(buffer, func(at unsafe.Pointer, n C.size_t) C.int {
+		return C.rocast_receive(x.group, x.memory, at, n, C.uint64_t(id))
+	})
+}
+
+func (x *member) post(b []byte, call func(at unsafe.Pointer, n C.size_t) C.int) error {
+	return x.do(func() error { return sentence(call(unsafe.Pointer(&b[0]), C.size_t(len(b)))) })
+}
+
+// sending is a membership of a source.
+type sending struct {
 	*member
-	posted, completed uint64
+	copying.Sender
 }
 
 func (transport) Send(_ context.Context, m program.Membership) (program.Sending, error) {
@@ -226,45 +243,13 @@ func (transport) Send(_ context.Context, m program.Membership) (program.Sending,
 	if err != nil {
 		return nil, err
 	}
-	return &sender{member: x}, nil
+	return sending{x, copying.NewSender(x, x.buffers)}, nil
 }
 
-func (s *sender) Buffer(ctx context.Context) ([]byte, error) {
-	if err := s.await(ctx, buffers-1); err != nil {
-		return nil, err
-	}
-	return s.buffer(s.posted), nil
-}
-
-// await waits until at most so many messages are on their way.
-func (s *sender) await(ctx context.Context, most uint64) error {
-	for s.posted-s.completed > most {
-		if _, err := s.completion(ctx); err != nil {
-			return err
-		}
-		s.completed++
-	}
-	return nil
-}
-
-func (s *sender) Send(_ context.Context, message []byte) (err error) {
-	err = net.ErrClosed
-	s.do(func() {
-		err = sentence(C.rocast_send(s.group, s.memory, unsafe.Pointer(&message[0]), C.size_t(len(message)), C.uint64_t(s.posted)))
-	})
-	if err == nil {
-		s.posted++
-	}
-	return err
-}
-
-func (s *sender) Flush(ctx context.Context) error { return s.await(ctx, 0) }
-
-// receiver receives into its buffers.
-type receiver struct {
+// receiving is a membership of a receiver.
+type receiving struct {
 	*member
-	begun bool
-	last  uint64 // the buffer that the caller has, if it has begun
+	copying.Inbox
 }
 
 func (transport) Receive(_ context.Context, m program.Membership) (program.Receiving, error) {
@@ -272,34 +257,10 @@ func (transport) Receive(_ context.Context, m program.Membership) (program.Recei
 	if err != nil {
 		return nil, err
 	}
-	r := &receiver{member: x}
-	for i := range uint64(buffers) {
-		if err := r.post(i); err != nil {
-			return nil, errors.Join(err, r.Close())
+	for i, b := range x.buffers {
+		if err := x.PostRecv(uint64(i), b); err != nil {
+			return nil, errors.Join(err, x.Close())
 		}
 	}
-	return r, nil
-}
-
-func (r *receiver) post(i uint64) (err error) {
-	err = net.ErrClosed
-	r.do(func() {
-		err = sentence(C.rocast_receive(r.group, r.memory, unsafe.Pointer(&r.buffer(i)[0]), copying.MessageBytes, C.uint64_t(i)))
-	})
-	return err
-}
-
-func (r *receiver) Next(ctx context.Context) ([]byte, error) {
-	if r.begun {
-		if err := r.post(r.last); err != nil {
-			return nil, err
-		}
-	}
-	c, err := r.completion(ctx)
-	if err != nil {
-		r.begun = false
-		return nil, err
-	}
-	r.begun, r.last = true, uint64(c.id)
-	return r.buffer(r.last)[:c.bytes], nil
+	return receiving{x, copying.NewInbox(x, x.buffers)}, nil
 }

@@ -220,30 +220,6 @@ func (t *treeRun) share(b *treeBox, next *mft.Group) {
 	next.Shares, _ = r.book.Share(next.Name, next.Memory, state.Turns, receivers)
 }
 
-// publish lets a box have the next version of its group.
-func (t *treeRun) publish(b *treeBox) {
-	if b.crashed > 0 {
-		return
-	}
-	next := t.makeGroup(b)
-	next.Restored = b.group.Restored
-	if b.shares.Rack != nil {
-		t.share(b, next)
-	}
-	table, err := b.table.Replace(b.group.ID, next)
-	if err != nil {
-		panic("sim: change the group: " + err.Error()) // at least one member stays
-	}
-	b.group, b.table = next, table
-	if b.number == 0 {
-		t.w.group = next
-	}
-	t.atCore(b, func(now feedback.Tick) { b.core.Adopt(now, next, &b.outputs) })
-	if b.shares.Rack != nil {
-		t.answer(b)
-	}
-}
-
 // noteEdge takes the report of a box that shared copies do not reach a box of its rack, or do
 // again. They may be lost for many reasons, so only who it is about is checked.
 func (t *treeRun) noteEdge(b *treeBox, n *dataplane.Note) {

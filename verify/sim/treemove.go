@@ -1,6 +1,10 @@
 package sim
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/rocast/rocast/feedback"
+)
 
 // A receiver that moves to another box comes behind a link that the group may have already. What
 // control does then, it does box by box, and the time between is drawn (Timed.For):
@@ -99,4 +103,28 @@ func (t *treeRun) again(b *treeBox) {
 func (t *treeRun) letGo(b *treeBox, host int) {
 	b.hosts = slices.DeleteFunc(b.hosts, func(h int) bool { return h == host })
 	t.publish(b)
+}
+
+// publish lets a box have the next version of its group.
+func (t *treeRun) publish(b *treeBox) {
+	if b.crashed > 0 {
+		return
+	}
+	next := t.makeGroup(b)
+	next.Restored = b.group.Restored
+	if b.shares.Rack != nil {
+		t.share(b, next)
+	}
+	table, err := b.table.Replace(b.group.ID, next)
+	if err != nil {
+		panic("sim: change the group: " + err.Error()) // at least one member stays
+	}
+	b.group, b.table = next, table
+	if b.number == 0 {
+		t.w.group = next
+	}
+	t.atCore(b, func(now feedback.Tick) { b.core.Adopt(now, next, &b.outputs) })
+	if b.shares.Rack != nil {
+		t.answer(b)
+	}
 }

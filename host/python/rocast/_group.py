@@ -483,7 +483,7 @@ class _Turn:
             if group._busy:
                 raise ValueError(f"a broadcast of group {group.name} is under way already")
             group._busy = True
-            group.host.begin()
+            group.host._broadcast_begins()
         return self
 
     def __exit__(self, *exception):
@@ -531,7 +531,7 @@ class _Registered:
                     self._things.append(pinned)
                     continue
                 pinned.release()
-                self._things.append(host.acquire(buffer, writable) if keep else self.add(buffer))
+                self._things.append(host._acquire(buffer, writable) if keep else self.add(buffer))
         except BaseException:
             self.close()
             raise
@@ -553,7 +553,7 @@ class _Registered:
             if isinstance(thing, Pinned):
                 thing.release()
             elif thing not in self._own:
-                self.host.release(thing)
+                self.host._release(thing)
         for memory in self._own:
             memory.unregister()
         self._own, self._things = [], []

@@ -133,7 +133,7 @@ class Host:
             pinned.release()
             raise
 
-    def acquire(self, buffer, writable):
+    def _acquire(self, buffer, writable):
         """The registration of a buffer, for one broadcast. It is kept for the next ones."""
         pinned = Pinned(buffer, writable)
         key = (pinned.address, pinned.nbytes)
@@ -150,12 +150,12 @@ class Host:
             memory.users, memory.last = memory.users + 1, self._broadcasts
             return memory
 
-    def release(self, memory):
-        """Ends the use of what acquire() has returned."""
+    def _release(self, memory):
+        """Ends the use of what _acquire() has returned."""
         with self.lock:
             memory.users -= 1
 
-    def begin(self):
+    def _broadcast_begins(self):
         """Notes that a broadcast begins."""
         with self.lock:
             self._broadcasts += 1

@@ -5,8 +5,6 @@ import ctypes
 import operator
 import os
 
-ADDRESS_BYTES = ctypes.sizeof(ctypes.c_void_p)
-
 
 class Error(Exception):
     """librocast has refused something. The text is the library's sentence."""
@@ -124,8 +122,6 @@ class AboutStruct(ctypes.Structure):
     ]
 
 
-
-
 def number(value, ctype=ctypes.c_uint):
     """value as a C number that is not negative. ctypes would cut one that does not fit."""
     most = (1 << 8 * ctypes.sizeof(ctype)) - 1
@@ -167,7 +163,6 @@ _FUNCTIONS = {
     "rocast_send": (_int, [_pointer, _pointer, _pointer, _size, _id]),
     "rocast_receive": (_int, [_pointer, _pointer, _pointer, _size, _id]),
     "rocast_poll": (_int, [_pointer, ctypes.POINTER(CompletionStruct), _unsigned]),
-    "rocast_wait": (_int, [_pointer, ctypes.POINTER(CompletionStruct), _unsigned, _unsigned]),
     "rocast_descriptor": (_int, [_pointer]),
     "rocast_become_source": (_int, [_pointer, _unsigned]),
     "rocast_way": (_int, [_pointer]),

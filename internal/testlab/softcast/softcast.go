@@ -40,7 +40,7 @@ type member struct {
 	qp      *endpoint.QP
 	host    *client.Host
 	group   string
-	buffers [buffers][]byte
+	buffers [][]byte
 	ended   context.Context // its cause is why
 	end     context.CancelCauseFunc
 	tasks   sync.WaitGroup
@@ -98,8 +98,8 @@ func join(ctx context.Context, role string, m program.Membership) (_ *member, er
 	if x.qp, err = x.NewQP(bed.QP(roce.QPN(own.QPN), roce.PSN(own.PSN), pathMTU)); err != nil {
 		return nil, err
 	}
-	for i := range x.buffers {
-		x.buffers[i] = make([]byte, copying.MessageBytes)
+	for range buffers {
+		x.buffers = append(x.buffers, make([]byte, copying.MessageBytes))
 	}
 	g, err := x.host.Join(ctx, m.Group, own)
 	if err != nil {
@@ -158,27 +158,33 @@ func (x *member) Close() error {
 	return x.Endpoint.Close()
 }
 
-// wait takes a completion, until ctx or the membership ends.
-func (x *member) wait(ctx context.Context) (rnic.Completion, error) {
+// PostSend posts a message.
+func (x *member) PostSend(id uint64, message []byte) error { return x.qp.PostSend(id, message) }
+
+// PostRecv posts a receive.
+func (x *member) PostRecv(id uint64, buffer []byte) error { return x.qp.PostRecv(id, buffer) }
+
+// Completion takes a completion, until ctx or the membership ends.
+func (x *member) Completion(ctx context.Context) (id uint64, bytes int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(x.ended, func() { cancel(context.Cause(x.ended)) })()
 	c, err := x.qp.Wait(ctx)
 	switch {
 	case ctx.Err() != nil:
-		return c, context.Cause(ctx)
+		return 0, 0, context.Cause(ctx)
 	case err != nil:
-		return c, err
+		return 0, 0, err
 	case c.Status != rnic.Success:
-		return c, fmt.Errorf("a work request ended with %q", c.Status)
+		return 0, 0, fmt.Errorf("a work request ended with %q", c.Status)
 	}
-	return c, nil
+	return c.WRID, int(c.Bytes), nil
 }
 
-// sender sends from its buffers one after the other.
-type sender struct {
+// sending is a membership of a source.
+type sending struct {
 	*member
-	posted, completed uint64
+	copying.Sender
 }
 
 // Send joins as the source.
@@ -187,41 +193,13 @@ func (Transport) Send(ctx context.Context, m program.Membership) (program.Sendin
 	if err != nil {
 		return nil, err
 	}
-	return &sender{member: x}, nil
+	return sending{x, copying.NewSender(x, x.buffers)}, nil
 }
 
-func (s *sender) Buffer(ctx context.Context) ([]byte, error) {
-	if err := s.await(ctx, buffers-1); err != nil {
-		return nil, err
-	}
-	return s.buffers[s.posted%buffers], nil
-}
-
-// await waits until at most so many messages are on their way.
-func (s *sender) await(ctx context.Context, most uint64) error {
-	for s.posted-s.completed > most {
-		if _, err := s.wait(ctx); err != nil {
-			return err
-		}
-		s.completed++
-	}
-	return nil
-}
-
-func (s *sender) Send(_ context.Context, message []byte) error {
-	err := s.qp.PostSend(s.posted, message)
-	if err == nil {
-		s.posted++
-	}
-	return err
-}
-
-func (s *sender) Flush(ctx context.Context) error { return s.await(ctx, 0) }
-
-// receiver receives into its buffers.
-type receiver struct {
+// receiving is a membership of a receiver.
+type receiving struct {
 	*member
-	last int // the buffer that the caller has; -1: none
+	copying.Inbox
 }
 
 // Receive joins as a receiver.
@@ -230,20 +208,5 @@ func (Transport) Receive(ctx context.Context, m program.Membership) (program.Rec
 	if err != nil {
 		return nil, err
 	}
-	return &receiver{member: x, last: -1}, nil
-}
-
-func (r *receiver) Next(ctx context.Context) ([]byte, error) {
-	if r.last >= 0 {
-		if err := r.qp.PostRecv(uint64(r.last), r.buffers[r.last]); err != nil {
-			return nil, err
-		}
-		r.last = -1
-	}
-	c, err := r.wait(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r.last = int(c.WRID)
-	return r.buffers[r.last][:c.Bytes], nil
+	return receiving{x, copying.NewInbox(x, x.buffers)}, nil
 }

@@ -323,12 +323,12 @@ class Registrations(unittest.TestCase):
 
     def test_what_a_broadcast_uses_stays(self):
         one, two = host(1), host(2)
-        memory = one.acquire(bytearray(9), True)
+        memory = one._acquire(bytearray(9), True)
         for _ in range(2 * _host.KEPT):
-            one.begin()
+            one._broadcast_begins()
         self.assertIsNotNone(memory.handle)
-        one.release(memory)
-        one.begin()
+        one._release(memory)
+        one._broadcast_begins()
         self.assertIsNone(memory.handle)
         one.close()
         two.close()
