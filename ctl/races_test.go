@@ -1,7 +1,9 @@
 package ctl
 
 import (
+	"errors"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -59,4 +61,34 @@ func TestMuchHappensToABranchAtATime(t *testing.T) {
 	if g, err := b1.Group("g1"); err != nil || g.State == api.Failed {
 		t.Errorf("%+v, %v", g.GroupSummary, err)
 	}
+}
+
+// A program confirms, and the disk refuses it each time, while the box above changes the branch.
+// Only the race detector notices what the two share.
+func TestAProgramConfirmsWhileTheBranchChanges(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.2.0.1"))
+	b2, asked := f.box("b2"), f.asked
+	b2.Store.SyncDir = func(string) error { return errors.New("the disk does not answer") }
+	const times = 200
+	var doing sync.WaitGroup
+	doing.Go(func() {
+		for range times {
+			if _, err := b2.Confirm("g1", []byte(`{"ip": "10.2.0.1", "qpn": 121, "state": "rts"}`)); err == nil {
+				t.Error("the disk has refused it, and it counts")
+			}
+		}
+	})
+	doing.Go(func() {
+		for i := range times {
+			next := asked
+			next.Version += 1 + uint64(i)
+			next.File = strings.Replace(next.File, "10.2.0.1", "10.2.0.9", i%2)
+			if _, err := b2.Branches.PutBranch(t.Context(), "b1", "g1", next); err == nil || !strings.Contains(err.Error(), "disk") {
+				t.Errorf("the disk refuses: %v", err)
+			}
+		}
+	})
+	doing.Wait()
+	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1")
 }

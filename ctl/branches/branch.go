@@ -256,8 +256,8 @@ func (t *Branches) changeBranch(ctx context.Context, g *groups.Group, upper stri
 	if file.Source.FirstPSN == was.Source.FirstPSN && (relinked || was.Source.Role != file.Source.Role) {
 		was.Source = file.Source // with the first member that may become the source, the box above becomes a receiver
 	}
-	came, possible := whoCame(g, file, b.Later, relinked)
 	t.Groups.Lock()
+	came, possible := whoCame(g, file, b.Later, relinked)
 	runs := g.Published != nil
 	t.Groups.Unlock()
 	if !runs || file.CheckUpdate(&was) != nil || !possible {
@@ -273,7 +273,7 @@ func (t *Branches) changeBranch(ctx context.Context, g *groups.Group, upper stri
 
 // whoCame returns the receivers of a file that are new here and do not join: those that already
 // run, and those that take no part any more. possible is false if one that runs comes to a branch
-// that does not begin again.
+// that does not begin again. The caller has locked the groups.
 func whoCame(g *groups.Group, file *groupfile.File, stated []api.Later, again bool) (came map[groupfile.ID]groups.Membership, possible bool) {
 	came, wanted := map[groupfile.ID]groups.Membership{}, groups.MembershipsIn(stated)
 	for i := range file.Receivers {
