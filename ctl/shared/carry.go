@@ -35,9 +35,10 @@ func (s *Shared) Reconcile(ctx context.Context, name string, again bool) {
 	}
 	s.Groups.Lock()
 	g := s.Groups.Named(name)
+	inVain := t.byAddress && isTakenInVain(g, e, s.Box)
 	s.Groups.Unlock()
 	switch {
-	case t.byAddress && isTakenInVain(g, e, s.Box):
+	case inVain:
 		s.Log.Warn("this box has the address of a group, and hears only now that the group's source has switched before; it does not carry the group",
 			zap.String("group", name))
 		s.letGo(g)
@@ -180,7 +181,7 @@ func hasTurns(e desired.Entry, box string) bool {
 
 // isTakenInVain reports whether this box has begun a group with its address, or is about to, and
 // did not know that the group's source had switched: only the box that carried it last has the
-// turns.
+// turns. The caller has locked the groups.
 func isTakenInVain(g *groups.Group, e desired.Entry, box string) bool {
 	return (g == nil || !g.Past.Switched) && chronicle.SaysSwitched(e.Members) && !e.IsCarriedLastBy(box)
 }
