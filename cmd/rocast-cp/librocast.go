@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/host/copying"
 	"github.com/rocast/rocast/host/copying/program"
 )
@@ -56,6 +57,21 @@ type member struct {
 	local  netip.Addr
 
 	buffers [][]byte
+}
+
+// interruptibly joins, and leaves if ctx ends meanwhile. rocast_join hears nothing but its box.
+func interruptibly(ctx context.Context, m program.Membership, role C.enum_rocast_role) (*member, error) {
+	return program.Interruptible(ctx, func() (*member, error) { return join(m, role) }, func(ctx context.Context) error {
+		box, err := netip.ParseAddrPort(m.Box)
+		if err != nil {
+			return err
+		}
+		local, err := localAddress(m.Box)
+		if err != nil {
+			return err
+		}
+		return client.NewHost(box, local).Leave(ctx, m.Group)
+	})
 }
 
 func join(m program.Membership, role C.enum_rocast_role) (*member, error) {
@@ -238,8 +254,8 @@ type sending struct {
 	copying.Sender
 }
 
-func (transport) Send(_ context.Context, m program.Membership) (program.Sending, error) {
-	x, err := join(m, C.ROCAST_SOURCE)
+func (transport) Send(ctx context.Context, m program.Membership) (program.Sending, error) {
+	x, err := interruptibly(ctx, m, C.ROCAST_SOURCE)
 	if err != nil {
 		return nil, err
 	}
@@ -252,8 +268,8 @@ type receiving struct {
 	copying.Inbox
 }
 
-func (transport) Receive(_ context.Context, m program.Membership) (program.Receiving, error) {
-	x, err := join(m, C.ROCAST_RECEIVER)
+func (transport) Receive(ctx context.Context, m program.Membership) (program.Receiving, error) {
+	x, err := interruptibly(ctx, m, C.ROCAST_RECEIVER)
 	if err != nil {
 		return nil, err
 	}

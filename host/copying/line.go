@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 )
@@ -41,6 +42,8 @@ type have struct {
 type claim struct {
 	Whole sum   `json:"whole,omitempty"`
 	Units []sum `json:"units,omitempty"` // empty: it lacks this one
+
+	info os.FileInfo // of the whole file, when it was read
 }
 
 // sum is a SHA-256.
@@ -82,7 +85,7 @@ const (
 	maxHello  = 4 << 10
 )
 
-// writeTimeout is how long the other side may not read.
+// writeTimeout is how long the other side may take for what is written at once.
 const writeTimeout = 30 * time.Second
 
 // line is the connection between a receiver and its source. The receiver sends lines of JSON, the

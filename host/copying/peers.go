@@ -5,8 +5,8 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -209,12 +209,14 @@ func (s *peers) living() (list []*peer) {
 func (s *peers) count() int { return len(s.living()) }
 
 // begin gives receivers their time for an answer from now on.
-func (s *peers) begin(asked []*peer) {
+func (s *peers) begin(asked []*peer) (now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now = time.Now()
 	for _, p := range asked {
-		p.worked = time.Now()
+		p.worked = now
 	}
+	return now
 }
 
 // deserted reports whether there were receivers, and all have gone.
@@ -224,22 +226,25 @@ func (s *peers) deserted() bool {
 	return len(s.all) > 0 && !slices.ContainsFunc(s.all, func(p *peer) bool { return !p.gone })
 }
 
-// pending counts those that have not answered. Who neither answers nor gets on has gone.
-func (s *peers) pending(asked []*peer, answered func(*peer) bool) (n int) {
-	var stuck []*peer
+// pending counts those that have not answered. A receiver that neither answers nor gets on for
+// patience has gone. So has one that has not answered after most, however much work it reports.
+func (s *peers) pending(asked []*peer, begun time.Time, most time.Duration, answered func(*peer) bool) (n int) {
+	stuck := map[*peer]string{}
 	s.mu.Lock()
 	for _, p := range asked {
 		switch {
 		case p.gone || answered(p):
 		case time.Since(p.worked) > s.patience:
-			stuck = append(stuck, p)
+			stuck[p] = fmt.Sprintf("it has done nothing for %v", s.patience)
+		case time.Since(begun) > most:
+			stuck[p] = fmt.Sprintf("it has not answered for %v", most)
 		default:
 			n++
 		}
 	}
 	s.mu.Unlock()
-	for _, p := range stuck {
-		s.drop(p, fmt.Sprintf("it has done nothing for %v", s.patience))
+	for p, why := range stuck {
+		s.drop(p, why)
 	}
 	return n
 }
@@ -409,23 +414,24 @@ func newFanOut(p *peers) *fanOut { return &fanOut{peers: p, buffer: make([]byte,
 func (f *fanOut) Buffer(context.Context) ([]byte, error) { return f.buffer, nil }
 func (f *fanOut) Flush(context.Context) error            { return nil }
 
-// Send waits for all receivers: one that does not read for writeTimeout has gone.
-func (f *fanOut) Send(_ context.Context, message []byte) error {
-	var all sync.WaitGroup
-	failed := map[*peer]string{}
-	var mu sync.Mutex
-	for _, p := range f.peers.living() {
-		all.Go(func() {
-			if err := p.line.message(message); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				failed[p] = "its connection has ended: " + plainNet(err)
-			}
-		})
-	}
-	all.Wait()
-	for p := range maps.Keys(failed) {
-		f.peers.drop(p, failed[p])
-	}
-	return nil
+// Send waits for all receivers, and so for the slowest. One that has not taken the message after
+// writeTimeout has gone. The connections end with the copy, so nothing waits longer than ctx.
+func (f *fanOut) Send(ctx context.Context, message []byte) error {
+	_, err := unlessEnded(ctx, func() (int, error) {
+		var all sync.WaitGroup
+		for _, p := range f.peers.living() {
+			all.Go(func() {
+				err := p.line.message(message)
+				switch {
+				case errors.Is(err, os.ErrDeadlineExceeded):
+					f.peers.drop(p, fmt.Sprintf("it has not taken a message for %v", writeTimeout))
+				case err != nil:
+					f.peers.drop(p, "its connection has ended: "+plainNet(err))
+				}
+			})
+		}
+		all.Wait()
+		return 0, nil
+	})
+	return err
 }

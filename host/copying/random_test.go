@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -17,6 +18,9 @@ func TestInterruptedAtRandom(t *testing.T) {
 	seeds := 40
 	if testing.Short() {
 		seeds = 8
+	}
+	if more, err := strconv.Atoi(os.Getenv("ROCAST_CP_KILLS")); err == nil {
+		seeds = more
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { interrupt(t, rand.New(rand.NewPCG(uint64(seed), 0))) })

@@ -195,13 +195,36 @@ func (r *reading) block(ctx context.Context, at, end int64) (n int64, why, err e
 	return n, nil, nil
 }
 
+// unlessEnded calls do, which hears no context: a read of a pipe, for example. If ctx ends first,
+// do is left alone, and what it uses may not be used again.
+func unlessEnded(ctx context.Context, do func() (int, error)) (int, error) {
+	type result struct {
+		n   int
+		err error
+	}
+	results := make(chan result, 1)
+	go func() {
+		n, err := do()
+		results <- result{n, err}
+	}()
+	select {
+	case r := <-results:
+		return r.n, r.err
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
 // sendStream sends standard input to its end.
 func (s *Source) sendStream(ctx context.Context, i int) error {
 	h := sha256.New()
 	number := numbers(uint64(i))
 	buffer := make([]byte, BlockBytes)
 	for at := uint64(0); ; {
-		n, err := io.ReadFull(s.Input, buffer)
+		n, err := unlessEnded(ctx, func() (int, error) { return io.ReadFull(s.Input, buffer) })
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if n > 0 {
 			h.Write(buffer[:n])
 			if err := s.out.add(ctx, kindData, number, numbers(at), buffer[:n]); err != nil {

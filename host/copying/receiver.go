@@ -41,6 +41,10 @@ type Receiver struct {
 	files    atomic.Int64
 	work     atomic.Int64
 	broken   string // why the multicast has ended; empty: it has not
+
+	ctx     context.Context // of Run
+	piece   []byte          // of a stream, while it is written
+	syncing atomic.Bool
 }
 
 // batch is what is copied at the moment.
@@ -93,11 +97,12 @@ func (r *Receiver) Run(ctx context.Context) (Received, error) {
 		}
 	}
 	r.done = map[[32]byte]struct{}{}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r.ctx = ctx
 	if r.Target != nil {
 		r.Target.work = func(n int) { r.work.Add(int64(n)) }
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	var tasks sync.WaitGroup
 	tasks.Go(func() { r.multicast(ctx, &tasks, cancel) })
 	<-ctx.Done()
@@ -199,6 +204,9 @@ func (r *Receiver) connect(ctx context.Context, m []byte, tasks *sync.WaitGroup,
 				_ = conn.SetReadDeadline(time.Now()) // ends messages
 				return
 			case <-every.C:
+				if r.syncing.Load() {
+					r.work.Add(1)
+				}
 				_ = l.report(report{Progress: r.progress()}) // the reader notices that it has gone
 				r.Events(Event{Event: Progress, Bytes: r.bytes.Load(), Files: r.files.Load()})
 			}
@@ -235,7 +243,9 @@ func (r *Receiver) take(m []byte) error {
 		r.bytes.Store(0)
 		r.files.Store(0)
 	}
-	r.work.Add(1)
+	if len(rest) > 0 { // a greeting makes no work
+		r.work.Add(1)
+	}
 	return records(rest, r.record)
 }
 
@@ -271,11 +281,24 @@ func (r *Receiver) record(k kind, b []byte) error {
 		if !r.complete { // the connection brings the reason
 			return nil
 		}
+		if r.Target != nil {
+			if err := r.sync(); err != nil {
+				return err
+			}
+		}
 		return errEnd
 	case kindRefused:
 		return errors.New(string(b))
 	}
 	return nil
+}
+
+// sync waits until the disk has everything. Nothing can be said of how far it is.
+func (r *Receiver) sync() error {
+	r.syncing.Store(true)
+	defer r.syncing.Store(false)
+	_, err := unlessEnded(r.ctx, func() (int, error) { return 0, r.Target.sync() })
+	return err
 }
 
 // report fails only if the source has gone, which its reader notices.
@@ -422,7 +445,7 @@ func (r *Receiver) file(k kind, i int, rest []byte) error {
 	ok, err := bytes.Equal(whole, rest), error(nil)
 	switch {
 	case whole != nil && ok:
-		err = r.Target.same(e)
+		ok, err = r.Target.keeps(e, x.claims[i].info)
 	case whole == nil:
 		ok, err = r.Target.complete(e, rest)
 	}
@@ -441,6 +464,33 @@ func (r *Receiver) count(e *Entry) {
 	}
 }
 
+const (
+	// outputPatience is how long the standard output may take nothing. It is shorter than the time
+	// after which the group counts as broken, because a stream cannot go on by another way.
+	outputPatience = 20 * time.Second
+	pieceBytes     = 64 << 10 // of a stream: what a pipe holds
+)
+
+// write writes to the standard output. However slow its reader is, this receiver goes on reporting,
+// and its user can end it.
+func (r *Receiver) write(b []byte) error {
+	if r.piece == nil {
+		r.piece = make([]byte, pieceBytes)
+	}
+	for len(b) > 0 {
+		n := copy(r.piece, b) // b goes when the membership ends, and a write may still be under way
+		ctx, cancel := context.WithTimeoutCause(r.ctx, outputPatience, fmt.Errorf("it has taken nothing for %v", outputPatience))
+		_, err := unlessEnded(ctx, func() (int, error) { return r.Output.Write(r.piece[:n]) })
+		cancel()
+		if err != nil {
+			return fmt.Errorf("write the standard output: %s", plain(err))
+		}
+		r.work.Add(1)
+		b = b[n:]
+	}
+	return nil
+}
+
 // stream passes on what is standard input at the source.
 func (r *Receiver) stream(k kind, rest []byte) error {
 	x := &r.batch
@@ -452,9 +502,7 @@ func (r *Receiver) stream(k kind, rest []byte) error {
 		}
 		x.hasher.Write(rest)
 		r.bytes.Add(int64(len(rest)))
-		if _, err := r.Output.Write(rest); err != nil {
-			return fmt.Errorf("write the standard output: %s", plain(err))
-		}
+		return r.write(rest)
 	case kindFileEnd:
 		if !bytes.Equal(x.hasher.Sum(nil), rest) {
 			return errors.New("what has come is not what the source has sent: its SHA-256 differs")

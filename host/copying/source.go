@@ -24,6 +24,7 @@ type Source struct {
 	// Patience is how long to wait for the receivers at the beginning, and for one that has work to
 	// do and does not get on.
 	Patience time.Duration
+	Rate     int64       // most bytes a second on the source's link; 0: as fast as it goes
 	Events   func(Event) // hears what happens, one call at a time
 
 	header  header
@@ -32,6 +33,7 @@ type Source struct {
 	total   atomic.Int64
 	batches uint64
 	leftOut map[string]string
+	greeted time.Time
 	single  bool // the messages go by the connections
 	streams bool // the stream has begun, and cannot begin once more
 }
@@ -76,7 +78,7 @@ func (s *Source) Run(ctx context.Context) (result Sent, err error) {
 		<-hearing
 		<-watching
 	}()
-	s.out = packer{sender: s.Sender, header: &s.header}
+	s.sendBy(s.Sender, func() int { return 1 })
 	if err := s.copy(ctx); err != nil {
 		return s.result(), err
 	}
@@ -198,7 +200,12 @@ func (s *Source) silent() string {
 // greetEvery is how often a source that waits sends a message without records.
 const greetEvery = 200 * time.Millisecond
 
+// greet brings the receivers a message. However much they report, it is no more often.
 func (s *Source) greet(ctx context.Context) error {
+	if time.Since(s.greeted) < greetEvery {
+		return nil
+	}
+	s.greeted = time.Now()
 	return s.out.flush(ctx)
 }
 
@@ -217,16 +224,33 @@ func (s *Source) fallBack(why *wayError) error {
 	}
 	s.single = true
 	s.peers.event(Event{Event: Way, Reason: "single connections, because the group does not work: " + why.Error()})
-	s.out = packer{sender: newFanOut(s.peers), header: &s.header}
+	s.sendBy(newFanOut(s.peers), s.peers.count)
 	return nil
+}
+
+// sendBy sends messages from now on by a Sender that puts so many copies on the link.
+func (s *Source) sendBy(sender Sender, copies func() int) {
+	if s.Rate > 0 {
+		sender = &pace{Sender: sender, rate: s.Rate, copies: copies}
+	}
+	s.out = packer{sender: sender, header: &s.header}
+}
+
+// slowestDisk is how many bytes a second a receiver's disk reads or writes at least.
+const slowestDisk = 1 << 20
+
+// longest bounds an answer: for it a receiver reads all its files at most, and all that an earlier
+// receiver has left.
+func (s *Source) longest() time.Duration {
+	return s.Patience + time.Duration(min(2*(s.total.Load()/slowestDisk), 1<<32))*time.Second
 }
 
 // await waits until all receivers that were there when the question was put have answered. The
 // others need not wait for one that has gone.
 func (s *Source) await(ctx context.Context, asked []*peer, answered func(*peer) bool) error {
-	s.peers.begin(asked)
+	begun := s.peers.begin(asked)
 	for {
-		switch pending := s.peers.pending(asked, answered); {
+		switch pending := s.peers.pending(asked, begun, s.longest(), answered); {
 		case s.peers.count() == 0:
 			return errNobody
 		case pending == 0:
@@ -382,8 +406,8 @@ func (s *Source) end(ctx context.Context) error {
 	if err := s.out.send(ctx); err != nil {
 		return err
 	}
-	s.peers.begin(asked)
-	for s.peers.pending(asked, func(p *peer) bool { return p.done }) > 0 {
+	begun := s.peers.begin(asked)
+	for s.peers.pending(asked, begun, s.longest(), func(p *peer) bool { return p.done }) > 0 {
 		if err := s.peers.wait(ctx, greetEvery); err != nil {
 			return err
 		}

@@ -24,8 +24,12 @@ type Target struct {
 	root *os.Root
 	keep bool // what is not complete stays when this process ends
 	use  bool // what is there is used
-	// write is how bytes get into a file; tests let it fail.
+	// write is how bytes get into a file, and flush how they get from there to the disk, with
+	// everything else of a file system; tests let them fail.
 	write func(f *os.File, b []byte, at int64) (int, error)
+	flush func(fd int) error
+	// systems are a directory on each file system that is written to, by its device.
+	systems map[uint64]*os.File
 
 	checked string // the last directory of which each element is a directory and no symlink
 	file    *partial
@@ -44,9 +48,45 @@ func OpenTarget(directory string, resume bool) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Target{
-		root: root, keep: resume, use: resume, write: (*os.File).WriteAt, buffer: make([]byte, BlockBytes), work: func(int) {},
-	}, nil
+	t := &Target{
+		root: root, keep: resume, use: resume, write: (*os.File).WriteAt, flush: unix.Syncfs, systems: map[uint64]*os.File{},
+		buffer: make([]byte, BlockBytes), work: func(int) {},
+	}
+	whole, err := root.Open(".")
+	if err == nil {
+		err = errors.Join(t.changes(".", whole), whole.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// changes notes that a file is about to be changed: its file system has to be flushed at the end.
+func (t *Target) changes(path string, f *os.File) error {
+	var s unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &s); err != nil {
+		return err
+	}
+	if t.systems[s.Dev] != nil {
+		return nil
+	}
+	directory, err := t.root.Open(filepath.Dir(path))
+	if err == nil {
+		t.systems[s.Dev] = directory
+	}
+	return err
+}
+
+// sync returns when the disk has everything: contents, names, modes and times. One call for a file
+// system costs far less than one for each file.
+func (t *Target) sync() error {
+	for _, directory := range t.systems {
+		if err := t.flush(int(directory.Fd())); err != nil {
+			return fmt.Errorf("bring %q to the disk: %w", filepath.Clean(directory.Name()), err)
+		}
+	}
+	return nil
 }
 
 // Close removes what is not complete, unless it may be used later.
@@ -59,6 +99,9 @@ func (t *Target) Close() error {
 		for _, name := range t.paused {
 			err = errors.Join(err, t.discard(name))
 		}
+	}
+	for _, directory := range t.systems {
+		err = errors.Join(err, directory.Close())
 	}
 	return errors.Join(err, t.root.Close())
 }
@@ -132,10 +175,11 @@ func (t *Target) finish(e *Entry) error {
 	}
 	switch e.Kind {
 	case DirectoryEnd:
-		if err := t.root.Chmod(e.Path, e.Mode); err != nil {
+		d, err := t.openSame(e.Path)
+		if err != nil {
 			return err
 		}
-		return t.root.Chtimes(e.Path, time.Time{}, time.Unix(0, e.ModTime))
+		return errors.Join(t.attributes(e, d), d.Close())
 	case Symlink:
 		return t.symlink(e)
 	}
@@ -163,6 +207,9 @@ func (t *Target) symlink(e *Entry) error {
 		return err
 	}
 	defer parent.Close()
+	if err := t.changes(e.Path, parent); err != nil {
+		return err
+	}
 	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(e.ModTime)}
 	return unix.UtimesNanoAt(int(parent.Fd()), filepath.Base(e.Path), times, unix.AT_SYMLINK_NOFOLLOW)
 }
@@ -184,20 +231,23 @@ func (t *Target) has(e *Entry) (claim, error) {
 	if err := t.parents(e.Path); err != nil {
 		return claim{}, err
 	}
-	if f := t.openRegular(e.Path); f != nil {
+	if f, err := t.openSame(e.Path); err == nil {
 		defer f.Close()
-		if info, err := f.Stat(); err == nil && info.Size() == e.Size {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Size() == e.Size {
 			h := sha256.New()
 			if err := t.hash(f, h, 0, e.Size); err == nil {
-				return claim{Whole: h.Sum(nil)}, nil
+				return claim{Whole: h.Sum(nil), info: info}, nil
 			}
 		}
 	}
-	f := t.openRegular(partialName(e.Path))
-	if f == nil {
+	f, err := t.openSame(partialName(e.Path))
+	if err != nil {
 		return claim{}, nil
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return claim{}, nil
+	}
 	var c claim
 	unit := unitBytes(e.Size)
 	for at := int64(0); at < e.Size; at += unit {
@@ -212,17 +262,28 @@ func (t *Target) has(e *Entry) (claim, error) {
 	return c, nil
 }
 
-// openRegular opens a file for reading, if it is one.
-func (t *Target) openRegular(path string) *os.File {
-	info, err := t.root.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() {
-		return nil
-	}
-	f, err := t.root.Open(path)
+// openSame opens what has this name for reading, and follows no symlink.
+func (t *Target) openSame(path string) (*os.File, error) {
+	f, err := t.root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO must not hold it up
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return f
+	if !same(t.root, path, f) {
+		return nil, errors.Join(fmt.Errorf("%q is a symlink, or was replaced meanwhile", path), f.Close())
+	}
+	return f, nil
+}
+
+// attributes gives an open file or directory the mode and time of the source's. Names are not used,
+// because another program may give them to something else meanwhile.
+func (t *Target) attributes(e *Entry, f *os.File) error {
+	if err := t.changes(e.Path, f); err != nil {
+		return err
+	}
+	if err := f.Chmod(e.Mode); err != nil {
+		return err
+	}
+	return os.Chtimes(fmt.Sprint("/proc/self/fd/", f.Fd()), time.Time{}, time.Unix(0, e.ModTime))
 }
 
 func (t *Target) hash(f *os.File, h hash.Hash, from, to int64) error {
@@ -265,6 +326,9 @@ func (t *Target) open(e *Entry) (err error) {
 		return err
 	}
 	t.file = p
+	if err := t.changes(p.name, p.File); err != nil {
+		return err
+	}
 	if !t.use {
 		if err := p.Truncate(0); err != nil {
 			return err
@@ -416,13 +480,10 @@ func (t *Target) complete(e *Entry, want []byte) (verified bool, err error) {
 }
 
 func (t *Target) publish(p *partial) error {
-	if err := p.Chmod(p.entry.Mode); err != nil {
+	if err := t.attributes(p.entry, p.File); err != nil {
 		return err
 	}
-	if err := t.root.Chtimes(p.name, time.Time{}, time.Unix(0, p.entry.ModTime)); err != nil {
-		return err
-	}
-	if err := flush(p.File); err != nil {
+	if err := closed(p.File); err != nil {
 		return err
 	}
 	if !same(t.root, p.name, p.File) {
@@ -435,9 +496,9 @@ func (t *Target) publish(p *partial) error {
 	return nil
 }
 
-// flush does what a close does: on some file systems what could not be written is known only then.
+// closed does what a close does: on some file systems what could not be written is known only then.
 // The file stays open, and so it stays locked.
-func flush(f *os.File) error {
+func closed(f *os.File) error {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -445,12 +506,19 @@ func flush(f *os.File) error {
 	return unix.Close(fd)
 }
 
-// same gives a file that was there already the mode and time of the source's.
-func (t *Target) same(e *Entry) error {
-	if err := t.root.Chmod(e.Path, e.Mode); err != nil {
-		return err
+// keeps gives a file that was there already the mode and time of the source's. It reports false if
+// the file is not the one that was read, or was changed since.
+func (t *Target) keeps(e *Entry, read os.FileInfo) (bool, error) {
+	f, err := t.openSame(e.Path)
+	if err != nil {
+		return false, nil
 	}
-	return t.root.Chtimes(e.Path, time.Time{}, time.Unix(0, e.ModTime))
+	defer f.Close()
+	now, err := f.Stat()
+	if err != nil || !os.SameFile(now, read) || changeTime(now) != changeTime(read) {
+		return false, err
+	}
+	return true, t.attributes(e, f)
 }
 
 // pause closes the file that is being written, if there is one: another pass begins, in which what

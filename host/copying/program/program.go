@@ -46,6 +46,44 @@ type Transport interface {
 	Receive(context.Context, Membership) (Receiving, error)
 }
 
+// withdrawTime is how long an interrupted program waits for its box.
+const withdrawTime = 3 * time.Second
+
+// Interruptible calls join, which hears no context. If the user interrupts the program meanwhile,
+// withdraw tells the box so, which ends join. If the box does not answer, it notices the end of the
+// program by itself.
+func Interruptible[M io.Closer](ctx context.Context, join func() (M, error), withdraw func(context.Context) error) (M, error) {
+	type outcome struct {
+		member M
+		err    error
+	}
+	joined := make(chan outcome, 1)
+	go func() {
+		m, err := join()
+		joined <- outcome{m, err}
+	}()
+	select {
+	case o := <-joined:
+		return o.member, o.err
+	case <-ctx.Done():
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) { // join has this bound too, and says who is missing
+		o := <-joined
+		return o.member, o.err
+	}
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawTime)
+	defer cancel()
+	_ = withdraw(leaving) // it may have been too early
+	select {
+	case o := <-joined:
+		if o.err == nil {
+			_ = o.member.Close() // it was left already
+		}
+	case <-leaving.Done():
+	}
+	return *new(M), context.Cause(ctx)
+}
+
 // Exit statuses.
 const (
 	exitOK      = 0
@@ -76,6 +114,9 @@ type statusError struct {
 	status int
 }
 
+// errEarly is the end of a program that was interrupted before the copy began.
+var errEarly = statusError{errors.New("interrupted while it waited for the other members"), exitError}
+
 // Execute runs a command, and returns its exit status.
 func (env *Environment) Execute(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
@@ -85,7 +126,7 @@ func (env *Environment) Execute(ctx context.Context, root *cobra.Command, args [
 	if err == nil {
 		return exitOK
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && !errors.Is(err, errEarly) {
 		err = statusError{errors.New("interrupted"), exitError}
 	}
 	fmt.Fprintln(env.Err, "rocast-cp:", err)
@@ -156,11 +197,12 @@ func (o *options) add(cmd *cobra.Command, getenv func(string) string) {
 
 func (env *Environment) sendCommand() *cobra.Command {
 	var o options
+	var limit rate
 	cmd := &cobra.Command{
 		Use: "send PATH... --group NAME --members N", Short: "Send files and directories, or - for the standard input",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, paths []string) error {
-			s := &copying.Source{Receivers: o.Members - 1, Paths: paths, Patience: patience}
+			s := &copying.Source{Receivers: o.Members - 1, Paths: paths, Patience: patience, Rate: int64(limit)}
 			if slices.Contains(paths, "-") {
 				if len(paths) > 1 {
 					return errors.New("- is the standard input, and is sent alone")
@@ -171,6 +213,7 @@ func (env *Environment) sendCommand() *cobra.Command {
 		},
 	}
 	o.add(cmd, env.Getenv)
+	cmd.Flags().Var(&limit, "rate", "send no more than so many `bytes` a second, such as 800k, 50M or 1.5G; 0: as fast as it goes")
 	return cmd
 }
 
@@ -178,7 +221,10 @@ func (env *Environment) send(ctx context.Context, o *options, s *copying.Source)
 	joining, cancel := context.WithTimeout(ctx, o.Wait)
 	defer cancel()
 	m, err := env.Send(joining, o.Membership)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return errEarly
+	case err != nil:
 		return statusError{err, exitError}
 	}
 	defer func() {
@@ -257,7 +303,10 @@ func (env *Environment) receive(ctx context.Context, o *options, directory strin
 	joining, cancel := context.WithTimeout(ctx, o.Wait)
 	defer cancel()
 	m, err := env.Receive(joining, o.Membership)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return errEarly
+	case err != nil:
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rocast/rocast/host/copying"
 )
@@ -42,18 +44,19 @@ func TestArguments(t *testing.T) {
 		status int
 		text   string
 	}{
-		"--help":                             {exitOK, "Exit status"},
-		"--version":                          {exitOK, "v1"},
-		"send":                               {exitUsage, "at least 1 arg"},
-		"send x --members 2":                 {exitUsage, "--group NAME"},
-		"send x --group g":                   {exitUsage, "--members N"},
-		"send x --group g --members 1":       {exitUsage, "at least 2"},
-		"send x --group g --members 2unset":  {exitUsage, "--box ADDRESS:PORT"},
-		"send - x --group g --members 2":     {exitUsage, "sent alone"},
-		"send x --group g --members 2":       {exitError, "does not answer"},
-		"recv --group g --members 2":         {exitUsage, "1 arg"},
-		"recv - --group g --members 2":       {exitError, "does not answer"},
-		"recv /proc/x --group g --members 2": {exitError, "/proc/x"},
+		"--help":                                  {exitOK, "Exit status"},
+		"--version":                               {exitOK, "v1"},
+		"send":                                    {exitUsage, "at least 1 arg"},
+		"send x --members 2":                      {exitUsage, "--group NAME"},
+		"send x --group g":                        {exitUsage, "--members N"},
+		"send x --group g --members 1":            {exitUsage, "at least 2"},
+		"send x --group g --members 2unset":       {exitUsage, "--box ADDRESS:PORT"},
+		"send - x --group g --members 2":          {exitUsage, "sent alone"},
+		"send x --group g --members 2":            {exitError, "does not answer"},
+		"send x --group g --members 2 --rate 5kM": {exitUsage, "such as 800k, 50M or 1.5G"},
+		"recv --group g --members 2":              {exitUsage, "1 arg"},
+		"recv - --group g --members 2":            {exitError, "does not answer"},
+		"recv /proc/x --group g --members 2":      {exitError, "/proc/x"},
 	} {
 		status, text, _ := execute(t, line)
 		if status != want.status || !strings.Contains(text, want.text) {
@@ -120,6 +123,99 @@ func TestWhatIsPrinted(t *testing.T) {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("%s: no %q in %q", name, want, out.String())
 			}
+		}
+	}
+}
+
+func TestRates(t *testing.T) {
+	for text, want := range map[string]rate{"0": 0, "1": 1, "800k": 800e3, "50M": 50e6, "1.5G": 1.5e9, "1e3k": 1e6} {
+		var r rate
+		if err := r.Set(text); err != nil || r != want {
+			t.Errorf("%s: %d, %v", text, r, err)
+		}
+	}
+	for _, text := range []string{"", "k", "1K", "1kM", "1MB", "-1", "0.5", "NaN", "Inf", "1e30"} {
+		if err := new(rate).Set(text); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+// joins is a membership of a test.
+type joins struct{ closed bool }
+
+func (j *joins) Close() error {
+	j.closed = true
+	return nil
+}
+
+// A join that hears no context ends when its user interrupts the program: because the box hears
+// that it leaves, or after withdrawTime because the box does not answer.
+func TestAJoinIsInterrupted(t *testing.T) {
+	for name, c := range map[string]struct {
+		box   func(left chan struct{}) // when it is told
+		join  error                    // how join ends then
+		after time.Duration
+	}{
+		"the box ends the join":      {box: func(left chan struct{}) { close(left) }, join: errors.New("the box refuses")},
+		"the join was just complete": {box: func(left chan struct{}) { close(left) }},
+		"the box does not answer":    {box: func(chan struct{}) {}, after: withdrawTime},
+		"the box answers in the next second": {
+			box: func(left chan struct{}) { time.AfterFunc(time.Second, func() { close(left) }) }, join: errors.New("x"), after: time.Second,
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, interrupt := context.WithCancel(t.Context())
+			time.AfterFunc(time.Minute, interrupt)
+			left, over := make(chan struct{}), make(chan struct{})
+			m := &joins{}
+			begin := time.Now()
+			_, err := Interruptible(ctx, func() (*joins, error) {
+				select {
+				case <-left:
+				case <-over:
+				}
+				return m, c.join
+			}, func(context.Context) error { c.box(left); return nil })
+			if took := time.Since(begin); !errors.Is(err, context.Canceled) || took != time.Minute+c.after || m.closed != (c.join == nil && c.after == 0) {
+				t.Errorf("%s: %v after %v, closed %v", name, err, took, m.closed)
+			}
+			close(over)
+		})
+	}
+}
+
+// Whoever is not interrupted hears what join says, also at the end of its time.
+func TestAJoinThatEndsByItself(t *testing.T) {
+	missing := errors.New("only these have come")
+	withdraw := func(context.Context) error { t.Error("it leaves"); return nil }
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := Interruptible(ctx, func() (*joins, error) {
+			<-time.After(2 * time.Second)
+			return nil, missing
+		}, withdraw)
+		if !errors.Is(err, missing) {
+			t.Error(err)
+		}
+		m := &joins{}
+		if got, err := Interruptible(t.Context(), func() (*joins, error) { return m, nil }, withdraw); got != m || err != nil || m.closed {
+			t.Error(got, err)
+		}
+	})
+}
+
+// The sentence of an interrupted program tells whether the copy had begun.
+func TestAnInterruptedProgramSaysWhere(t *testing.T) {
+	for _, line := range []string{"send x --group g --members 2", "recv - --group g --members 2"} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		interrupt()
+		var out bytes.Buffer
+		env := &Environment{Transport: &nowhere{}, In: strings.NewReader(""), Out: &out, Err: &out, Getenv: func(string) string { return "10.77.0.254:7472" }}
+		status := env.Execute(ctx, env.Command("v1"), strings.Fields(line))
+		if want := "rocast-cp: interrupted while it waited for the other members\n"; status != exitError || out.String() != want {
+			t.Errorf("%s: %d %q", line, status, out.String())
 		}
 	}
 }

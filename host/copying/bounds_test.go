@@ -1,0 +1,368 @@
+package copying
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pipes are connections in memory, so that a test has a clock of its own.
+type pipes struct {
+	calls  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.calls:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (p *pipes) dial(context.Context, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case p.calls <- far:
+		return near, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// clocked calls test with a clock that goes on when everybody waits, and with the bench of a source
+// that waits for so many receivers.
+func clocked(t *testing.T, receivers int, test func(b *bench)) {
+	t.Helper()
+	paths := []string{filepath.Join(t.TempDir(), "f")}
+	write(t, paths[0], random(2*BlockBytes))
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, receivers, paths...)
+		_ = b.source.Listener.Close()
+		p := &pipes{calls: make(chan net.Conn), closed: make(chan struct{})}
+		b.source.Listener, b.dial, b.source.Patience = p, p.dial, 30*time.Second
+		test(b)
+	})
+}
+
+// outcome is that of a source that ends within an hour.
+func (b *bench) outcome() (Sent, error) {
+	ctx, cancel := context.WithTimeoutCause(b.t.Context(), time.Hour, errors.New("the source does not end"))
+	defer cancel()
+	return b.source.Run(ctx)
+}
+
+// puppet is a receiver whose reports are the test's: it takes all messages, and says what is said
+// of each.
+func (b *bench) puppet(says func(message []byte) []report) *member {
+	m := b.hub.join()
+	go func() {
+		var l *line
+		for {
+			message, err := m.Next(b.t.Context())
+			if err != nil {
+				return
+			}
+			if l == nil {
+				var h header
+				if _, err := h.decode(message); err != nil {
+					b.t.Error(err)
+					return
+				}
+				conn, err := b.dial(b.t.Context(), "")
+				if err != nil {
+					return
+				}
+				l = &line{conn: conn}
+				_ = l.report(report{Hello: &hello{Token: hex.EncodeToString(h.token[:]), Host: "puppet"}})
+				go func() {
+					_, _ = io.Copy(io.Discard, conn) // until the source has enough of it
+					m.leave()
+				}()
+			}
+			for _, r := range says(message) {
+				_ = l.report(r)
+			}
+		}
+	}()
+	return m
+}
+
+// goneBut returns why a receiver has gone, where all others are complete.
+func (b *bench) goneBut(complete int) (why string) {
+	b.t.Helper()
+	sent, err := b.outcome()
+	if err != nil || len(sent.Complete) != complete || len(sent.Gone) != 1 {
+		b.t.Fatalf("%+v, %v", sent, err)
+	}
+	for _, why = range sent.Gone {
+	}
+	return why
+}
+
+// A receiver that reports more and more work and never answers does not hold up the others.
+func TestAReceiverThatNeverAnswers(t *testing.T) {
+	clocked(t, 2, func(b *bench) {
+		h := b.hosts(1)[0]
+		work := int64(0)
+		b.puppet(func([]byte) []report {
+			work++
+			return []report{{Progress: &progress{Work: work}}}
+		})
+		if why := b.goneBut(1); !strings.HasPrefix(why, "it has not answered for 3") {
+			t.Error(why)
+		}
+		<-h.ends
+		if h.err != nil {
+			t.Error(h.err)
+		}
+	})
+}
+
+// Greetings, which only wait for the others, are no work: a receiver with nothing else to do has
+// not got on.
+func TestAGreetingIsNoWork(t *testing.T) {
+	b := newBench(t, 1)
+	h := b.receiver(t.TempDir(), false)
+	h.line = &line{}
+	greeting := new(header).append(nil)
+	if err := h.take(greeting); err != nil || h.work.Load() != 0 {
+		t.Errorf("work %d, %v", h.work.Load(), err)
+	}
+	if err := h.take(appendRecord(greeting, kindPass)); err != nil || h.work.Load() != 1 {
+		t.Errorf("work %d, %v", h.work.Load(), err)
+	}
+	if err := h.Target.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A source that reads an idle pipe ends when its user or all receivers have ended.
+func TestAnIdlePipeEnds(t *testing.T) {
+	for name, want := range map[string]error{"the user": context.Canceled, "the receivers": errNobody} {
+		clocked(t, 1, func(b *bench) {
+			idle, never := io.Pipe()
+			h := &host{member: b.hub.join(), ends: make(chan struct{})}
+			h.Receiver = &Receiver{Inbox: h.member, Output: io.Discard, Host: "h", Dial: b.dial}
+			h.start(b.t.Context())
+			ctx, cancel := context.WithTimeout(b.t.Context(), time.Hour)
+			defer cancel()
+			b.source.Paths = nil
+			b.source.Input = readerFunc(func(p []byte) (int, error) {
+				if want == errNobody {
+					h.stop()
+				} else {
+					cancel()
+				}
+				return idle.Read(p)
+			})
+			if _, err := b.source.Run(ctx); !errors.Is(err, want) {
+				t.Errorf("%s: %v, %v", name, err, h.err)
+			}
+			h.stop()
+			<-h.ends
+			_ = never.Close()
+		})
+	}
+}
+
+// blocked is a standard output that nobody reads from.
+type blocked struct{ free chan struct{} }
+
+func (w blocked) Write(b []byte) (int, error) {
+	<-w.free
+	return len(b), nil
+}
+
+// A receiver whose standard output takes nothing says so and ends, and the others get everything.
+// Until then it reports that it lives, and its user can end it.
+func TestNobodyReadsTheStandardOutput(t *testing.T) {
+	for _, stopped := range []bool{false, true} {
+		clocked(t, 2, func(b *bench) {
+			b.source.Paths, b.source.Input = nil, bytes.NewReader(random(8*BlockBytes))
+			out := blocked{make(chan struct{})}
+			var hosts []*host
+			for _, w := range []io.Writer{io.Discard, out} {
+				h := &host{member: b.hub.join(), ends: make(chan struct{})}
+				h.Receiver = &Receiver{Inbox: h.member, Output: w, Host: "h", Dial: b.dial}
+				hosts = append(hosts, h.start(b.t.Context()))
+			}
+			if stopped {
+				time.AfterFunc(5*time.Second, hosts[1].stop)
+			}
+			begin := time.Now()
+			why := b.goneBut(1)
+			<-hosts[0].ends
+			<-hosts[1].ends
+			took := time.Since(begin)
+			close(out.free)
+			want, most := "write the standard output: it has taken nothing for 20s", 21*time.Second
+			if stopped {
+				want, most = context.Canceled.Error(), 6*time.Second
+			}
+			if why != want || hosts[0].err != nil || took > most {
+				t.Errorf("%v, after %v: %q, %v, %v", stopped, took, why, hosts[0].err, hosts[1].err)
+			}
+		})
+	}
+}
+
+// Where messages go by single connections, a receiver that takes none is named, the others go on,
+// and the user can end the source meanwhile.
+func TestAConnectionThatTakesNothing(t *testing.T) {
+	for _, stopped := range []bool{false, true} {
+		clocked(t, 2, func(b *bench) {
+			b.hub.fault = func() {
+				if b.source.header.pass == 1 {
+					b.hub.mu.Lock()
+					b.hub.broken = errors.New("the box is gone")
+					b.hub.mu.Unlock()
+				}
+			}
+			h := b.hosts(1)[0]
+			deaf, ended := b.hub.join(), make(chan struct{})
+			go func() {
+				defer deaf.leave()
+				m, err := deaf.Next(b.t.Context())
+				if err != nil {
+					return
+				}
+				var first header
+				_, _ = first.decode(m)
+				conn, err := b.dial(b.t.Context(), "")
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				_ = (&line{conn: conn}).report(report{Hello: &hello{Token: hex.EncodeToString(first.token[:]), Host: "deaf"}})
+				<-ended
+			}()
+			if stopped {
+				ctx, cancel := context.WithTimeout(b.t.Context(), 5*time.Second)
+				_, err := b.source.Run(ctx)
+				cancel()
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+			} else if why := b.goneBut(1); why != "it has not taken a message for 30s" {
+				t.Error(why)
+			}
+			close(ended)
+			<-h.ends
+			if !stopped && h.err != nil {
+				t.Error(h.err)
+			}
+		})
+	}
+}
+
+// A receiver reports the end when its disk has everything, and not if that has failed.
+func TestTheDiskHasEverythingAtTheEnd(t *testing.T) {
+	clocked(t, 2, func(b *bench) {
+		hosts := []*host{b.receiver(filepath.Join(b.t.TempDir(), "a"), false), b.receiver(filepath.Join(b.t.TempDir(), "b"), false)}
+		for i, h := range hosts {
+			flushed := 0
+			h.Target.flush = func(int) error {
+				if _, err := os.Stat(filepath.Join(h.dir, "f")); err != nil {
+					t.Error(err)
+				}
+				b.source.peers.mu.Lock()
+				defer b.source.peers.mu.Unlock()
+				for _, p := range b.source.peers.all {
+					if p.done && strings.HasSuffix(p.name, h.Host+")") {
+						t.Error("it has reported the end before")
+					}
+				}
+				if flushed++; flushed > 1 {
+					t.Error("it was flushed twice")
+				}
+				if i == 1 {
+					return errors.New("input/output error")
+				}
+				return nil
+			}
+			h.start(b.t.Context())
+		}
+		if why := b.goneBut(1); why != fmt.Sprintf("bring %q to the disk: input/output error", hosts[1].dir) {
+			t.Error(why)
+		}
+		for _, h := range hosts {
+			<-h.ends
+		}
+	})
+}
+
+// A disk that takes its time at the end holds nobody up as long as its host lives.
+func TestADiskThatTakesItsTime(t *testing.T) {
+	clocked(t, 1, func(b *bench) {
+		h := b.receiver(filepath.Join(b.t.TempDir(), "a"), false)
+		h.Target.flush = func(int) error {
+			time.Sleep(33 * time.Second) // of the test's clock: longer than the patience
+			return nil
+		}
+		h.start(b.t.Context())
+		if sent, err := b.outcome(); err != nil || len(sent.Complete) != 1 {
+			t.Errorf("%+v, %v", sent, err)
+		}
+		<-h.ends
+	})
+}
+
+// What goes by the group takes the time of its rate; what goes by single connections takes it for
+// each receiver.
+func TestARateIsKept(t *testing.T) {
+	for copies, want := range map[int]time.Duration{1: 30 * time.Second, 3: 90 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHub()
+			p := &pace{Sender: h, rate: MessageBytes / 10, copies: func() int { return copies }}
+			send := func(ctx context.Context) (time.Duration, error) {
+				begin := time.Now()
+				b, err := p.Buffer(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = p.Send(ctx, b)
+				if err != nil {
+					h.free <- b
+				}
+				return time.Since(begin).Round(time.Second), err
+			}
+			for i, want := range []time.Duration{0, want / 3, want / 3, want / 3} {
+				if took, err := send(t.Context()); err != nil || took != want {
+					t.Errorf("%d copies, message %d: %v, %v", copies, i, took, err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if took, err := send(ctx); !errors.Is(err, context.DeadlineExceeded) || took != time.Second {
+				t.Error(took, err)
+			}
+			<-time.After(time.Hour) // what was not sent then is not made up for
+			for i, want := range []time.Duration{0, want / 3} {
+				if took, err := send(t.Context()); err != nil || took != want {
+					t.Errorf("%d copies, message %d after a pause: %v, %v", copies, i, took, err)
+				}
+			}
+		})
+	}
+}
