@@ -119,8 +119,8 @@ bench: build ## rocast compared with other forwarders, and what each hot functio
 	$(GO) build -o $(BUILD)/ ./bench/rocbench
 	$(BUILD)/rocbench -bin $(BUILD) -out $(BUILD)/bench $(if $(SHORT),-short)
 
-bench-apps: build ## the papers' tables: WRITEs, broadcast (also behind one port), consensus, storage, loss; SHORT=1; ONLY=iops,loss: these sections; UPDATE=1 writes docs/evaluation.md
-	@scripts/need ip:iproute2 bridge:iproute2 tc:iproute2 ethtool:ethtool
+bench-apps: build ## the papers' tables: WRITEs, broadcast (also behind one port), consensus, storage, loss, files; SHORT=1; ONLY=iops,loss: these sections; UPDATE=1 writes docs/evaluation.md
+	@scripts/need ip:iproute2 bridge:iproute2 tc:iproute2 ethtool:ethtool rsync:rsync nc:netcat-openbsd uftp:uftp udp-sender:udpcast
 	$(GO) build -o $(BUILD)/ ./bench/rocapps ./bench/consensus ./bench/storage
 	$(BUILD)/rocapps -bin $(BUILD) -out $(BUILD)/bench-apps $(if $(SHORT),-short) $(if $(ONLY),-only $(ONLY)) $(if $(UPDATE),-page docs)
 

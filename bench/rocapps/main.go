@@ -15,9 +15,15 @@ import (
 
 	"github.com/rocast/rocast/bench/machine"
 	"github.com/rocast/rocast/bench/report"
+	"github.com/rocast/rocast/internal/testlab/softcast"
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == hostWord {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+		defer stop()
+		os.Exit(softcast.Execute(ctx, os.Args[2:]))
+	}
 	b := &bench{plan: fullForm()}
 	flag.BoolVar(&b.part.Short, "short", false, "the short form: fewer sizes, less than a second for each row")
 	out := flag.String("out", "build/bench-apps", "directory of the report")
@@ -63,6 +69,7 @@ var sections = []struct {
 	{"storage", (*bench).storage},
 	{"loss", (*bench).losses},
 	{"stick", (*bench).stick},
+	{"copies", (*bench).copies},
 }
 
 func names() (all []string) {

@@ -48,7 +48,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
 	if len(os.Args) > 1 && os.Args[1] == hostWord {
-		os.Exit(beHost(ctx, os.Args[2:]))
+		os.Exit(softcast.Execute(ctx, os.Args[2:]))
 	}
 	d := &demo{out: os.Stdout}
 	flag.StringVar(&d.bin, "bin", "build", "directory of rocastd")
@@ -63,12 +63,6 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Println("PASS")
-}
-
-// beHost is rocast-cp with the soft NIC of the namespace.
-func beHost(ctx context.Context, args []string) int {
-	env := &program.Environment{Transport: softcast.Transport{}, In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}
-	return env.Execute(ctx, env.Command("of the demo"), args)
 }
 
 // demo is one run.

@@ -8,12 +8,13 @@ import (
 
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/boxes"
+	"github.com/rocast/rocast/internal/testlab/softcast"
 )
 
 // The hosts of the demo are processes of the program that shows it: here, of the test.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == hostWord {
-		os.Exit(beHost(context.Background(), os.Args[2:]))
+		os.Exit(softcast.Execute(context.Background(), os.Args[2:]))
 	}
 	status := m.Run()
 	boxes.RemoveProgram()

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -42,15 +43,24 @@ type direction struct {
 
 // Attach makes the link lose perMillion of a million RoCE packets in each direction, at the given
 // end.
-func Attach(end netns.Link, seed uint32, perMillion int) (l *Link, err error) {
+func Attach(end netns.Link, seed uint32, perMillion int) (*Link, error) {
+	return attach(end, seed, perMillion, false)
+}
+
+// AttachToAll is Attach for a link that loses IP packets of all protocols.
+func AttachToAll(end netns.Link, seed uint32, perMillion int) (*Link, error) {
+	return attach(end, seed, perMillion, true)
+}
+
+func attach(end netns.Link, seed uint32, perMillion int, all bool) (l *Link, err error) {
 	if perMillion < 0 || perMillion > 1_000_000 {
 		return nil, fmt.Errorf("make %s lossy: %d packets of a million cannot be lost", end.Name, perMillion)
 	}
 	l = &Link{}
-	if l.in, err = newDirection(ebpf.XDP, seed, perMillion); err != nil {
+	if l.in, err = newDirection(ebpf.XDP, seed, perMillion, all); err != nil {
 		return nil, err
 	}
-	if l.out, err = newDirection(ebpf.SchedCLS, seed^0x5bd1e995, perMillion); err != nil {
+	if l.out, err = newDirection(ebpf.SchedCLS, seed^0x5bd1e995, perMillion, all); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	if l.xdp, err = end.AttachXDP(l.in.program, link.XDPDriverMode); err == nil {
@@ -130,7 +140,7 @@ func (d *direction) read() (v dice, err error) {
 	return v, err
 }
 
-func newDirection(kind ebpf.ProgramType, seed uint32, perMillion int) (*direction, error) {
+func newDirection(kind ebpf.ProgramType, seed uint32, perMillion int, all bool) (*direction, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 24, MaxEntries: 1})
 	if err != nil {
 		return nil, err
@@ -141,7 +151,7 @@ func newDirection(kind ebpf.ProgramType, seed uint32, perMillion int) (*directio
 		return nil, errors.Join(err, m.Close())
 	}
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: kind, License: "Dual BSD/GPL", Instructions: instructions(kind, m.FD()), Flags: fragsFlag(kind),
+		Type: kind, License: "Dual BSD/GPL", Instructions: instructions(kind, m.FD(), all), Flags: fragsFlag(kind),
 	})
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
@@ -167,13 +177,14 @@ const (
 )
 
 // instructions throws the dice for packets to UDP port 4791, of IPv4 without options and of IPv6
-// without extension headers, with or without a VLAN tag. All others pass.
-func instructions(kind ebpf.ProgramType, mapFD int) asm.Instructions {
+// without extension headers, with or without a VLAN tag. All others pass, unless all IP packets are
+// meant.
+func instructions(kind ebpf.ProgramType, mapFD int, all bool) asm.Instructions {
 	data, dataEnd, pass, drop := int16(0), int16(4), int32(2), int32(1) // struct xdp_md, XDP_PASS, XDP_DROP
 	if kind == ebpf.SchedCLS {
 		data, dataEnd, pass, drop = 76, 80, 0, 2 // struct __sk_buff, TC_ACT_OK, TC_ACT_SHOT
 	}
-	return asm.Instructions{
+	etherType := asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R1, data, asm.Word),
 		asm.LoadMem(asm.R3, asm.R1, dataEnd, asm.Word),
 		asm.Mov.Reg(asm.R4, asm.R2),
@@ -183,7 +194,8 @@ func instructions(kind ebpf.ProgramType, mapFD int) asm.Instructions {
 		asm.JNE.Imm(asm.R5, etherTypeVLAN, "untagged"),
 		asm.LoadMem(asm.R5, asm.R2, 16, asm.Half),
 		asm.Add.Imm(asm.R2, 4), // what follows the tag is where it is in an untagged frame
-
+	}
+	match := asm.Instructions{
 		asm.JEq.Imm(asm.R5, etherTypeIPv6, "IPv6").WithSymbol("untagged"),
 		asm.JNE.Imm(asm.R5, etherTypeIPv4, "pass"),
 		asm.Mov.Reg(asm.R4, asm.R2),
@@ -202,8 +214,15 @@ func instructions(kind ebpf.ProgramType, mapFD int) asm.Instructions {
 		asm.LoadMem(asm.R5, asm.R2, 56, asm.Half),
 
 		asm.JNE.Imm(asm.R5, roceDstPort, "pass").WithSymbol("port"),
-
-		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
+	}
+	if all {
+		match = asm.Instructions{
+			asm.JEq.Imm(asm.R5, etherTypeIPv6, "dice").WithSymbol("untagged"),
+			asm.JNE.Imm(asm.R5, etherTypeIPv4, "pass"),
+		}
+	}
+	throw := asm.Instructions{
+		asm.StoreImm(asm.RFP, -4, 0, asm.Word).WithSymbol("dice"),
 		asm.LoadMapPtr(asm.R1, mapFD),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, -4),
@@ -228,4 +247,5 @@ func instructions(kind ebpf.ProgramType, mapFD int) asm.Instructions {
 		asm.Mov.Imm(asm.R0, pass).WithSymbol("pass"),
 		asm.Return(),
 	}
+	return slices.Concat(etherType, match, throw)
 }

@@ -98,6 +98,34 @@ func (f family) loses(t *testing.T, first, perMillion int) {
 	}
 }
 
+// A link that loses packets of all protocols loses those of other ports, too, in both directions.
+func TestALinkLosesAllIPPackets(t *testing.T) {
+	for family, f := range families {
+		a, b := f.namespace(t), f.namespace(t)
+		left, right := netns.Veth(t, a, "p0", b, "p1", netns.VethOptions{})
+		testlab.Must(t, errors.Join(
+			left.AddAddress(fmt.Sprintf("%s/%d", f.left, f.bits)), left.AddNeighbour(f.right, right.MAC),
+			right.AddAddress(fmt.Sprintf("%s/%d", f.right, f.bits)), right.AddNeighbour(f.left, left.MAC)))
+		link, err := AttachToAll(right, 7, 1_000_000)
+		testlab.Must(t, err)
+		const packets = 20
+		l, r := listen(t, a, net.JoinHostPort(f.left, "9")), listen(t, b, net.JoinHostPort(f.right, "9"))
+		for direction, way := range [2][2]*net.UDPConn{{l, r}, {r, l}} {
+			lost := func() int {
+				in, out, err := link.Lost()
+				testlab.Must(t, err)
+				return int([2]uint64{in, out}[direction])
+			}
+			before := lost()
+			arrived := transfer(t, way[0], way[1], packets, func() int { return lost() - before })
+			if got := lost() - before; arrived != 0 || got < packets { // the kernel may send packets of its own, too
+				t.Errorf("%s, direction %d: %d of %d packets arrived, and %d count as lost", family, direction, arrived, packets, got)
+			}
+		}
+		testlab.Must(t, link.Close())
+	}
+}
+
 // isShare reports whether so many lost packets are within five standard deviations of the binomial
 // distribution.
 func isShare(lost, packets, perMillion int) bool {

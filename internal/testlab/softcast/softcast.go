@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
@@ -25,6 +26,12 @@ import (
 
 // Transport is the transport of a host, in the namespace of the process.
 type Transport struct{}
+
+// Execute is rocast-cp of a host with these arguments. It returns the exit status.
+func Execute(ctx context.Context, args []string) int {
+	env := &program.Environment{Transport: Transport{}, In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}
+	return env.Execute(ctx, env.Command("of a lab"), args)
+}
 
 // policy lets the others go on when a receiver dies.
 const policy = "evict=true,on-fatal=evict,silent-after=3s"
