@@ -96,7 +96,7 @@ check: ## what needs no root, in 70 s once it is compiled: format, vet, staticch
 
 test: ## every test that this machine allows, as root; prints which it left out and why
 	@[ "$$(id -u)" = 0 ] || echo 'make test needs root: without it every test is left out that makes a network namespace; make check needs none' >&2
-	@scripts/need tshark:tshark $(WHEEL_NEEDS) $(INFO)/python3-venv.list:python3-venv || true
+	@scripts/need tshark:tshark rsync:rsync nc:netcat-openbsd uftp:uftp udp-sender:udpcast $(WHEEL_NEEDS) $(INFO)/python3-venv.list:python3-venv || true
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@scripts/gotest work
 

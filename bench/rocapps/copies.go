@@ -81,12 +81,12 @@ func (b *bench) copies(ctx context.Context) error {
 	took, failed := map[copyKey]map[string][]copied{}, map[copyKey]map[string]string{}
 	for _, at := range b.plan.copySites {
 		err := b.inYard(ctx, at, func(y *yard) error {
-			for _, lost := range b.plan.copyLosses {
+			for _, perMillion := range b.plan.copyLosses {
 				for _, c := range b.plan.cargos {
-					k := copyKey{at, lost, c.name}
+					k := copyKey{at, perMillion, c.name}
 					keys = append(keys, k)
 					took[k], failed[k] = map[string][]copied{}, map[string]string{}
-					if err := y.lose(lost); err != nil {
+					if err := y.lose(perMillion); err != nil {
 						return err
 					}
 					for round := range at.rounds {
@@ -95,7 +95,7 @@ func (b *bench) copies(ctx context.Context) error {
 							if failed[k][w.name] != "" {
 								continue
 							}
-							fmt.Fprintf(os.Stderr, "%d receivers, %s lost, %s, %s\n", at.receivers, lostText(lost), c.name, w.name)
+							fmt.Fprintf(os.Stderr, "%d receivers, %s lost, %s, %s\n", at.receivers, lost(perMillion), c.name, w.name)
 							r, err := y.copy(ctx, w, c)
 							if ctx.Err() != nil {
 								return ctx.Err()
@@ -128,8 +128,6 @@ var notesCopies = []string{
 	"The chain and udpcast verify nothing: tar ends with an error if the stream is short.",
 	"MPI_Bcast copies no files: table (c) has its algorithms.",
 }
-
-func lostText(perMillion int) string { return lost(perMillion) }
 
 func copiesTable(cargos []cargo, keys []copyKey, took map[copyKey]map[string][]copied, failed map[copyKey]map[string]string) report.Section {
 	rates, seen := "", map[int]bool{}
@@ -164,10 +162,10 @@ func copiesTable(cargos []cargo, keys []copyKey, took map[copyKey]map[string][]c
 		sent := func(c *copied) float64 { return float64(c.sent) / float64(bytes) }
 		ours := median(wayRocast, seconds)
 		for _, w := range copyWays() {
-			row := []string{strconv.Itoa(k.receivers), lostText(k.lost), k.cargo, w.name}
+			row := []string{strconv.Itoa(k.receivers), lost(k.lost), k.cargo, w.name}
 			if why := failed[k][w.name]; why != "" {
 				sec.Rows = append(sec.Rows, append(row, "fails", "", "", "", ""))
-				sec.Behind = append(sec.Behind, fmt.Sprintf("%s, %d receivers, %s lost, %s: %s", w.name, k.receivers, lostText(k.lost), k.cargo, why))
+				sec.Behind = append(sec.Behind, fmt.Sprintf("%s, %d receivers, %s lost, %s: %s", w.name, k.receivers, lost(k.lost), k.cargo, why))
 				continue
 			}
 			s, onLink := median(w.name, seconds), median(w.name, sent)
@@ -175,7 +173,7 @@ func copiesTable(cargos []cargo, keys []copyKey, took map[copyKey]map[string][]c
 				fmt.Sprintf("%.2f", median(w.name, func(c *copied) float64 { return c.hosts.Seconds() })),
 				fmt.Sprintf("%.2f", median(w.name, func(c *copied) float64 { return c.box.Seconds() }))))
 			if w.name != wayRocast && s < ours && k.receivers >= receivers {
-				sec.Behind = append(sec.Behind, fmt.Sprintf("%d receivers, %s lost, %s: %s takes %.2f of the time of rocast-cp.", k.receivers, lostText(k.lost), k.cargo, w.name, s/ours))
+				sec.Behind = append(sec.Behind, fmt.Sprintf("%d receivers, %s lost, %s: %s takes %.2f of the time of rocast-cp.", k.receivers, lost(k.lost), k.cargo, w.name, s/ours))
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,9 +13,16 @@ import (
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/boxes"
 	"github.com/rocast/rocast/internal/testlab/edges"
+	"github.com/rocast/rocast/internal/testlab/softcast"
 )
 
-func TestMain(m *testing.M) { boxes.Main(m) }
+// The hosts of a yard run rocast-cp as processes of this program.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == hostWord {
+		os.Exit(softcast.Execute(context.Background(), os.Args[2:]))
+	}
+	boxes.Main(m)
+}
 
 // testSite returns a site for a test.
 func testSite(t *testing.T, memory int) *site {
