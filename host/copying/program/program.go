@@ -3,6 +3,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,7 +106,8 @@ type Environment struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Getenv   func(string) string
-	Terminal bool // Err is one
+	DNS      *net.Resolver // nil: that of the host
+	Terminal bool          // Err is one
 }
 
 // statusError is an error with its exit status.
@@ -171,25 +173,25 @@ were left out, because they could not be read or were changed meanwhile; 64 wron
 	return root
 }
 
-func (o *options) add(cmd *cobra.Command, getenv func(string) string) {
+func (env *Environment) add(cmd *cobra.Command, o *options) {
 	f := cmd.Flags()
 	f.StringVar(&o.Group, "group", "", "`name` of the group: a letter or digit first, then also - _ . ,")
 	f.IntVar(&o.Members, "members", 0, "`number` of hosts, the source included; the copy begins when so many have come")
-	f.StringVar(&o.Box, "box", "", "`address:port` of the box, hosts: listen of its rocastd.yaml; without it $"+BoxVariable)
+	f.StringVar(&o.Box, "box", "", "`address:port` of the box, hosts: listen of its rocastd.yaml; without it $"+BoxVariable+", or the one that DNS names")
 	f.DurationVar(&o.Wait, "wait", 5*time.Minute, "how long to wait for the others at the beginning")
 	f.BoolVar(&o.json, "json", false, "print events as lines of JSON")
 	run := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if o.Box == "" {
-			o.Box = getenv(BoxVariable)
-		}
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		o.Box = cmp.Or(o.Box, env.Getenv(BoxVariable))
 		switch {
 		case o.Group == "":
 			return errors.New("write --group NAME, the same at all hosts")
 		case o.Members < 2:
 			return errors.New("write --members N, the number of hosts, the source included: at least 2")
 		case o.Box == "":
-			return errors.New("no box is named: write --box ADDRESS:PORT or set " + BoxVariable)
+			if o.Box, err = findBox(cmd.Context(), env.DNS); err != nil {
+				return err
+			}
 		}
 		return run(cmd, args)
 	}
@@ -212,7 +214,7 @@ func (env *Environment) sendCommand() *cobra.Command {
 			return env.send(cmd.Context(), &o, s)
 		},
 	}
-	o.add(cmd, env.Getenv)
+	env.add(cmd, &o)
 	cmd.Flags().Var(&limit, "rate", "send no more than so many `bytes` a second, such as 800k, 50M or 1.5G; 0: as fast as it goes")
 	return cmd
 }
@@ -275,7 +277,7 @@ func (env *Environment) receiveCommand() *cobra.Command {
 			return env.receive(cmd.Context(), &o, args[0], resume)
 		},
 	}
-	o.add(cmd, env.Getenv)
+	env.add(cmd, &o)
 	cmd.Flags().BoolVar(&resume, "resume", false, "use what an earlier recv has left here, and leave it if this one is interrupted")
 	return cmd
 }

@@ -29,7 +29,7 @@ func execute(t *testing.T, line string) (status int, text string, asked Membersh
 	t.Helper()
 	var out bytes.Buffer
 	n := &nowhere{}
-	env := &Environment{Transport: n, In: strings.NewReader(""), Out: &out, Err: &out, Getenv: func(name string) string {
+	env := &Environment{Transport: n, In: strings.NewReader(""), Out: &out, Err: &out, DNS: resolver(t, "", nil), Getenv: func(name string) string {
 		if name == BoxVariable && !strings.Contains(line, "unset") {
 			return "10.77.0.254:7472"
 		}
