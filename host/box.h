@@ -19,6 +19,12 @@ socklen_t address_bytes(const union address *address);
 /* Reads ADDRESS:PORT or [ADDRESS]:PORT. */
 bool parse_endpoint(const char *text, union address *address);
 
+/*
+ * Finds the box that DNS names by a record _rocast._tcp of type SRV (RFC 2782) in one of the
+ * domains of resolv.conf.
+ */
+bool find_box(union address *address);
+
 /* Reads an IP address without a port. */
 bool parse_ip(const char *text, union address *address);
 

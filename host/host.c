@@ -107,11 +107,18 @@ static int configure(struct rocast *host, const struct rocast_settings *settings
 {
 	const char *box = settings->box ? settings->box : getenv("ROCAST_BOX");
 	const char *address = settings->address ? settings->address : getenv("ROCAST_ADDRESS");
+	char found[ADDRESS_TEXT];
 
 	host->patience_ms = settings->patience_ms ? settings->patience_ms : DEFAULT_PATIENCE;
-	if (!box || !parse_endpoint(box, &host->box))
-		return fail(ROCAST_EARGUMENT, "the box is %s%s%s; write ADDRESS:PORT as listen of hosts: in its rocastd.yaml says, also into ROCAST_BOX",
-			    box ? "\"" : "not named", box ? box : "", box ? "\"" : "");
+	if (!box && !find_box(&host->box))
+		return fail(ROCAST_EARGUMENT, "the box is not named, and DNS has no record _rocast._tcp of type SRV; write ADDRESS:PORT as listen of hosts: in "
+			    "its rocastd.yaml says, also into ROCAST_BOX");
+	if (box && !parse_endpoint(box, &host->box))
+		return fail(ROCAST_EARGUMENT, "the box is \"%s\"; write ADDRESS:PORT as listen of hosts: in its rocastd.yaml says, also into ROCAST_BOX", box);
+	if (!box) {
+		address_text(&host->box, found);
+		box = found;
+	}
 	if (address) {
 		if (!parse_ip(address, &host->local))
 			return fail(ROCAST_EARGUMENT, "\"%s\" is no IP address; write that of this host, also into ROCAST_ADDRESS", address);

@@ -5,6 +5,7 @@
  *	error.c    the sentence about the last failure
  *	json.c     JSON texts
  *	box.c      questions to the box
+ *	find.c     the box that DNS names
  *	host.c     the RDMA device, registered memory, queue pairs
  *	member.c   joins a group, leaves it, hears how it is
  *	post.c     operations, and their completions

@@ -86,7 +86,7 @@ struct rocast_memory; /* registered memory */
 struct rocast_group;  /* a membership in a group */
 
 struct rocast_settings {
-	const char *box;      /* ADDRESS:PORT of hosts: in the box's config; NULL: $ROCAST_BOX */
+	const char *box;      /* ADDRESS:PORT of hosts: in the box's config; NULL: $ROCAST_BOX, or the one that DNS names by _rocast._tcp */
 	const char *address;  /* of this host; NULL: $ROCAST_ADDRESS, or the one by which it reaches the box */
 	const char *device;   /* the RDMA device; NULL: the first one that has the address */
 	unsigned patience_ms; /* time bound; 0: 30000 */
