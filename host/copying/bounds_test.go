@@ -366,3 +366,69 @@ func TestARateIsKept(t *testing.T) {
 		})
 	}
 }
+
+// Two sources of one group: the receivers belong to the one whose message came first, and the other
+// one ends with a sentence.
+func TestTwoSourcesOfOneGroup(t *testing.T) {
+	clocked(t, 2, func(b *bench) {
+		second := newBench(b.t, 2, b.source.Paths...)
+		_ = second.source.Listener.Close()
+		second.hub = b.hub
+		p := &pipes{calls: make(chan net.Conn), closed: make(chan struct{})}
+		second.source.Sender, second.source.Listener, second.source.Patience = b.hub, p, 10*time.Second
+		hosts := b.hosts(2)
+		var failure error
+		begun := false
+		b.hub.fault = func() {
+			if b.source.batches == 0 || begun {
+				return
+			}
+			begun = true // in the middle of the first copy
+			_, failure = second.outcome()
+		}
+		sent, err := b.outcome()
+		if err != nil || len(sent.Complete) != 2 || len(sent.Gone) > 0 {
+			t.Errorf("the first one: %+v, %v", sent, err)
+		}
+		if failure == nil || !strings.HasPrefix(failure.Error(), "no receiver has reported") {
+			t.Errorf("the second one: %v", failure)
+		}
+		for _, h := range hosts {
+			if <-h.ends; h.err != nil {
+				t.Error(h.err)
+			}
+		}
+	})
+}
+
+// Two copies of files with the same name to one directory: the second one is refused in a sentence,
+// and the first one is whole.
+func TestTwoCopiesToOneDirectory(t *testing.T) {
+	clocked(t, 1, func(b *bench) {
+		dir := b.t.TempDir()
+		first := b.receiver(dir, false).start(b.t.Context())
+		b.hub.fault = func() {
+			synctest.Wait() // until the receiver has what was sent
+			if first.bytes.Load() == 0 {
+				return
+			}
+			b.hub.fault = nil
+			other := newBench(b.t, 1, b.source.Paths...)
+			_ = other.source.Listener.Close()
+			p := &pipes{calls: make(chan net.Conn), closed: make(chan struct{})}
+			other.source.Listener, other.dial = p, p.dial
+			h := other.receiver(dir, false).start(b.t.Context())
+			sent, err := other.outcome()
+			<-h.ends
+			want := `"f" is being written by another rocast-cp`
+			if !errors.Is(err, errNobody) || len(sent.Gone) != 1 || h.err == nil || h.err.Error() != want {
+				t.Errorf("%+v, %v, %v", sent, err, h.err)
+			}
+		}
+		sent, err := b.outcome()
+		<-first.ends
+		if err != nil || len(sent.Complete) != 1 || first.err != nil || b.hub.fault != nil {
+			t.Errorf("%+v, %v, %v", sent, err, first.err)
+		}
+	})
+}

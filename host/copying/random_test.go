@@ -13,7 +13,7 @@ import (
 )
 
 // Whoever is killed, and whenever: after some runs with --resume everybody has everything, and
-// until then no file that is not whole has its name.
+// until then no file that is not whole has its name. ROCAST_CP_KILLS sets how many runs are killed.
 func TestInterruptedAtRandom(t *testing.T) {
 	seeds := 40
 	if testing.Short() {

@@ -42,6 +42,7 @@ type reading struct {
 	*os.File
 	number []byte
 	hash   hash.Hash
+	goOn   func(int) error // fails when nobody wants the file any more
 	wanted
 }
 
@@ -53,8 +54,11 @@ func (s *Source) sendFile(ctx context.Context, i int, e *Entry, w wanted) error 
 	if err != nil {
 		return err
 	}
-	if why == nil {
+	switch {
+	case why == nil:
 		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
 	s.omit(e.local, plain(why))
 	return s.out.add(ctx, kindLeftOut, numbers(uint64(i)), []byte(plain(why)))
@@ -76,7 +80,7 @@ func (s *Source) tryFile(ctx context.Context, i int, e *Entry, w wanted) (why, e
 		return errChanged, nil
 	}
 	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_SEQUENTIAL) // a hint
-	r := &reading{Source: s, File: f, number: numbers(uint64(i)), hash: sha256.New(), wanted: w}
+	r := &reading{Source: s, File: f, number: numbers(uint64(i)), hash: sha256.New(), wanted: w, goOn: func(int) error { return context.Cause(ctx) }}
 	if w.again {
 		if err := s.out.add(ctx, kindAgain, r.number); err != nil {
 			return nil, err
@@ -142,8 +146,11 @@ func (r *reading) differs(n int, at, end int64) (bool, error) {
 
 // read hashes a part of the file.
 func (r *reading) read(h hash.Hash, at, end int64) error {
-	n, err := io.Copy(h, io.NewSectionReader(r.File, at, end-at))
-	if err == nil && n < end-at {
+	if r.buffer == nil {
+		r.buffer = make([]byte, BlockBytes)
+	}
+	err := hashOf(r.File, h, at, end, r.buffer, r.goOn)
+	if errors.Is(err, io.EOF) {
 		err = errChanged
 	}
 	return err

@@ -101,7 +101,10 @@ func (r *Receiver) Run(ctx context.Context) (Received, error) {
 	defer cancel(nil)
 	r.ctx = ctx
 	if r.Target != nil {
-		r.Target.work = func(n int) { r.work.Add(int64(n)) }
+		r.Target.work = func(n int) error {
+			r.work.Add(int64(n))
+			return context.Cause(ctx)
+		}
 	}
 	var tasks sync.WaitGroup
 	tasks.Go(func() { r.multicast(ctx, &tasks, cancel) })

@@ -34,8 +34,9 @@ type Source struct {
 	batches uint64
 	leftOut map[string]string
 	greeted time.Time
-	single  bool // the messages go by the connections
-	streams bool // the stream has begun, and cannot begin once more
+	buffer  []byte // for hashing what is not sent
+	single  bool   // the messages go by the connections
+	streams bool   // the stream has begun, and cannot begin once more
 }
 
 // Sent is how a copy has ended at its source.

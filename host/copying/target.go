@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -28,6 +27,8 @@ type Target struct {
 	// everything else of a file system; tests let them fail.
 	write func(f *os.File, b []byte, at int64) (int, error)
 	flush func(fd int) error
+	// punch makes a hole.
+	punch func(fd int, at, length int64) error
 	// systems are a directory on each file system that is written to, by its device.
 	systems map[uint64]*os.File
 
@@ -35,7 +36,8 @@ type Target struct {
 	file    *partial
 	paused  []string // names of files that are not complete and may be gone on with
 	buffer  []byte   // for hashing
-	work    func(int)
+	// work hears of the bytes that were read or hashed, and ends what takes long by an error.
+	work func(int) error
 }
 
 // OpenTarget makes the directory if it is not there. With resume, what an interrupted receiver has
@@ -50,7 +52,10 @@ func OpenTarget(directory string, resume bool) (*Target, error) {
 	}
 	t := &Target{
 		root: root, keep: resume, use: resume, write: (*os.File).WriteAt, flush: unix.Syncfs, systems: map[uint64]*os.File{},
-		buffer: make([]byte, BlockBytes), work: func(int) {},
+		buffer: make([]byte, BlockBytes), work: func(int) error { return nil },
+		punch: func(fd int, at, length int64) error {
+			return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, length)
+		},
 	}
 	whole, err := root.Open(".")
 	if err == nil {
@@ -287,19 +292,7 @@ func (t *Target) attributes(e *Entry, f *os.File) error {
 }
 
 func (t *Target) hash(f *os.File, h hash.Hash, from, to int64) error {
-	for at := from; at < to; {
-		n, err := f.ReadAt(t.buffer[:min(int64(len(t.buffer)), to-at)], at)
-		h.Write(t.buffer[:n])
-		t.work(n)
-		at += int64(n)
-		if err != nil && at < to {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return err
-		}
-	}
-	return nil
+	return hashOf(f, h, from, to, t.buffer, t.work)
 }
 
 // open begins a file, or goes on with it.
@@ -420,7 +413,9 @@ func (t *Target) data(e *Entry, at int64, b []byte) error {
 	return nil
 }
 
-// hole makes a part of the file zeros.
+// hole makes a part of the file zeros. Where the file system makes no holes, what was there stays,
+// because zeros may take very long to write. If it was data, the SHA-256 is not the source's, and
+// the file comes once more, into a file of zeros.
 func (t *Target) hole(e *Entry, at, length int64) error {
 	if at < 0 || length < 0 || at > e.Size-length {
 		return fmt.Errorf("a hole has come for %q that is beyond its end", e.Path)
@@ -429,18 +424,7 @@ func (t *Target) hole(e *Entry, at, length int64) error {
 		return err
 	}
 	t.file.again = t.file.again || at < t.file.hashed
-	fd := int(t.file.Fd())
-	if unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, length) == nil || length == 0 {
-		return nil
-	}
-	zeros := make([]byte, min(length, BlockBytes)) // the file system has no holes
-	for end := at + length; at < end; {
-		n, err := t.write(t.file.File, zeros[:min(end-at, int64(len(zeros)))], at)
-		if err != nil {
-			return fmt.Errorf("write %q: %s", e.Path, plain(err))
-		}
-		at += int64(n)
-	}
+	_ = t.punch(int(t.file.Fd()), at, length)
 	return nil
 }
 

@@ -1,12 +1,17 @@
 package copying
 
 import (
+	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // What gets the mode and time of the source's is what was read or written, and nothing to which
@@ -165,5 +170,140 @@ func TestASourceThatMayNotRead(t *testing.T) {
 	}
 	if len(s.leftOut) != 2 {
 		t.Error(s.leftOut)
+	}
+}
+
+// sparse makes a file of this size with some bytes at its beginning and somewhere behind.
+func sparse(t *testing.T, path string, size int64) {
+	t.Helper()
+	write(t, path, random(BlockBytes))
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, first := f.WriteAt(random(10), size/2)
+	if err := errors.Join(first, f.Truncate(size), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readBytes is how much this process has read from files.
+func readBytes(t *testing.T) (n int64) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/io")
+	if err == nil {
+		_, err = fmt.Sscanf(string(text), "rchar: %d", &n)
+	}
+	if err != nil {
+		t.Skip(err)
+	}
+	return n
+}
+
+// A hole is hashed as zeros, and not read.
+func TestAHoleIsNotRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	sparse(t, path, 64<<20)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, part := range []span{{0, 64 << 20}, {BlockBytes / 2, 3 * BlockBytes / 2}, {40 << 20, 50 << 20}, {32 << 20, 32<<20 + 5}, {7, 7}} {
+		h, hashed, before := sha256.New(), int64(0), readBytes(t)
+		err := hashOf(f, h, part.from, part.to, make([]byte, BlockBytes), func(n int) error { hashed += int64(n); return nil })
+		if read := readBytes(t) - before; read > 2*BlockBytes {
+			t.Errorf("%v: %d bytes were read", part, read)
+		}
+		if want := sha256.Sum256(content[part.from:part.to]); err != nil || [32]byte(h.Sum(nil)) != want || hashed != part.to-part.from {
+			t.Errorf("%v: %x, %d bytes, %v", part, h.Sum(nil), hashed, err)
+		}
+	}
+}
+
+// A sparse file that is longer than any disk holds up nobody: a receiver that is interrupted ends
+// after the present step.
+func TestALongHoleEnds(t *testing.T) {
+	target, err := OpenTarget(t.TempDir(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Entry{Kind: File, Size: 1 << 42, Path: "f"}
+	if err := target.open(e); err != nil {
+		t.Skip(err) // the file system has no such files
+	}
+	interrupted, steps := errors.New("interrupted"), 0
+	target.work = func(int) error {
+		if steps++; steps == 10 {
+			return interrupted
+		}
+		return nil
+	}
+	if _, err := target.complete(e, nil); !errors.Is(err, interrupted) || steps != 10 {
+		t.Errorf("%d steps, %v", steps, err)
+	}
+	if err := target.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where the file system makes no holes, a file whose holes were data comes once more from its
+// beginning, and no zeros are written.
+func TestAFileSystemWithoutHoles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "r")
+	file := filepath.Join(t.TempDir(), "f")
+	sparse(t, file, 16*BlockBytes)
+	write(t, filepath.Join(dir, partialName("f")), random(16*BlockBytes))
+	b := newBench(t, 2, file)
+	h := b.receiver(dir, true)
+	var written, punched int
+	h.Target.punch = func(int, int64, int64) error { punched++; return unix.EOPNOTSUPP }
+	h.Target.write = func(f *os.File, p []byte, at int64) (int, error) {
+		written += len(p)
+		return f.WriteAt(p, at)
+	}
+	b.complete(file, h.start(t.Context()), b.receiver(filepath.Join(t.TempDir(), "new"), false).start(t.Context()))
+	if punched == 0 || written > 5*BlockBytes {
+		t.Errorf("%d holes were tried, %d bytes written", punched, written)
+	}
+}
+
+// A name that leads out of the directory ends the copy, before anything has its name.
+func TestAReceiverRefusesANameThatEscapes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "r")
+	b := newBench(t, 1)
+	h := b.receiver(dir, false)
+	h.line = &line{}
+	m := appendRecord(new(header).append(nil), kindBatch, numbers(0))
+	m = appendRecord(m, kindEntry, (&Entry{Kind: Directory, Mode: 0o777, Path: "d"}).append(nil))
+	m = appendRecord(m, kindEntry, (&Entry{Kind: File, Mode: 0o666, Path: "d/../../x"}).append(nil))
+	if err := h.take(m); err == nil || err.Error() != `the name "d/../../x" leads out of the directory, so nothing was written to it` {
+		t.Error(err)
+	}
+	if list := append(listOf(t, dir), listOf(t, filepath.Dir(dir))...); len(list) != 1 {
+		t.Errorf("%q", list)
+	}
+	if err := h.Target.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A source that is interrupted while it hashes a long file ends, and does not call the file unread.
+func TestASourceIsInterruptedWhileItHashes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, 1<<42)); err != nil {
+		t.Skip(err) // the file system has no such files
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	s := &Source{peers: newPeers("", 0, func(Event) {}), leftOut: map[string]string{}}
+	s.sendBy(newHub(), nil)
+	err := walk([]string{file}, func(e *Entry) error { return s.sendFile(ctx, 0, e, wanted{none: true}) }, s.omit)
+	if !errors.Is(err, context.Canceled) || len(s.leftOut) > 0 {
+		t.Error(err, s.leftOut)
 	}
 }

@@ -3,6 +3,7 @@ package copying
 import (
 	"errors"
 	"fmt"
+	"hash"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -111,27 +112,64 @@ func plain(err error) string {
 // span is a part of a file.
 type span struct{ from, to int64 }
 
-// dataOf returns the parts of a file, from one byte to another, that are no holes. Where the file
-// system does not know, everything is data.
+// dataOf returns the parts of a file, from one byte to another, that are no holes.
 func dataOf(f *os.File, from, to int64) (spans []span) {
-	fd := int(f.Fd())
 	for at := from; at < to; {
-		begin, err := unix.Seek(fd, at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) || err == nil && begin >= to {
-			return spans
+		s := nextData(f, at, to)
+		if s.from < to {
+			spans = append(spans, s)
 		}
-		if err != nil {
-			return append(spans, span{at, to})
-		}
-		end, err := unix.Seek(fd, begin, unix.SEEK_HOLE)
-		if err != nil || end > to {
-			end = to
-		}
-		spans = append(spans, span{begin, end})
-		at = end
+		at = s.to
 	}
 	return spans
 }
+
+// nextData returns the first part of a file from one byte to another that is no hole; it is empty
+// and at the end if all is a hole. Where the file system does not know, everything is data.
+func nextData(f *os.File, from, to int64) span {
+	fd := int(f.Fd())
+	begin, err := unix.Seek(fd, from, unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO) || err == nil && begin >= to:
+		return span{to, to}
+	case err != nil:
+		return span{from, to}
+	}
+	end, err := unix.Seek(fd, begin, unix.SEEK_HOLE)
+	if err != nil || end > to {
+		end = to
+	}
+	return span{begin, end}
+}
+
+// hashOf hashes a part of a file, and calls step with the number of bytes of each step. It reads no
+// hole: a sparse file may be longer than any disk.
+func hashOf(f *os.File, h hash.Hash, from, to int64, buffer []byte, step func(n int) error) error {
+	for at := from; at < to; {
+		data := nextData(f, at, to)
+		for at < data.to {
+			n := int(min(data.to-at, int64(len(buffer))))
+			if at < data.from {
+				n = int(min(data.from-at, int64(len(zeros))))
+				h.Write(zeros[:n])
+			} else {
+				got, err := f.ReadAt(buffer[:n], at)
+				if got < n {
+					return fmt.Errorf("it is shorter than it was: %w", err)
+				}
+				h.Write(buffer[:n])
+			}
+			if err := step(n); err != nil {
+				return err
+			}
+			at += int64(n)
+		}
+	}
+	return nil
+}
+
+// zeros are what a hole is hashed as.
+var zeros [BlockBytes]byte
 
 // holesIn returns what lies between spans.
 func holesIn(spans []span, from, to int64) (holes []span) {
