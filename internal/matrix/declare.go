@@ -63,7 +63,10 @@ var Dimensions = []Dimension{
 		Value{Name: "two-workers", Runs: Namespaces}, Value{Name: "stick", Runs: Namespaces},
 		// standby: two boxes on a switch, of which one has the address and the MAC; etcd: one box
 		// whose groups are in etcd.
-		Value{Name: "standby", Runs: Namespaces}, Value{Name: "etcd", Runs: Namespaces})},
+		Value{Name: "standby", Runs: Namespaces}, Value{Name: "etcd", Runs: Namespaces},
+		// racks: a tree where boxes behind one port of another box share a leg, and map it. Real
+		// ones are in test/branches.
+		Value{Name: "racks", Runs: Simulation})},
 	// legs: what the receivers get; uplink: what the source sends; answers: what both ends answer.
 	{"loss", everywhere("none", "legs", "uplink", "answers")},
 	// restart: the daemon is asked to end; switch: one more member becomes the source; cut: of a
@@ -150,10 +153,18 @@ var Void = []Rule{
 	{"edge=shared repair=off", Everywhere, ownCopies},
 	{"edge=shared regions=table", Everywhere, ownCopies},
 	{"edge=shared shape=tree", Everywhere, ownCopies},
+	{"edge=shared shape=racks", Simulation, "edges are at hosts, and in a tree only boxes share"},
+	{"addressing=virtual-qpn shape=racks", Simulation, "some members are behind other boxes, where that address does not lead to the box"},
+	{"repair=off shape=racks", Simulation, ownCopies},
+	{"regions=table shape=racks", Simulation, ownCopies},
+	{"ack=quorum shape=racks", Simulation, passesOn},
+	{"source-switch=guard shape=racks", Simulation, passesOn},
+	{"source-switch=force shape=racks", Simulation, passesOn},
 }
 
 const (
 	ownCopies      = "each receiver gets copies of its own: edges map for four regions at most, and repair has to be on"
+	passesOn       = "each box gets copies of its own: boxes pass a part of the group on, or a member behind another box may send"
 	oneSource      = "a connection has one source, and other sources have connections of their own"
 	oneClient      = "a run has one client, and other clients wait for their turn"
 	oneKey         = "a server's key line names one region, and never another one"
@@ -173,10 +184,11 @@ var Left = []Rule{
 	{"shape=tree ack=all evict=yes", Simulation, membersStay},
 	{"shape=tree source-switch=guard", Simulation, firstSends},
 	{"shape=tree source-switch=force", Simulation, firstSends},
-	{"shape=tree ack=all event=join", Simulation, membersStay},
-	{"shape=tree ack=all event=leave", Simulation, membersStay},
 	{"shape=tree ack=all event=refused", Simulation, membersStay},
 	{"shape=tree ack=all event=region", Simulation, membersStay},
+	{"shape=racks evict=yes", Simulation, membersStay},
+	{"shape=racks event=refused", Simulation, membersStay},
+	{"shape=racks event=region", Simulation, membersStay},
 	{"shape=tree event=switch", Simulation, firstSends},
 	{"edge=shared event=region", Simulation, "there come more regions than edges map"},
 	{"edge=shared shape=one-box", Namespaces, portEach},
@@ -185,18 +197,23 @@ var Left = []Rule{
 	{"edge=shared shape=standby", Namespaces, "edges ask one box, and no other one when the address moves"},
 }
 
-const membersStay = "the members of simulated trees of which each box merges stay the same"
+const membersStay = "in simulated trees of which each box merges no receiver is taken out, and the memory stays the same"
 
 const firstSends = "in cells no other member of a simulated tree sends; verify/sim/treeturn_test.go has their turns"
 
 const portEach = "the box has a port for each host there, so no two receivers are behind one; sticks have shared legs"
+
+const onlyDaemons = "no receiver is taken out of simulated trees, whose memory stays the same, and cells of daemons have no racks"
 
 const onlyByCM = "only connections and runs outlive their source, and in cells they have memory and one box"
 
 // Missing are values that go together, but not with every other value in one cell: each place can
 // run only some of these combinations.
 var Missing = []Rule{
-	{"shape=tree tag=vlan", Everywhere, "simulated trees stay the same, and the lab in namespaces has no tags"},
+	{"shape=tree tag=vlan", Everywhere, "no receiver is taken out of simulated trees, and the lab in namespaces has no tags"},
+	{"shape=racks evict=yes", Everywhere, onlyDaemons},
+	{"shape=racks event=refused", Everywhere, onlyDaemons},
+	{"shape=racks event=region", Everywhere, onlyDaemons},
 	{"regions=table event=join", Everywhere, "on a real box the member is refused while the group has regions, and the sentence says so"},
 	{"addressing=hosts regions=none", Everywhere, "who names no memory is sent messages (test/softroce/host_test.go), and cells only WRITE"},
 	{"addressing=cm regions=none", Everywhere, "without memory a source SENDs (test/softroce/rdmacm_test.go), and cells only WRITE"},

@@ -37,7 +37,7 @@ func IsKnown(c matrix.Cell) bool {
 func DrawCell(c matrix.Cell, seed uint64) (s TreeScenario) {
 	d := drawer{rand.New(rand.NewPCG(seed, cellStream))}
 	tree, relays := c.Is("shape", "tree"), c.Is("ack", "quorum")
-	if tree && !relays {
+	if c.Is("shape", "racks") || tree && !relays {
 		return d.treeCell(c, seed)
 	}
 	s.Scenario = Scenario{Seed: seed, Hosts: make([]Host, 1+cellReceivers)}
@@ -281,9 +281,13 @@ func (d drawer) silence(s *Scenario, c matrix.Cell) {
 	}
 }
 
-// treeCell makes the scenario of a cell with several boxes.
+// treeCell makes the scenario of a cell with several boxes, perhaps in racks.
 func (d drawer) treeCell(c matrix.Cell, seed uint64) TreeScenario {
-	s := d.tree()
+	shapes := treeShapes
+	if c.Is("shape", "racks") {
+		shapes = rackShapes
+	}
+	s := d.tree(shapes)
 	s.Scenario = Scenario{Seed: seed, Hosts: make([]Host, len(s.At)+len(s.Boxes))} // the last are links, for now
 	d.say(&s.Scenario, c)
 	d.network(&s.Scenario)
@@ -305,6 +309,9 @@ func (d drawer) treeCell(c matrix.Cell, seed uint64) TreeScenario {
 			x.Policy.Repair, x.Chunks = feedback.RepairLocal, 1<<12
 		}
 	}
+	if c.Is("shape", "racks") {
+		d.cellRacks(&s, c)
+	}
 	switch f := d.moment(SwitchCrash, cellPackets/2); c.Get("event") {
 	case "restart", "kill":
 		f.Host, f.For = d.IntN(len(s.Boxes)), d.between(s.ackTimeout()/50, 3*s.ackTimeout())
@@ -317,7 +324,30 @@ func (d drawer) treeCell(c matrix.Cell, seed uint64) TreeScenario {
 		s.Timed = append(s.Timed, f)
 	case "route-moved":
 		d.moves(&s, cellPackets/2)
+	case "join":
+		d.boxChanges(&s, Join, cellPackets/2)
+	case "leave":
+		d.boxChanges(&s, Leave, cellPackets/2)
 	}
 	s.endless()
 	return s
+}
+
+// cellRacks draws the racks of a cell. Shared copies stop coming to boxes, and come again.
+func (d drawer) cellRacks(s *TreeScenario, c matrix.Cell) {
+	for up := range s.Boxes {
+		if below := s.below(up); len(below) > 1 {
+			d.racksBelow(s, below)
+		}
+	}
+	for k := range s.Racks {
+		r := &s.Racks[k]
+		if !c.Is("loss", "legs") { // a shared copy is lost on the way to the receivers
+			r.Loss = 0
+		}
+		if f := d.moment(EdgeDies, cellPackets/2); d.oneIn(2) {
+			f.Host, f.For = len(s.Hosts)+pick(d, r.Boxes...), d.between(s.ackTimeout()/50, 3*s.ackTimeout())
+			s.Timed = append(s.Timed, f)
+		}
+	}
 }

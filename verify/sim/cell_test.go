@@ -24,8 +24,7 @@ func TestMatrixHolds(t *testing.T) {
 			if result.Failure != nil && !IsKnown(c) {
 				t.Errorf("%v\nreplay: make matrix IN=simulation SEED=%d CELL='%v'", result.Failure, seed, c)
 			}
-			for _, dimension := range []string{"event", "loss"} {
-				value := dimension + "=" + c.Get(dimension)
+			for _, value := range []string{"event=" + c.Get("event"), "loss=" + c.Get("loss"), "shape=" + c.Get("shape") + " event=" + c.Get("event")} {
 				all := happened[value]
 				all.Add(&result.Tally)
 				happened[value] = all
@@ -46,6 +45,11 @@ func TestMatrixHolds(t *testing.T) {
 	for _, event := range []string{"restart", "kill", "cut"} {
 		if happened["event="+event][FarCrash].Times == 0 {
 			t.Errorf("event %s never happened to a box that relays", event)
+		}
+	}
+	for _, event := range []string{"join", "leave"} {
+		if tally := happened["shape=racks event="+event]; tally[Join].Times+tally[Leave].Times == 0 {
+			t.Errorf("event %s never happened to a box of a rack", event)
 		}
 	}
 	if happened["event=route-moved"][Move].Times == 0 {
@@ -93,6 +97,35 @@ func TestCellsOfARelayingBox(t *testing.T) {
 		}
 		if mayFail := event == "restart" || event == "kill" || event == "cut"; all[FarCrash].Times > 0 != mayFail || all[Loss].Data == 0 {
 			t.Errorf("%v: the box was away %d times, and %d copies were lost", c, all[FarCrash].Times, all[Loss].Data)
+		}
+	}
+}
+
+// In a cell with racks boxes share, whatever else the cell says, and its event happens: also to a
+// box that joins a rack or leaves one.
+func TestCellsOfRacks(t *testing.T) {
+	var r Runner
+	for event, kind := range map[string]Fault{
+		"none": EdgeDies, "restart": SwitchCrash, "kill": SwitchCrash, "cut": Cut, "join": Join, "leave": Leave, "route-moved": Move,
+	} {
+		c, err := matrix.Parse("shape=racks tag=vlan family=ipv6 loss=legs event=" + event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all Tally
+		shared := 0
+		for seed := range uint64(12) {
+			result, err := r.RunCell(c, seed)
+			if err != nil || result.Failure != nil {
+				t.Errorf("%v, %v\nreplay: make matrix IN=simulation SEED=%d CELL='%v'", err, result.Failure, seed, c)
+			}
+			all.Add(&result.Tally)
+			if result.Engine.Shared > 0 {
+				shared++
+			}
+		}
+		if all[kind].Times == 0 || all[Loss].Data == 0 || shared < 6 {
+			t.Errorf("%v: %v happened %d times, %d copies were lost, and boxes share in %d runs", c, kind, all[kind].Times, all[Loss].Data, shared)
 		}
 	}
 }

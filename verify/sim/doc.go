@@ -40,17 +40,21 @@
 // control has stored.
 //
 // Boxes below one box may be in a rack (rack.go): one copy of a packet is for several of them, and
-// each maps it as dataplane/mapping.go does. Who shares decides ctl/edges. Boxes crash and confirm
-// late or never, shared copies are lost in silence, a box leaves, and the file says copies: own.
+// each maps it as dataplane/mapping.go does. Who shares decides ctl/edges. One box may have two
+// racks below it, behind two ports. Boxes crash and confirm late or never, shared copies are lost
+// in silence, and the file says copies: own. A box joins a running group with everybody below it,
+// in a rack or not, or leaves it (treejoin.go).
 //
 // A rack is only where no members take turns: there the product shares nothing. Not simulated are a
-// shared leg with hosts in a tree, two racks below one box, a box that joins a running group, and
-// what control at a box does beside the questions: joining addresses (ctl/above), and two groups at
-// one address. Cells have no racks. test/branches runs daemons in racks. A box whose source is
-// another box is simulated where members take turns (treeturn.go).
+// shared leg with hosts in a tree, a single host that joins or leaves in a tree, a join that waits
+// for what programs confirm, and what control at a box does beside the questions: how boxes agree
+// on a change (ctl/branches), joining addresses (ctl/above), and two groups at one address.
+// test/branches runs daemons in racks. A box whose source is another box is simulated where members
+// take turns (treeturn.go).
 //
 // [DrawCell] makes a scenario of a cell of the matrix (internal/matrix), so that every pair of what
 // a group can be is simulated; only the moments, the network and the programs are drawn (cell.go).
+// In cells with racks nobody is evicted or refuses a WRITE, and the memory stays the same.
 //
 // [Compare] shows what loss costs: groups with each policy, and beside them programs that pass the
 // messages on without multicast (relay.go), on the same links.

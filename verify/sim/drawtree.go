@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/rocast/rocast/feedback"
@@ -17,15 +18,18 @@ const (
 )
 
 // The boxes above box 1, 2 and so on, in the trees that are drawn: two and three levels.
-var treeShapes = [][]int{{0}, {0}, {0, 0}, {0, 1}, {0, 1}, {0, 0, 0}, {0, 0, 1}, {0, 1, 1}, {0, 0, 1, 2}}
+var treeShapes = [][]int{{0}, {0}, {0, 0}, {0, 1}, {0, 1}, {0, 0, 0}, {0, 0, 1}, {0, 1, 1}, {0, 0, 1, 2}, {0, 0, 0, 0}}
+
+// The same where boxes are in racks: some box has two or more below it.
+var rackShapes = [][]int{{0, 0}, {0, 0, 0}, {0, 0, 1}, {0, 1, 1}, {0, 0, 0, 0}}
 
 // DrawTree makes the scenario of a seed through a tree of boxes. Every fault of a single frame
-// befalls every link, and boxes crash. The members stay the same, and the source waits for all of
-// them, for as long as it takes. In half of the trees members take turns. In many others boxes are
-// in racks, and one of those may leave the group.
+// befalls every link, and boxes crash. The source waits for all members, for as long as it takes.
+// In half of the trees members take turns. In many others boxes are in racks, and boxes join the
+// running group or leave it, with everybody below them.
 func DrawTree(seed uint64) TreeScenario {
 	d := drawer{rand.New(rand.NewPCG(seed, treeStream))}
-	s := d.tree()
+	s := d.tree(treeShapes)
 	packets := 1 + d.IntN(StandardPackets)
 	s.Scenario = Scenario{Seed: seed, Hosts: make([]Host, len(s.At)+len(s.Boxes))} // the last are links, for now
 	d.policy(&s.Scenario)
@@ -61,7 +65,11 @@ func DrawTree(seed uint64) TreeScenario {
 		turner.betweenTurns(&s)
 	} else {
 		d.moves(&s, packets)
-		drawer{rand.New(rand.NewPCG(seed, rackStream))}.racks(&s, packets)
+		racker := drawer{rand.New(rand.NewPCG(seed, rackStream))}
+		racker.racks(&s, packets)
+		if !s.has(Move) && racker.oneIn(3) {
+			racker.boxChanges(&s, Join, packets)
+		}
 	}
 	s.endless()
 	return s
@@ -142,8 +150,8 @@ func (s *Scenario) split(messages []Message) (short []Message) {
 }
 
 // tree draws boxes, and the hosts at each.
-func (d drawer) tree() TreeScenario {
-	shape := pick(d, treeShapes...)
+func (d drawer) tree(shapes [][]int) TreeScenario {
+	shape := pick(d, shapes...)
 	s := TreeScenario{Boxes: make([]TreeBox, 1+len(shape)), At: []int{0}}
 	leaf := make([]bool, len(s.Boxes))
 	for i := range leaf {
@@ -230,31 +238,14 @@ func (d drawer) boxes(s *TreeScenario) {
 	}
 }
 
-// racks draws which boxes are on one network, and what happens to them. A rack has all boxes below
-// one, or all but one.
+// racks draws which boxes are on one network, and what happens to them.
 func (d drawer) racks(s *TreeScenario, packets int) {
 	for up := range s.Boxes {
-		var below []int
-		for c := range s.Boxes {
-			if c > 0 && s.Boxes[c].Parent == up {
-				below = append(below, c)
-			}
-		}
+		below := s.below(up)
 		if len(below) < 2 || d.oneIn(5) {
 			continue
 		}
-		d.Shuffle(len(below), func(i, k int) { below[i], below[k] = below[k], below[i] })
-		if len(below) > 2 && d.oneIn(3) {
-			below = below[1:]
-		}
-		r := Rack{Boxes: below, Lag: d.between(time.Microsecond, s.ackTimeout()/pick[time.Duration](d, 1, 1000))}
-		if d.oneIn(3) {
-			r.Loss = pick(d, 1e-3, 1e-2, 5e-2)
-		}
-		if d.oneIn(4) {
-			r.Fails = 1 + d.IntN(4)
-		}
-		s.Racks = append(s.Racks, r)
+		d.racksBelow(s, below)
 		for own := (Scenario{MTUBytes: s.MTUBytes}); s.Boxes[up].Policy.Repair == feedback.RepairOff && !d.oneIn(8); {
 			nak := s.Boxes[up].Policy.Nak
 			own.Policy = s.Policy
@@ -263,6 +254,80 @@ func (d drawer) racks(s *TreeScenario, packets int) {
 			s.Boxes[up].Policy.Nak = nak
 		}
 		d.rackFaults(s, up, below, packets)
+	}
+}
+
+// below returns the boxes below one.
+func (s *TreeScenario) below(up int) (boxes []int) {
+	for c := range s.Boxes {
+		if c > 0 && s.Boxes[c].Parent == up {
+			boxes = append(boxes, c)
+		}
+	}
+	return boxes
+}
+
+// racksBelow makes a rack of the boxes below one, or of all but one, or two racks.
+func (d drawer) racksBelow(s *TreeScenario, below []int) {
+	d.Shuffle(len(below), func(i, k int) { below[i], below[k] = below[k], below[i] })
+	if len(below) > 3 && !d.oneIn(4) {
+		s.Racks = append(s.Racks, d.rack(s, below[:2]), d.rack(s, below[2:]))
+		return
+	}
+	if len(below) > 2 && d.oneIn(3) {
+		below = below[1:]
+	}
+	s.Racks = append(s.Racks, d.rack(s, below))
+}
+
+// rack draws a rack of these boxes.
+func (d drawer) rack(s *TreeScenario, boxes []int) Rack {
+	r := Rack{Boxes: boxes, Lag: d.between(time.Microsecond, s.ackTimeout()/pick[time.Duration](d, 1, 1000))}
+	if d.oneIn(3) {
+		r.Loss = pick(d, 1e-3, 1e-2, 5e-2)
+	}
+	if d.oneIn(4) {
+		r.Fails = 1 + d.IntN(4)
+	}
+	return r
+}
+
+// boxChanges draws a box that joins or leaves, with everybody below it. The group of the box above
+// has somebody else all the time.
+func (d drawer) boxChanges(s *TreeScenario, kind Fault, packets int) {
+	boxes := slices.DeleteFunc(d.Perm(len(s.Boxes)), func(c int) bool { return c == 0 || !s.hasOther(c) })
+	if len(boxes) == 0 {
+		return
+	}
+	f := d.moment(kind, packets)
+	f.Host = len(s.Hosts) + boxes[0]
+	s.Timed = append(s.Timed, f)
+	if kind == Join {
+		s.outside(boxes[0])
+	}
+}
+
+// hasOther reports whether the box above box c has a receiver all the time beside it.
+func (s *TreeScenario) hasOther(c int) bool {
+	up := s.Boxes[c].Parent
+	if slices.Contains(s.At[1:], up) {
+		return true
+	}
+	return slices.ContainsFunc(s.below(up), func(o int) bool {
+		return o != c && !slices.ContainsFunc(s.Timed, func(f Timed) bool { return f.Kind == Leave && f.Host == len(s.Hosts)+o })
+	})
+}
+
+// outside keeps a box out of the group, and everybody below it, until it joins.
+func (s *TreeScenario) outside(c int) {
+	s.Boxes[c].Outside = true
+	for h, at := range s.At {
+		for at > 0 && at != c {
+			at = s.Boxes[at].Parent
+		}
+		if h > 0 && at == c {
+			s.Hosts[h].Outside = true
+		}
 	}
 }
 

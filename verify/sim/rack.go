@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
@@ -16,7 +17,8 @@ import (
 
 // Boxes below one box may be on one network, behind one of its ports: a rack. The box above sends
 // one copy of a new packet to a multicast address, the network gives it to each box of the rack,
-// and each maps it in front of everything else (mft.Mapping).
+// and each maps it in front of everything else (mft.Mapping). Behind another port of the box above
+// there may be another rack.
 //
 // Who shares decides package ctl/edges, as in the product. A box asks the one above, loads the
 // answer and asks again, which confirms. Each question and each answer takes its time. A box that
@@ -34,9 +36,9 @@ type Rack struct {
 	Fails int           // of eight answers a box cannot load so many
 }
 
-// aboveRack is what a box knows of the rack below it.
-type aboveRack struct {
-	*Rack                   // nil: there is none
+// aboveRacks is what a box knows of the racks below it.
+type aboveRacks struct {
+	racks       []*Rack     // nil: there is none
 	book        *edges.Book // since the box has started
 	own         int         // faults during which the group's file says copies: own
 	lost, found int         // reports that shared copies do not reach a box, and that they do again
@@ -53,9 +55,9 @@ type inRack struct {
 	round  int32      // of its questions: what belongs to another one is lost
 	waits  bool       // the box above keeps its question until there is another answer
 	deaf   int        // faults during which no shared copy comes to it
-	out    bool       // it has left the group of the box above
 	once   bool       // it has had a mapping since it has started, so it knows that its source is a box
 	heard  int        // shared copies that became packets for it
+	shared bool       // what it handles now came as one
 	failed int        // mappings that it could not load
 }
 
@@ -65,7 +67,8 @@ var rackAddresses = edges.Config{Addresses: []netip.Prefix{netip.MustParsePrefix
 func (t *treeRun) openRacks() {
 	for k := range t.s.Racks {
 		r := &t.s.Racks[k]
-		t.boxes[t.s.Boxes[r.Boxes[0]].Parent].shares.Rack = r
+		up := &t.boxes[t.s.Boxes[r.Boxes[0]].Parent].shares
+		up.racks = append(up.racks, r)
 		for _, c := range r.Boxes {
 			t.boxes[c].maps.Rack = r
 		}
@@ -80,15 +83,35 @@ func (t *treeRun) portTo(c int) mft.PortID {
 	return mft.PortID(t.linkNumber(c))
 }
 
-// startRack lets a box that has just started share anew with the boxes of its rack, which ask
+// rackAt returns the rack behind a port of a box, or nil.
+func (t *treeRun) rackAt(b *treeBox, port mft.PortID) *Rack {
+	for _, r := range b.shares.racks {
+		if t.portTo(r.Boxes[0]) == port {
+			return r
+		}
+	}
+	return nil
+}
+
+// inRacks returns the boxes of all racks below a box.
+func (t *treeRun) inRacks(b *treeBox) (boxes []*treeBox) {
+	for _, r := range b.shares.racks {
+		for _, c := range r.Boxes {
+			boxes = append(boxes, &t.boxes[c])
+		}
+	}
+	return boxes
+}
+
+// startRack lets a box that has just started share anew with the boxes of its racks, which ask
 // again, and ask the box above for what it is to map.
 func (t *treeRun) startRack(b *treeBox) {
-	if b.shares.Rack != nil {
+	if b.shares.racks != nil {
 		b.shares.book = edges.NewBook(rackAddresses, t.drawLeg)
 		t.publish(b)
-		for _, c := range b.shares.Boxes {
-			t.boxes[c].maps.told = nil
-			t.ask(&t.boxes[c])
+		for _, c := range t.inRacks(b) {
+			c.maps.told = nil
+			t.ask(c)
 		}
 	}
 	if b.maps.Rack != nil {
@@ -143,10 +166,9 @@ func (t *treeRun) asked(c *treeBox) {
 	t.answer(up)
 }
 
-// answer answers the boxes of a rack that are to have other mappings than they have.
+// answer answers the boxes of racks that are to have other mappings than they have.
 func (t *treeRun) answer(up *treeBox) {
-	for _, n := range up.shares.Boxes {
-		c := &t.boxes[n]
+	for _, c := range t.inRacks(up) {
 		r := &c.maps
 		if !r.waits {
 			continue
@@ -199,7 +221,7 @@ func (t *treeRun) mappings(c *treeBox, g *mft.Group) (list []mft.Mapping) {
 	return list
 }
 
-// share lets the boxes of a rack share a leg in the next version of a group, as far as they can.
+// share lets the boxes of each rack share a leg in the next version of a group, as far as they can.
 func (t *treeRun) share(b *treeBox, next *mft.Group) {
 	r := &b.shares
 	if r.own > 0 || b.Policy.Repair == feedback.RepairOff || next.Memory.Len() > mft.ShareRegions {
@@ -211,7 +233,7 @@ func (t *treeRun) share(b *treeBox, next *mft.Group) {
 	var receivers []edges.Receiver
 	for i := range next.Paths {
 		p := &next.Paths[i]
-		receiver := edges.Receiver{Path: p, Port: "rack", Idle: "it has not joined yet"}
+		receiver := edges.Receiver{Path: p, Port: strconv.Itoa(int(p.Port)), Idle: "it has not joined yet"}
 		if was := state.Group.FindPath(p.Dst, p.RemoteQPN); was >= 0 && takesData(state.Paths[was].Part) {
 			receiver.Idle, receiver.AddPSN = "", uint32(p.FirstPSN-state.Since[was])&0xFFFFFF
 		}
@@ -223,12 +245,9 @@ func (t *treeRun) share(b *treeBox, next *mft.Group) {
 // noteEdge takes the report of a box that shared copies do not reach a box of its rack, or do
 // again. They may be lost for many reasons, so only who it is about is checked.
 func (t *treeRun) noteEdge(b *treeBox, n *dataplane.Note) {
-	at := -1
-	if r := b.shares.Rack; r != nil {
-		at = slices.IndexFunc(r.Boxes, func(c int) bool { return t.endOf(&t.boxes[c]) == n.Receiver && !t.boxes[c].maps.out })
-	}
-	if at < 0 {
-		t.w.fail(Membership, "box %d: %v is %v, and no box of its rack", b.number, n.Receiver, n.What)
+	isOne := slices.ContainsFunc(t.inRacks(b), func(c *treeBox) bool { return t.endOf(c) == n.Receiver && c.standing == member })
+	if !isOne {
+		t.w.fail(Membership, "box %d: %v is %v, and no box of its racks", b.number, n.Receiver, n.What)
 	} else if n.What == feedback.NoteEdgeLost {
 		b.shares.lost++
 	} else {
@@ -239,36 +258,29 @@ func (t *treeRun) noteEdge(b *treeBox, n *dataplane.Note) {
 	}
 }
 
-// leaves lets a box of a rack leave the group of the box above, with everybody below it.
-func (t *treeRun) leaves(c *treeBox) {
-	c.maps.out = true
-	for _, h := range c.below {
-		t.w.hosts[h].membership = left
-	}
-	t.publish(&t.boxes[c.Parent])
-}
-
-// checkShared fails if a shared copy of a box leaves that a box maps which has left the group, or
-// that is for one which has not said that it maps it.
-func (t *treeRun) checkShared(b *treeBox, qpn roce.QPN) {
-	s := &b.group.Shares[slices.IndexFunc(b.group.Shares, func(s mft.Share) bool { return s.DestQPN == qpn })]
-	for _, n := range b.shares.Boxes {
-		c := &t.boxes[n]
+// checkShared fails if a shared copy of a box leaves that a box maps which is not in the group, or
+// that is for one which has not said that it maps it, or does not get it.
+func (t *treeRun) checkShared(b *treeBox, l *mft.Leg) {
+	s := &b.group.Shares[slices.IndexFunc(b.group.Shares, func(s mft.Share) bool { return s.DestQPN == l.DestQPN })]
+	for _, c := range t.inRacks(b) {
 		isMember := slices.ContainsFunc(s.Members, func(qp mft.QP) bool { return qp.IP == t.endOf(c) })
 		switch {
-		case c.maps.out && c.mapsLeg(qpn):
-			t.w.fail(Membership, "box %d sends a shared copy that box %d maps, which has left", b.number, n)
-		case isMember && !slices.Contains(c.maps.told, qpn):
-			t.w.fail(Membership, "box %d shares a copy with box %d, which has not confirmed its mapping", b.number, n)
+		case c.standing != member && c.mapsLeg(l.DestQPN):
+			t.w.fail(Membership, "box %d sends a shared copy that box %d maps, which is not in the group", b.number, c.number)
+		case isMember && !slices.Contains(c.maps.told, l.DestQPN):
+			t.w.fail(Membership, "box %d shares a copy with box %d, which has not confirmed its mapping", b.number, c.number)
+		case isMember && t.portTo(c.number) != l.Port:
+			t.w.fail(Membership, "box %d shares a copy by port %d with box %d, which is in another rack", b.number, l.Port, c.number)
 		}
 	}
 }
 
-// replicate gives a shared copy of a box, which is frame i, to all boxes of its rack.
-func (t *treeRun) replicate(b *treeBox, qpn roce.QPN, i int32) {
-	w, f, r := &t.w, t.w.pool.frames[i], &b.shares
+// replicate gives a shared copy of a box, which is frame i, to all boxes of the rack behind its
+// port.
+func (t *treeRun) replicate(b *treeBox, l *mft.Leg, i int32) {
+	w, f, r := &t.w, t.w.pool.frames[i], t.rackAt(b, l.Port)
 	w.carried.Shared++
-	t.checkShared(b, qpn)
+	t.checkShared(b, l)
 	if r.Loss > 0 && w.frameRNG.Float64() < r.Loss {
 		w.hit(f, Loss)
 		w.pool.giveBack(i)
@@ -305,7 +317,7 @@ func (t *treeRun) checkMapped(b *treeBox, f *frame) {
 	if f.damaged || t.s.TakeTurns || int(b.frame.Port) != t.linkNumber(b.number) {
 		return
 	}
-	if psn, want := sentPSN(f.data()), b.DownPSN.Add(f.packet); psn != want {
+	if psn, want := sentPSN(f.data()), b.DownPSN.Add(f.packet-int32(b.since)); psn != want {
 		t.w.fail(Links, "box %d takes packet %d for the one with PSN %d, and it has PSN %d", b.number, f.packet, psn, want)
 	}
 }

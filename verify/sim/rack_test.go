@@ -6,6 +6,7 @@ import (
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
 )
 
 // calmRack is a box with a rack of two boxes and a host at each, where nothing goes wrong.
@@ -93,15 +94,106 @@ func TestABoxOfARackRestarts(t *testing.T) {
 	}
 }
 
+// calmRackOf3 is calmRack with a box more, and a host at it.
+func calmRackOf3() TreeScenario {
+	s := calmRack()
+	s.addBox()
+	s.Racks[0].Boxes = []int{2, 3, 1}
+	return s
+}
+
+// addBox adds a box like the last one, and a host at it.
+func (s *TreeScenario) addBox() {
+	n := len(s.Boxes)
+	s.At = append(s.At, n)
+	s.Hosts = append(s.Hosts, s.Hosts[len(s.Hosts)-1])
+	s.Hosts[n+1].RecvPSN = roce.PSN(9 * n)
+	s.Boxes = append(s.Boxes, s.Boxes[n-1])
+}
+
+// Two racks below one box, each behind a port of its own, have a generation each. So two copies of
+// each packet leave, and each box maps one of them.
+func TestTwoRacksBelowOneBox(t *testing.T) {
+	const packets = 64
+	for _, engine := range []bool{false, true} {
+		s := calmRackOf3()
+		s.addBox()
+		for i := range s.Boxes {
+			s.Boxes[i].FanOut = engine
+		}
+		s.Racks = []Rack{{Boxes: []int{3, 1}, Lag: time.Microsecond}, {Boxes: []int{2, 4}, Lag: time.Microsecond}}
+		run := playTree(t, &s, nil)
+		if run.w.failure != nil {
+			t.Fatal(run.w.failure)
+		}
+		got := run.shared(&run.boxes[0])
+		if run.legs != 2 || got.Packets < packets || got.Saved != got.Packets || run.w.carried.Shared != got.Packets {
+			t.Errorf("engine %v: %d generations; %+v of %d packets, and %d left", engine, run.legs, got, packets, run.w.carried.Shared)
+		}
+		for i := range run.boxes[1:] {
+			if b := &run.boxes[1+i]; b.toBox.offered != packets || b.maps.heard < packets/2 {
+				t.Errorf("engine %v: box %d was sent %d packets, and mapped %d", engine, b.number, b.toBox.offered, b.maps.heard)
+			}
+		}
+	}
+}
+
+// A box that joins a running group in a rack has copies of its own from the next message on, and
+// shares in the generation of the others as soon as it has confirmed. When the box above restarts,
+// it still knows with which packet that began.
+func TestABoxJoinsARack(t *testing.T) {
+	const packets = 64
+	for _, restarts := range []bool{false, true} {
+		s := calmRackOf3()
+		s.Limit = time.Minute
+		h := &s.Hosts[0]
+		h.Outstanding, h.Think = 1, 50*time.Millisecond // 16 messages of four packets
+		s.outside(3)
+		s.Timed = []Timed{{Kind: Join, Host: len(s.Hosts) + 3, AfterPacket: 17, Delay: time.Millisecond}}
+		if restarts {
+			s.Timed = append(s.Timed, Timed{Kind: SwitchCrash, AfterPacket: 39, Delay: time.Millisecond, For: time.Microsecond})
+		}
+		run := playTree(t, &s, nil)
+		if run.w.failure != nil {
+			t.Fatal(run.w.failure)
+		}
+		late, legs := &run.w.hosts[4], 1
+		if restarts {
+			legs = 2
+		}
+		if late.from[0] != 20 || late.next[0] != packets || run.boxes[3].since != 20 || run.legs != legs {
+			t.Errorf("restarts %v: the host has packets %d to %d, and there are %d generations", restarts, late.from[0], late.next[0], run.legs)
+		}
+		if early, is := run.boxes[1].maps.heard, run.boxes[3].maps.heard; is < 20 || early-is < 16 {
+			t.Errorf("restarts %v: the box maps %d packets, and another one %d", restarts, is, early)
+		}
+		if got := run.shared(&run.boxes[0]); got.Saved <= got.Packets {
+			t.Errorf("restarts %v: %+v", restarts, got)
+		}
+	}
+}
+
+// The box above crashes before a box has joined. Nobody knows then whether it has, so it is out.
+func TestABoxIsLostThatJoinsARack(t *testing.T) {
+	s := calmRackOf3()
+	s.Limit = time.Minute
+	h := &s.Hosts[0]
+	h.Outstanding, h.Think = 1, 50*time.Millisecond
+	s.outside(3)
+	s.Timed = []Timed{
+		{Kind: Join, Host: len(s.Hosts) + 3, AfterPacket: 19, Delay: time.Millisecond},
+		{Kind: SwitchCrash, AfterPacket: 19, Delay: 2 * time.Millisecond, For: time.Microsecond},
+	}
+	run := playTree(t, &s, nil)
+	if got := run.shared(&run.boxes[0]); run.w.failure != nil || run.boxes[3].standing != left || run.boxes[3].maps.heard > 0 || got.Packets == 0 {
+		t.Errorf("%v; the box is %d, and maps %d packets; %+v", run.w.failure, run.boxes[3].standing, run.boxes[3].maps.heard, got)
+	}
+}
+
 // A box of a rack that leaves takes the generation with it: no copy leaves any more that it maps,
 // and the others have another one.
 func TestABoxLeavesARack(t *testing.T) {
-	s := calmRack()
-	s.At = append(s.At, 3)
-	s.Hosts = append(s.Hosts, s.Hosts[3])
-	s.Hosts[4].RecvPSN = 9
-	s.Boxes = append(s.Boxes, s.Boxes[2])
-	s.Racks[0].Boxes = []int{2, 3, 1}
+	s := calmRackOf3()
 	s.Timed = []Timed{{Kind: Leave, Host: len(s.Hosts) + 2, AfterPacket: 20}}
 	run := playTree(t, &s, nil)
 	if run.w.failure != nil {
@@ -121,7 +213,7 @@ func TestRacksMeetEverything(t *testing.T) {
 	if testing.Short() {
 		seeds = 200
 	}
-	var racks, shared, again, lost, mapped, partly int
+	var racks, shared, again, lost, mapped, partly, twice, joined int
 	var saved uint64
 	var happened Tally
 	for seed := range seeds {
@@ -137,7 +229,13 @@ func TestRacksMeetEverything(t *testing.T) {
 		for i := range run.boxes {
 			b := &run.boxes[i]
 			lost, mapped = lost+b.shares.lost, mapped+b.maps.heard
-			if b.crashed == 0 && b.shares.Rack != nil {
+			if len(b.shares.racks) == 2 {
+				twice++
+			}
+			if b.since > 0 && b.maps.heard > 0 {
+				joined++
+			}
+			if b.crashed == 0 && b.shares.racks != nil {
 				saved += run.shared(b).Saved
 			}
 			if b.maps.failed > 0 {
@@ -151,9 +249,9 @@ func TestRacksMeetEverything(t *testing.T) {
 		}
 		happened.Add(&run.w.tally)
 	}
-	if shared < racks/2 || again < racks/10 || mapped == 0 || saved == 0 || partly == 0 {
-		t.Errorf("of %d trees with racks %d share, %d in several generations; %d packets are mapped, %d copies saved, %d boxes could not load a mapping",
-			racks, shared, again, mapped, saved, partly)
+	if shared < racks/2 || again < racks/10 || mapped == 0 || saved == 0 || partly == 0 || twice == 0 || joined == 0 {
+		t.Errorf("of %d trees with racks %d share, %d in several generations; %d packets are mapped, %d copies saved; "+
+			"%d boxes could not load a mapping, %d have two racks, %d have joined", racks, shared, again, mapped, saved, partly, twice, joined)
 	}
 	if testing.Short() {
 		return
@@ -161,7 +259,7 @@ func TestRacksMeetEverything(t *testing.T) {
 	if lost == 0 {
 		t.Error("no shared copies were reported as lost")
 	}
-	for _, kind := range []Fault{Leave, Move, EdgeDies, CopiesOwn, SwitchCrash} {
+	for _, kind := range []Fault{Join, Leave, Move, EdgeDies, CopiesOwn, SwitchCrash} {
 		if happened[kind].Times == 0 {
 			t.Errorf("%v never happened to a tree with a rack", kind)
 		}

@@ -19,7 +19,8 @@ import (
 // at Boxes[0], the root.
 //
 // In Timed, host number len(Hosts)+b stands for box b as a receiver of the box above, and for the
-// link between them. The Host of a SwitchCrash or CopiesOwn is a box.
+// link between them. It joins and leaves with everybody below it. The Host of a SwitchCrash or
+// CopiesOwn is a box.
 type TreeScenario struct {
 	Scenario
 	Boxes []TreeBox
@@ -35,6 +36,7 @@ type TreeBox struct {
 	Up, Down Link
 	DownPSN  roce.PSN // the first PSN that the box above sends
 	UpPSN    roce.PSN // the first PSN that this box sends to the one above, if members take turns
+	Outside  bool     // it is no receiver of the box above until a Join, and neither is who is below it
 	FanOut   bool
 	Policy   feedback.Policy
 	Chunks   int // as Scenario.RepairChunks
@@ -47,7 +49,7 @@ func (s *TreeScenario) String() string {
 	fmt.Fprintf(&b, "the hosts are at boxes %v\n", s.At)
 	for i := range s.Boxes {
 		x := &s.Boxes[i]
-		fmt.Fprintf(&b, "box %d below %d: engine %v, %d buffers, %+v\n", i, x.Parent, x.FanOut, x.Chunks, x.Policy)
+		fmt.Fprintf(&b, "box %d below %d: engine %v, outside %v, %d buffers, %+v\n", i, x.Parent, x.FanOut, x.Outside, x.Chunks, x.Policy)
 		if i > 0 {
 			fmt.Fprintf(&b, "  from PSN %#06x, back from PSN %#06x\n  up   %v\n  down %v\n", uint32(x.DownPSN), uint32(x.UpPSN), &x.Up, &x.Down)
 		}
@@ -107,7 +109,11 @@ type treeBox struct {
 	below    []int   // the hosts at this box and at the boxes below
 	hosts    []int   // the hosts at this box, as its group has them
 
-	shares aboveRack
+	standing membership // in the group of the box above
+	since    int        // the packet with which its link began
+	stored   int        // the same, as control at the box above knew when that box started
+
+	shares aboveRacks
 	maps   inRack
 
 	upper, lower int // which queue pair the box above, and this one, has as its end of the link
@@ -191,7 +197,10 @@ func (t *treeRun) open() error {
 	}
 	for i := range t.boxes {
 		b := &t.boxes[i]
-		b.TreeBox, b.number = &s.Boxes[i], i
+		b.TreeBox, b.number, b.standing = &s.Boxes[i], i, member
+		if b.Outside {
+			b.standing = outsider
+		}
 		b.toParent.reset(&b.Up, t.linkNumber(i), true)
 		b.toBox.reset(&b.Down, t.linkNumber(i), false)
 		for h := range w.hosts {
@@ -312,12 +321,15 @@ func (t *treeRun) makeGroup(b *treeBox) *mft.Group {
 		g.Mappings = t.mappings(b, g)
 	}
 	for c := 1; c < len(t.boxes); c++ {
-		if t.s.Boxes[c].Parent != b.number || t.boxes[c].maps.out {
+		x := &t.boxes[c]
+		if x.Parent != b.number || x.standing == outsider || x.standing == left {
 			continue
 		}
-		pair := t.boxes[c].upper
 		p := mft.Path{
-			Leg: t.linkLeg(c, 0, pair), RemoteQPN: t.linkQPN(c, 0, pair), FirstPSN: t.s.Boxes[c].DownPSN, Box: mft.BoxBelow, Regions: through,
+			Leg: t.linkLeg(c, 0, x.upper), RemoteQPN: t.linkQPN(c, 0, x.upper), FirstPSN: x.DownPSN.Add(-int32(x.stored)), Box: mft.BoxBelow, Regions: through,
+		}
+		if x.standing == joining {
+			g.Parts = append(g.Parts, mft.Part{QP: p.QP(), Part: feedback.PartJoining})
 		}
 		if t.s.TakeTurns {
 			p.Sends, p.SendPSN = true, t.s.Boxes[c].UpPSN
@@ -333,11 +345,11 @@ func (t *treeRun) makeGroup(b *treeBox) *mft.Group {
 func (t *treeRun) linkQPN(c, end, pair int) roce.QPN { return 0x500 + roce.QPN(0x100*pair+2*c+end) }
 
 // linkLeg is the leg from an end of the link of box c to the other end. To the boxes of a rack the
-// box above has one port and one address.
+// box above has one port, and to those of all racks one address.
 func (t *treeRun) linkLeg(c, end, pair int) mft.Leg {
 	number := func(end int) int {
-		if r := t.boxes[c].maps.Rack; r != nil && end == 0 {
-			return len(t.s.Hosts) + 2*r.Boxes[0]
+		if t.boxes[c].maps.Rack != nil && end == 0 {
+			return len(t.s.Hosts) + 2*t.boxes[t.boxes[c].Parent].shares.racks[0].Boxes[0]
 		}
 		return len(t.s.Hosts) + 2*c + end
 	}
@@ -366,6 +378,8 @@ func (t *treeRun) handle(e *event) {
 		t.fault(int(e.index), -1)
 	case e.kind == takesTurn || e.kind == turnStored || e.kind == turnBegins:
 		t.atControl(&t.boxes[e.host], e)
+	case e.kind == sharesAnew:
+		t.publish(&t.boxes[e.host])
 	case e.kind == asksAbove || e.kind == loadsMappings:
 		if c := &t.boxes[e.host]; e.index != c.maps.round {
 			return // it has asked again since
@@ -393,6 +407,9 @@ func (t *treeRun) handle(e *event) {
 // fault begins (n is 1) or ends (n is -1) a timed fault.
 func (t *treeRun) fault(k, n int) {
 	w, f := &t.w, &t.s.Timed[k]
+	if f.Kind == Join && !t.mayJoin(k) {
+		return
+	}
 	if n > 0 {
 		w.tally[f.Kind].Times++
 		if f.For > 0 {
@@ -423,8 +440,12 @@ func (t *treeRun) fault(k, n int) {
 		switch f.Kind {
 		case EdgeDies:
 			b.maps.deaf += n
+		case Join:
+			t.stands(b, joining)
+			t.publish(&t.boxes[b.Parent])
 		case Leave:
-			t.leaves(b)
+			t.stands(b, left)
+			t.publish(&t.boxes[b.Parent])
 		}
 		for _, l := range []*link{&b.toParent, &b.toBox} {
 			switch f.Kind {
@@ -449,6 +470,7 @@ func (t *treeRun) crash(b *treeBox, n int) {
 		b.turns.lives++
 		t.forgetPlaces(b)
 		t.forgetCalls(b)
+		t.recallBoxes(b)
 		b.maps.forget()
 	}
 	if b.crashed > 0 {
@@ -477,7 +499,7 @@ func (t *treeRun) arrive(b *treeBox, port mft.PortID, i int32) {
 		return
 	}
 	d := &b.frame
-	if b.maps.Rack != nil && isForRack(f) {
+	if b.maps.shared = b.maps.Rack != nil && isForRack(f); b.maps.shared {
 		b.maps.heard++
 	}
 	t.present(b, f, id, kind, port)
@@ -561,10 +583,14 @@ func (t *treeRun) decide(b *treeBox, i int32) {
 }
 
 // mayDrop reports whether a box may drop an undamaged frame: feedback that it cannot attribute
-// after a crash or a move, and what a receiver sends that has moved.
+// after a crash or a move, what a receiver sends that has moved, and what was sent before the box
+// has joined, if that comes after a crash or because other boxes of its rack lack it.
 func (t *treeRun) mayDrop(b *treeBox, f *frame, reason dataplane.Reason) bool {
 	lost := reason == dataplane.Reason(feedback.BeyondSent) || reason == dataplane.Reason(feedback.OutsideWindow)
 	if lost && f.stream == noStream && t.w.tally[SwitchCrash].Times+t.w.tally[Move].Times > 0 {
+		return true
+	}
+	if lost && f.stream != noStream && int(f.packet) < b.since && (t.w.tally[SwitchCrash].Times > 0 || b.maps.shared) {
 		return true
 	}
 	if lost && f.stream == noStream && int(b.frame.Port) >= len(t.s.Hosts) && t.s.TakeTurns {
@@ -577,12 +603,12 @@ func (t *treeRun) mayDrop(b *treeBox, f *frame, reason dataplane.Reason) bool {
 }
 
 // isOld reports whether a frame by a port may come from a receiver that has moved, from a former
-// queue pair of a link, or from a box that has left.
+// queue pair of a link, or from a box that has left or is lost.
 func (t *treeRun) isOld(port mft.PortID) bool {
 	if int(port) < len(t.hasMoved) {
 		return t.hasMoved[port]
 	}
-	return t.w.tally[Move].Times+t.w.tally[Leave].Times > 0
+	return t.w.tally[Move].Times+t.w.tally[Leave].Times+t.w.tally[Join].Times > 0
 }
 
 // took notes the place of who has sent data frame f to a box, and that the box forwards each packet
@@ -623,7 +649,9 @@ func (t *treeRun) check(b *treeBox, f *frame) {
 			t.begins(b, n)
 		case feedback.NoteEdgeLost, feedback.NoteEdgeWorks:
 			t.noteEdge(b, n)
-		case feedback.NoteFatal, feedback.NoteEvicted, feedback.NoteBehind, feedback.NoteJoined:
+		case feedback.NoteJoined:
+			t.joined(b, n, f)
+		case feedback.NoteFatal, feedback.NoteEvicted, feedback.NoteBehind:
 			w.fail(Membership, "box %d: %v is %v without a cause", b.number, n.Receiver, n.What)
 		}
 	}
@@ -643,7 +671,7 @@ func (t *treeRun) send(b *treeBox, l *mft.Leg, i int32) {
 	w, n := &t.w, int(l.Port)
 	switch hosts := len(t.s.Hosts); {
 	case l.Dst.IsMulticast():
-		t.replicate(b, l.DestQPN, i)
+		t.replicate(b, l, i)
 	case n < hosts && t.cable[n] != b.number:
 		w.hit(w.pool.frames[i], Move)
 		w.pool.giveBack(i)
@@ -658,7 +686,7 @@ func (t *treeRun) send(b *treeBox, l *mft.Leg, i int32) {
 
 // boxAt returns the box below another one to which a leg leads.
 func (t *treeRun) boxAt(b *treeBox, l *mft.Leg) *treeBox {
-	if r := b.shares.Rack; r != nil && l.Port == t.portTo(r.Boxes[0]) {
+	if r := t.rackAt(b, l.Port); r != nil {
 		for _, c := range r.Boxes {
 			if t.endOf(&t.boxes[c]) == l.Dst {
 				return &t.boxes[c]

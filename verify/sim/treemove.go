@@ -112,7 +112,7 @@ func (t *treeRun) publish(b *treeBox) {
 	}
 	next := t.makeGroup(b)
 	next.Restored = b.group.Restored
-	if b.shares.Rack != nil {
+	if b.shares.racks != nil {
 		t.share(b, next)
 	}
 	table, err := b.table.Replace(b.group.ID, next)
@@ -124,7 +124,7 @@ func (t *treeRun) publish(b *treeBox) {
 		t.w.group = next
 	}
 	t.atCore(b, func(now feedback.Tick) { b.core.Adopt(now, next, &b.outputs) })
-	if b.shares.Rack != nil {
+	if b.shares.racks != nil {
 		t.answer(b)
 	}
 }

@@ -77,7 +77,7 @@ func TestTreesThatFailedHold(t *testing.T) {
 // receivers that are all behind one box while the first source has a turn.
 func TestTreesWithTurnsMeetEverything(t *testing.T) {
 	late, crashes, behindOne := 0, 0, 0
-	for seed := range uint64(400) {
+	for seed := range uint64(800) {
 		s := DrawTree(seed)
 		if !s.TakeTurns {
 			continue
