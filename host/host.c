@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -217,7 +220,72 @@ void rocast_close(struct rocast *host)
 	free(host);
 }
 
-int rocast_register(struct rocast *host, void *address, size_t bytes, struct rocast_memory **memory)
+/* A device pins whole pages. */
+static size_t pages_of(const void *address, size_t bytes)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)address / page;
+
+	return (((uintptr_t)address + bytes - 1) / page - begin + 1) * page;
+}
+
+/*
+ * What the kernel holds against the limit of this program: also the queues of devices, and what
+ * others in the program have registered. 0: it does not say.
+ */
+static size_t pinned_by_program(void)
+{
+	FILE *status = fopen("/proc/self/status", "re");
+	unsigned long long pinned = 0;
+	char line[256];
+
+	if (!status)
+		return 0;
+	while (fgets(line, sizeof(line), status) && sscanf(line, "VmPin: %llu", &pinned) != 1)
+		;
+	fclose(status);
+	return (size_t)pinned * 1024;
+}
+
+/*
+ * Whether the limit keeps this program from locking so many bytes. The kernel is asked, because
+ * root in a container may have the capability for more, and it may not count.
+ */
+static bool is_over_limit(size_t bytes)
+{
+	void *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_LOCKED, -1, 0);
+
+	if (at != MAP_FAILED)
+		munmap(at, bytes);
+	return at == MAP_FAILED && (errno == EAGAIN || errno == EPERM);
+}
+
+static int registration_failed(const struct rocast *host, size_t bytes, size_t pages, bool read_only, int error)
+{
+	size_t pinned = pinned_by_program(), wanted;
+	struct rlimit limit;
+
+	wanted = (pinned > host->pinned ? pinned : host->pinned) + pages;
+	if ((error == ENOMEM || error == EPERM) && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && wanted > limit.rlim_cur && is_over_limit(wanted))
+		return fail(ROCAST_EDEVICE, "%zu bytes cannot be registered: this program would have %zu KiB pinned, and may have %zu; write ulimit -l %zu before it, "
+			    "or LimitMEMLOCK=%zuK into its unit", bytes, wanted / 1024, (size_t)limit.rlim_cur / 1024, wanted / 1024, wanted / 1024);
+	if (error == EFAULT && read_only)
+		return fail(ROCAST_EDEVICE, "%zu bytes cannot be registered to be read (%s): they are not all there, or the kernel pins no such memory that is "
+			    "read-only; send from a copy", bytes, strerror(error));
+	if (error == EFAULT)
+		return fail(ROCAST_EDEVICE, "%zu bytes cannot be registered to be written (%s): they are not all there, or are read-only or of a file; "
+			    "use other memory, or register them only to send from", bytes, strerror(error));
+	return fail(ROCAST_EDEVICE, "%zu bytes cannot be registered (%s)", bytes, strerror(error));
+}
+
+static void keep(struct rocast *host, struct rocast_memory *memory)
+{
+	memory->host = host;
+	memory->next = host->memories;
+	host->memories = memory;
+	host->pinned += memory->pinned;
+}
+
+static int register_memory(struct rocast *host, void *address, size_t bytes, bool read_only, struct rocast_memory **memory)
 {
 	struct rocast_memory *new;
 	int error = check_process(host);
@@ -229,14 +297,49 @@ int rocast_register(struct rocast *host, void *address, size_t bytes, struct roc
 		return fail(ROCAST_EARGUMENT, "there is no memory to register");
 	if (!(new = calloc(1, sizeof(*new))))
 		return fail(ROCAST_EMEMORY, "no memory");
-	if (!(new->mr = ibv_reg_mr(host->pd, address, bytes, ACCESS))) {
+	new->read_only = read_only;
+	new->pinned = pages_of(address, bytes);
+	if (!(new->mr = ibv_reg_mr(host->pd, address, bytes, read_only ? 0 : ACCESS))) {
+		error = registration_failed(host, bytes, new->pinned, read_only, errno);
+		free(new);
+		return error;
+	}
+	keep(host, new);
+	*memory = new;
+	return ROCAST_OK;
+}
+
+int rocast_register(struct rocast *host, void *address, size_t bytes, struct rocast_memory **memory)
+{
+	return register_memory(host, address, bytes, false, memory);
+}
+
+int rocast_register_to_send(struct rocast *host, const void *address, size_t bytes, struct rocast_memory **memory)
+{
+	return register_memory(host, (void *)(uintptr_t)address, bytes, true, memory);
+}
+
+int rocast_register_dmabuf(struct rocast *host, int fd, uint64_t offset, size_t bytes, struct rocast_memory **memory)
+{
+	struct rocast_memory *new;
+	int error = check_process(host);
+
+	*memory = NULL;
+	if (error)
+		return error;
+	if (bytes == 0)
+		return fail(ROCAST_EARGUMENT, "there is no memory to register");
+	if (!(new = calloc(1, sizeof(*new))))
+		return fail(ROCAST_EMEMORY, "no memory");
+	/* Its bytes have no address here, so they are named by their offset. */
+	if (!(new->mr = ibv_reg_dmabuf_mr(host->pd, offset, bytes, offset, fd, ACCESS))) {
 		error = errno;
 		free(new);
-		return fail(ROCAST_EDEVICE, "%zu bytes cannot be registered (%s); ulimit -l says how much may be locked", bytes, strerror(error));
+		if (error == EOPNOTSUPP || error == ENOSYS)
+			return fail(ROCAST_EDEVICE, "this device takes no memory of other devices (%s); copy the bytes into memory of the host", strerror(error));
+		return fail(ROCAST_EDEVICE, "%zu bytes from %llu on of the dmabuf %d cannot be registered (%s)", bytes, (unsigned long long)offset, fd, strerror(error));
 	}
-	new->host = host;
-	new->next = host->memories;
-	host->memories = new;
+	keep(host, new);
 	*memory = new;
 	return ROCAST_OK;
 }
@@ -255,6 +358,7 @@ int rocast_unregister(struct rocast_memory *memory)
 	for (at = &memory->host->memories; *at != memory; at = &(*at)->next)
 		;
 	*at = memory->next;
+	memory->host->pinned -= memory->pinned;
 	error = ibv_dereg_mr(memory->mr);
 	free(memory);
 	return error ? fail(ROCAST_EDEVICE, "the memory cannot be unregistered (%s)", strerror(error)) : ROCAST_OK;

@@ -56,12 +56,15 @@ struct rocast {
 	char policy[POLICY_BYTES]; /* "": what the others say */
 	uint8_t traffic_class;
 	struct rocast_memory *memories;
+	size_t pinned; /* bytes, by memories */
 	struct rocast_group *groups;
 };
 
 struct rocast_memory {
 	struct rocast *host;
 	struct ibv_mr *mr;
+	bool read_only; /* it is only sent from */
+	size_t pinned;
 	unsigned users; /* groups with this region */
 	struct rocast_memory *next;
 };

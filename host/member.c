@@ -403,6 +403,8 @@ static int check_membership(const struct rocast *host, const struct rocast_membe
 	for (unsigned i = 0; i < wanted->region_count; i++)
 		if (!wanted->regions[i] || wanted->regions[i]->host != host)
 			return fail(ROCAST_EARGUMENT, "region %u is not memory of this device", i);
+		else if (wanted->regions[i]->read_only)
+			return fail(ROCAST_EARGUMENT, "region %u was registered only to send from; register it to be written", i);
 	return ROCAST_OK;
 }
 

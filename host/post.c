@@ -329,6 +329,8 @@ int rocast_receive(struct rocast_group *group, const struct rocast_memory *local
 		error = check_local(group, local, into, bytes);
 	if (error)
 		return error;
+	if (bytes > 0 && local->read_only)
+		return fail(ROCAST_EARGUMENT, "this memory was registered only to send from; receive into other memory");
 	if (!group->srq)
 		return fail(ROCAST_EARGUMENT, "the source of group %s receives nothing; join with ROCAST_BOTH", group->name);
 	if (bytes > MAX_BYTES)

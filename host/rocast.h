@@ -125,9 +125,23 @@ void rocast_close(struct rocast *host);
 
 /*
  * Registers memory: to send from, to receive into, or as a region of groups. The caller keeps the
- * memory until rocast_close or rocast_unregister. Registered memory is pinned.
+ * memory until rocast_close or rocast_unregister. Registered memory is pinned, and counts against
+ * RLIMIT_MEMLOCK. Where that is too small, rocast_message says what the program needs.
  */
 int rocast_register(struct rocast *host, void *address, size_t bytes, struct rocast_memory **memory);
+
+/*
+ * As rocast_register, for memory that is only sent from, and may be read-only. The kernel may
+ * refuse it: Linux before 6.2 does so for a file that is mapped shared and read-only.
+ */
+int rocast_register_to_send(struct rocast *host, const void *address, size_t bytes, struct rocast_memory **memory);
+
+/*
+ * Registers memory of another device, such as a GPU: `bytes` from `offset` on of what is behind the
+ * descriptor of a dmabuf. It has no address: operations and receives name a byte by its offset in
+ * the dmabuf, cast to a pointer. ROCAST_EDEVICE: the RDMA device takes no such memory.
+ */
+int rocast_register_dmabuf(struct rocast *host, int fd, uint64_t offset, size_t bytes, struct rocast_memory **memory);
 
 /*
  * Memory that a group has as a region cannot be unregistered before the group is left

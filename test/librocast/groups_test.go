@@ -242,3 +242,37 @@ plain: done at 0, class 104
 class: a traffic class is 0 to 255, and not 256
 `, "127.0.0.1 quorum, 127.0.0.1 quorum, 127.0.0.1 quorum, 127.0.0.1 evicts, 127.0.0.1 evicts, 127.0.0.1 plain, 127.0.0.1 plain")
 }
+
+// A program hears how much it would have to be allowed to pin, and whether its memory can be sent
+// from or written to. Memory of another device is named by offsets.
+func TestMemory(t *testing.T) {
+	playGroups(t, "memory", `
+40 KiB: ok
+24 KiB more: 24576 bytes cannot be registered (Cannot allocate memory)
+and a byte: 24576 bytes cannot be registered: this program would have 68 KiB pinned, and may have 64; write ulimit -l 68 before it, or LimitMEMLOCK=68K into its unit
+to send: 28672 bytes cannot be registered: this program would have 68 KiB pinned, and may have 64; write ulimit -l 68 before it, or LimitMEMLOCK=68K into its unit
+and elsewhere: 28672 bytes cannot be registered: this program would have 78 KiB pinned, and may have 64; write ulimit -l 78 before it, or LimitMEMLOCK=78K into its unit
+less: ok
+40 KiB again: 40960 bytes cannot be registered (Cannot allocate memory)
+17 pages: 69632 bytes cannot be registered: this program would have 68 KiB pinned, and may have 64; write ulimit -l 68 before it, or LimitMEMLOCK=68K into its unit
+17 pages of root: 69632 bytes cannot be registered (Cannot allocate memory)
+nothing may be pinned: 1 bytes cannot be registered: this program would have 4 KiB pinned, and may have 0; write ulimit -l 4 before it, or LimitMEMLOCK=4K into its unit
+another error: 69632 bytes cannot be registered (Invalid argument)
+read-only: 3 bytes cannot be registered to be written (Bad address): they are not all there, or are read-only or of a file; use other memory, or register them only to send from
+to send: ok
+g1: region 0 was registered only to send from; register it to be written
+receive: this memory was registered only to send from; receive into other memory
+g1: 1 done 2 done 3 done
+g1 there: 10 is a 11 is b 12 is c
+nothing there: 1 bytes cannot be registered to be read (Bad address): they are not all there, or the kernel pins no such memory that is read-only; send from a copy
+of a GPU: ok
+g1: 4 done 5 done 6 done
+g1 there: 20 is x 21 is y 22 is z
+beside it: 1 bytes at 0x100a are not in the registered memory, which has 3 bytes at 0x1007
+nothing: there is no memory to register
+no such device: this device takes no memory of other devices (Operation not supported); copy the bytes into memory of the host
+another error: 1 bytes from 4096 on of the dmabuf 99 cannot be registered (Bad file descriptor)
+4 registrations
+0 registrations
+`, "127.0.0.1 g1, 127.0.0.2 g1")
+}

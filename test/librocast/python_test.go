@@ -15,7 +15,7 @@ func wrappedVerbs() string {
 	for _, object := range []string{"comp_channel", "cq", "srq", "qp"} {
 		list = append(list, "ibv_create_"+object, "ibv_destroy_"+object)
 	}
-	list = append(list, "ibv_modify_qp", "ibv_get_cq_event", "ibv_ack_cq_events", "ibv_reg_mr", "ibv_dereg_mr", "ibv_close_device")
+	list = append(list, "ibv_modify_qp", "ibv_get_cq_event", "ibv_ack_cq_events", "ibv_reg_mr", "ibv_reg_dmabuf_mr", "ibv_dereg_mr", "ibv_close_device", "fopen", "mmap")
 	return "-Wl,--wrap=" + strings.Join(list, ",--wrap=")
 }
 

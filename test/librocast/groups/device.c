@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "device.h"
@@ -33,6 +34,13 @@ struct receives {
 	unsigned first, count;
 };
 
+struct region {
+	struct ibv_mr verbs;
+	int access;
+	unsigned char *bytes; /* where verbs.addr really lies */
+	struct region *next;
+};
+
 struct pair {
 	struct ibv_qp verbs;
 	uint32_t peer;
@@ -51,6 +59,9 @@ struct sent {
 static struct ibv_context context;
 static struct sent *sends; /* the oldest first */
 static struct pair *pairs;
+static struct region *regions;
+static uint32_t next_key = 1;
+static int refusal; /* of registrations */
 static uint32_t next_qpn = FIRST_QPN;
 static bool works = true;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -85,6 +96,24 @@ static bool reaches(const struct pair *from, const struct pair *to)
 	return to->verbs.qp_num == from->peer;
 }
 
+/* The bytes that a program has named. A device would end the connection where it aborts. */
+static void *bytes_of(const struct ibv_sge *sge, int access)
+{
+	struct region *r = regions;
+	uintptr_t from;
+
+	if (sge->length == 0)
+		return NULL;
+	while (r && r->verbs.lkey != sge->lkey)
+		r = r->next;
+	if (!r || (r->access & access) != access)
+		abort();
+	from = sge->addr - (uintptr_t)r->verbs.addr;
+	if (from > r->verbs.length || sge->length > r->verbs.length - from)
+		abort();
+	return r->bytes + from;
+}
+
 static void deliver(struct pair *to, const struct ibv_send_wr *wr)
 {
 	struct receives *r = (struct receives *)to->verbs.srq;
@@ -94,7 +123,8 @@ static void deliver(struct pair *to, const struct ibv_send_wr *wr)
 		abort(); /* a device would end the connection */
 	r->first = (r->first + 1) % ROOM;
 	r->count--;
-	memcpy((void *)(uintptr_t)r->sge[at].addr, (const void *)(uintptr_t)wr->sg_list->addr, wr->sg_list->length);
+	if (wr->sg_list->length > 0)
+		memcpy(bytes_of(&r->sge[at], IBV_ACCESS_LOCAL_WRITE), bytes_of(wr->sg_list, 0), wr->sg_list->length);
 	complete(to->verbs.recv_cq, (struct ibv_wc){ .wr_id = r->wr[at].wr_id, .opcode = IBV_WC_RECV, .byte_len = wr->sg_list->length, .qp_num = to->verbs.qp_num });
 }
 
@@ -342,21 +372,119 @@ void __wrap_ibv_ack_cq_events(struct ibv_cq *cq, unsigned events)
 	(void)cq, (void)events;
 }
 
+void refuse_registrations(int error)
+{
+	refusal = error;
+}
+
+unsigned registrations(void)
+{
+	unsigned count = 0;
+
+	pthread_mutex_lock(&lock);
+	for (const struct region *r = regions; r; r = r->next)
+		count++;
+	pthread_mutex_unlock(&lock);
+	return count;
+}
+
+static struct ibv_mr *new_region(struct ibv_pd *pd, void *address, size_t bytes, int access, void *at)
+{
+	struct region *r = allocate(sizeof(*r));
+
+	pthread_mutex_lock(&lock);
+	*r = (struct region){ .verbs = { .context = &context, .pd = pd, .addr = address, .length = bytes, .lkey = next_key++ },
+			      .access = access, .bytes = at, .next = regions };
+	regions = r;
+	pthread_mutex_unlock(&lock);
+	return &r->verbs;
+}
+
+/* As the kernel does, it wants pages that may be written to where the device may write. */
 struct ibv_mr *__wrap_ibv_reg_mr(struct ibv_pd *, void *, size_t, int);
 struct ibv_mr *__wrap_ibv_reg_mr(struct ibv_pd *pd, void *address, size_t bytes, int access)
 {
-	struct ibv_mr *mr = allocate(sizeof(*mr));
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)address & ~(page - 1);
 
-	(void)access;
-	*mr = (struct ibv_mr){ .context = &context, .pd = pd, .addr = address, .length = bytes };
-	return mr;
+	if ((errno = refusal))
+		return NULL;
+	if (madvise((void *)begin, (uintptr_t)address + bytes - begin, access ? MADV_POPULATE_WRITE : MADV_POPULATE_READ)) {
+		errno = EFAULT;
+		return NULL;
+	}
+	return new_region(pd, address, bytes, access, address);
+}
+
+/* Whatever mmap takes is the memory of another device. */
+struct ibv_mr *__wrap_ibv_reg_dmabuf_mr(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int);
+struct ibv_mr *__wrap_ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova, int fd, int access)
+{
+	unsigned char *at;
+
+	if ((errno = refusal) || (errno = iova == offset ? 0 : EINVAL))
+		return NULL;
+	at = mmap(NULL, offset + bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED)
+		return NULL;
+	return new_region(pd, (void *)(uintptr_t)offset, bytes, access, at + offset);
 }
 
 int __wrap_ibv_dereg_mr(struct ibv_mr *);
 int __wrap_ibv_dereg_mr(struct ibv_mr *mr)
 {
-	free(mr);
+	struct region **at = &regions, *r = (struct region *)mr;
+
+	pthread_mutex_lock(&lock);
+	for (const struct pair *p = pairs; p; p = p->next) {
+		const struct receives *posted = (const struct receives *)p->verbs.srq;
+
+		for (unsigned i = 0; posted && i < posted->count; i++)
+			if (posted->sge[(posted->first + i) % ROOM].lkey == mr->lkey && !p->dead)
+				abort(); /* what arrives next would go into it */
+	}
+	while (*at != r)
+		at = &(*at)->next;
+	*at = r->next;
+	pthread_mutex_unlock(&lock);
+	if (r->bytes != mr->addr)
+		munmap(r->bytes - (uintptr_t)mr->addr, (uintptr_t)mr->addr + mr->length);
+	free(r);
 	return 0;
+}
+
+/* What the kernel says of this program, with what others in it have pinned. */
+static unsigned pinned_elsewhere;
+
+void pin_elsewhere(unsigned kib)
+{
+	pinned_elsewhere = kib;
+}
+
+/* Whether the program has the capability to lock more than its limit, and it counts. */
+static bool may_lock;
+
+void let_lock(bool let)
+{
+	may_lock = let;
+}
+
+void *__real_mmap(void *, size_t, int, int, int, off_t);
+void *__wrap_mmap(void *, size_t, int, int, int, off_t);
+void *__wrap_mmap(void *at, size_t bytes, int access, int flags, int fd, off_t offset)
+{
+	return __real_mmap(at, bytes, access, may_lock ? flags & ~MAP_LOCKED : flags, fd, offset);
+}
+
+FILE *__real_fopen(const char *, const char *);
+FILE *__wrap_fopen(const char *, const char *);
+FILE *__wrap_fopen(const char *path, const char *mode)
+{
+	static char text[64];
+
+	if (pinned_elsewhere == 0 || strcmp(path, "/proc/self/status"))
+		return __real_fopen(path, mode);
+	snprintf(text, sizeof(text), "VmLck:\t       8 kB\nVmPin:\t%8u kB\nVmHWM:\t       9 kB\n", pinned_elsewhere);
+	return fmemopen(text, strlen(text), "r");
 }
 
 int __wrap_ibv_close_device(struct ibv_context *);

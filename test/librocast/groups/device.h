@@ -19,6 +19,18 @@ void let_groups_work(bool work);
  */
 void lose_answers(unsigned tries, int error);
 
+/* Registrations fail with this error, or, with 0, as those of the kernel. */
+void refuse_registrations(int error);
+
+/* How many there are. */
+unsigned registrations(void);
+
+/* The kernel says that this program has so much pinned. 0: what is true. */
+void pin_elsewhere(unsigned kib);
+
+/* The program may lock more than its limit, as root may. */
+void let_lock(bool let);
+
 /* The traffic class of the queue pair that was connected last. */
 unsigned traffic_class(void);
 

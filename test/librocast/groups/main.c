@@ -12,14 +12,21 @@
  *   groups policy    joins groups with policies of operators, and sets a traffic class
  *   groups secrets   shows secrets to a box that refuses it and says what it was shown
  *   groups policies  says policies to a box that refuses it and says what it was told
+ *   groups memory    registers more than it may pin, read-only memory, and memory that stands for that
+ *                    of a GPU; prints what it hears
  *   groups outside   joins groups that the box refuses for several reasons; prints what it hears
  */
 #include <errno.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "device.h"
 
@@ -269,6 +276,109 @@ static void end_by_receiver(const char *name, int others)
 		end_following(&third);
 }
 
+/* May pin so much, whoever starts it. */
+static void pin_at_most(rlim_t bytes)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2];
+	struct rlimit limit;
+
+	if (syscall(SYS_capget, &header, data) || getrlimit(RLIMIT_MEMLOCK, &limit))
+		exit(2);
+	data[0].effective &= ~(1u << CAP_IPC_LOCK);
+	limit.rlim_cur = bytes;
+	if (syscall(SYS_capset, &header, data) || setrlimit(RLIMIT_MEMLOCK, &limit))
+		exit(2);
+}
+
+/* Registers memory beyond the limit, as the kernel counts it. */
+static void pin_too_much(unsigned char *at, size_t page)
+{
+	struct rocast_memory *first, *second;
+
+	pin_at_most(64 << 10);
+	say("40 KiB", rocast_register(hosts[0], at + 1, 10 * page - 1, &first));
+	refuse_registrations(ENOMEM);
+	say("24 KiB more", rocast_register(hosts[0], at, 6 * page, &second));
+	say("and a byte", rocast_register(hosts[0], at + page - 1, 6 * page, &second));
+	say("to send", rocast_register_to_send(hosts[0], at, 7 * page, &second));
+	pin_elsewhere(50);
+	say("and elsewhere", rocast_register(hosts[0], at, 7 * page, &second));
+	pin_elsewhere(0);
+	say("less", rocast_unregister(first));
+	say("40 KiB again", rocast_register(hosts[0], at, 10 * page, &second));
+	say("17 pages", rocast_register(hosts[0], at, 17 * page, &second));
+	let_lock(true);
+	say("17 pages of root", rocast_register(hosts[0], at, 17 * page, &second));
+	let_lock(false);
+	refuse_registrations(EPERM);
+	pin_at_most(0);
+	say("nothing may be pinned", rocast_register(hosts[0], at, 1, &second));
+	refuse_registrations(EINVAL);
+	say("another error", rocast_register(hosts[0], at, 17 * page, &second));
+	refuse_registrations(0);
+}
+
+static void try_memory(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	unsigned char *at = mmap(NULL, 20 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int fd = memfd_create("gpu", MFD_CLOEXEC);
+	struct rocast_group *source, *receiver;
+	struct rocast_memory *read_only, *gpu;
+
+	if (at == MAP_FAILED || fd < 0 || ftruncate(fd, (off_t)(3 * page)) || pwrite(fd, "xyz", 3, (off_t)page + 7) != 3)
+		exit(2);
+	for (int i = 0; i < HOSTS; i++)
+		if (rocast_unregister(memories[i]))
+			exit(2);
+	pin_too_much(at, page);
+
+	memcpy(at, "abc", 3);
+	if (mprotect(at, page, PROT_READ))
+		exit(2);
+	say("read-only", rocast_register(hosts[0], at, 3, &memories[0]));
+	say("to send", rocast_register_to_send(hosts[0], at, 3, &read_only));
+	memories[0] = read_only;
+	be_refused("g1");
+	if (rocast_register(hosts[0], bytes[0], BYTES, &memories[0]) || rocast_register(hosts[1], bytes[1], BYTES, &memories[1]))
+		exit(2);
+	source = join(0, "g1", ROCAST_BOTH);
+	receiver = join(1, "g1", ROCAST_RECEIVER);
+	say("receive", rocast_receive(source, read_only, at, 3, 1));
+	for (uint64_t id = 10; id < 13; id++)
+		receive(receiver, 1, id);
+	for (uint64_t i = 0; i < 3; i++)
+		(void)rocast_send(source, read_only, at + i, 1, 1 + i);
+	take("g1", source, 0, 3);
+	take("g1 there", receiver, 1, 3);
+	if (munmap(at + page, page))
+		exit(2);
+	say("nothing there", rocast_register_to_send(hosts[0], at + page, 1, &gpu));
+
+	say("of a GPU", rocast_register_dmabuf(hosts[0], fd, page + 7, 3, &gpu));
+	for (uint64_t id = 20; id < 23; id++)
+		receive(receiver, 1, id);
+	for (uint64_t i = 0; i < 3; i++)
+		(void)rocast_send(source, gpu, (void *)(uintptr_t)(page + 7 + i), 1, 4 + i);
+	take("g1", source, 0, 3);
+	take("g1 there", receiver, 1, 3);
+	say("beside it", rocast_send(source, gpu, (void *)(uintptr_t)(page + 10), 1, 7));
+	say("nothing", rocast_register_dmabuf(hosts[0], fd, 0, 0, &gpu));
+	refuse_registrations(EOPNOTSUPP);
+	say("no such device", rocast_register_dmabuf(hosts[0], fd, 0, page, &gpu));
+	refuse_registrations(EBADF);
+	say("another error", rocast_register_dmabuf(hosts[0], 99, 4096, 1, &gpu));
+	refuse_registrations(0);
+	printf("%u registrations\n", registrations());
+	for (int i = 0; i < HOSTS; i++)
+		rocast_close(hosts[i]);
+	printf("%u registrations\n", registrations());
+	for (int i = 0; i < HOSTS; i++)
+		hosts[i] = NULL;
+	close(fd);
+}
+
 static const char *long_policy(void)
 {
 	static char text[513];
@@ -303,6 +413,8 @@ int main(int argc, char **argv)
 		say("class", rocast_set_traffic_class(hosts[0], 104));
 		try_policy("plain", ROCAST_BOTH, false);
 		say("class", rocast_set_traffic_class(hosts[0], 256));
+	} else if (strcmp(argv[1], "memory") == 0) {
+		try_memory();
 	} else if (strcmp(argv[1], "lost") == 0) {
 		lose_answers(3, ETIMEDOUT);
 		try_policy("some", ROCAST_BOTH, false);
