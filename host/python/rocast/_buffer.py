@@ -23,7 +23,7 @@ class _PyBuffer(ctypes.Structure):
     ]
 
 
-_SIMPLE, _WRITABLE = 0, 1  # PyBUF_SIMPLE, PyBUF_WRITABLE
+_SIMPLE = 0  # PyBUF_SIMPLE
 
 _get = ctypes.pythonapi.PyObject_GetBuffer
 _get.argtypes = [ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int]
@@ -54,11 +54,14 @@ class Pinned:
             thing = thing.numpy()
         self._view = _PyBuffer()
         try:
-            _get(thing, self._view, _WRITABLE if writable else _SIMPLE)
+            _get(thing, self._view, _SIMPLE)
         except ValueError as error:  # numpy raises it where others raise BufferError
             raise BufferError(str(error)) from error
         self.address, self.nbytes = self._view.buf or 0, self._view.len
         self._held = True
+        if writable and self._view.readonly:
+            self.release()
+            raise BufferError(f"the memory of {type(thing).__name__} is read-only, and what arrives is written into it: give a bytearray or a copy")
 
     def release(self):
         """Lets the object change again."""

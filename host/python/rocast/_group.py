@@ -15,6 +15,7 @@ from ._host import _milliseconds, _text
 _SLICE = 0.1  # seconds after which a wait looks whether something is due
 _IN_FLIGHT = 32  # pieces
 _STAGED = 4  # packed pieces
+_LIMIT = 1 << 30  # bytes for which receive() makes room
 
 
 class Completion(NamedTuple):
@@ -72,9 +73,15 @@ class Group:
         self._handle = None
         handle = ctypes.c_void_p()
         with host.lock:
-            _library.check(_library.library().rocast_join(host._use(), wanted, handle))
-            self._handle = handle
-            host._groups.add(self)
+            try:
+                _library.check(_library.library().rocast_join(host._use(), wanted, handle))
+                self._handle = handle
+                host._groups.add(self)
+            except BaseException:  # Ctrl-C may come when it is joined
+                if handle:
+                    host._groups.discard(self)
+                    _library.library().rocast_leave(handle)
+                raise
         self._next = 0
         self._inner = {}  # completions of broadcasts, by number; None: not complete yet
         self._ready = []  # completions for poll() and wait()
@@ -182,22 +189,24 @@ class Group:
         goes from where it lies. With role "both" whoever calls it becomes the source."""
         self._run(self._sending(buffers), timeout)
 
-    def receive(self, *buffers, timeout=None):
+    def receive(self, *buffers, timeout=None, limit=_LIMIT):
         """Receives a broadcast into buffers of the same number and sizes. Without buffers it
-        returns a bytearray with a broadcast of one buffer. ValueError: they do not fit what the
-        source has sent; that is left out, and the next call gets the next broadcast.
+        returns a bytearray with a broadcast of one buffer, which has `limit` bytes at most.
+        ValueError: what the source has sent does not fit, or is more than the limit; that is left
+        out, and the next call gets the next broadcast. MemoryError and DeviceError: there is no
+        room for it, or too little may be pinned; then it is left out too.
 
         After any other exception in the middle of a broadcast, such as Timeout, the group is of no
         more use, and the buffers may still be written to until leave()."""
-        return self._run(self._receiving(buffers), timeout)
+        return self._run(self._receiving(buffers, limit), timeout)
 
     async def abroadcast(self, *buffers):
         """broadcast() for asyncio. The task may not be cancelled and the group used afterwards."""
         await self._arun(self._sending(buffers))
 
-    async def areceive(self, *buffers):
+    async def areceive(self, *buffers, limit=_LIMIT):
         """receive() for asyncio."""
-        return await self._arun(self._receiving(buffers))
+        return await self._arun(self._receiving(buffers, limit))
 
     def _run(self, steps, timeout):
         end = None if timeout is None else time.monotonic() + timeout
@@ -215,31 +224,33 @@ class Group:
         return None
 
     async def _arun(self, steps):
-        loop, readable = asyncio.get_running_loop(), asyncio.Event()
-        descriptor = None
+        """As _run(). All calls of the library are in threads, because each may take long: to pin
+        memory, to fall back, or to wait for another thread that uses the host."""
         try:
-            for result in steps:
+            while True:
+                result, descriptor = await _in_thread(lambda: self._advance(steps))
                 if result is not None:
                     return result[0]
-                if descriptor is None:  # the broadcast has its turn, so no other task waits here
-                    descriptor = self.fileno()
-                    loop.add_reader(descriptor, readable.set)
-                if self._pump(0.0) == 0:
-                    try:
-                        await asyncio.wait_for(readable.wait(), _SLICE)
-                    except (asyncio.TimeoutError, TimeoutError):
-                        pass
-                    readable.clear()
-                else:
-                    await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            self._torn = f"a broadcast of group {self.name} was cancelled"
+                if descriptor is not None:
+                    await _readable(descriptor)
+        except GeneratorExit:  # nobody runs the task any more; who drops the steps closes them
             raise
-        finally:
-            if descriptor is not None:
-                loop.remove_reader(descriptor)
-            steps.close()
-        return None
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                self._torn = f"a broadcast of group {self.name} was cancelled"
+            await _in_thread(steps.close)
+            raise
+
+    def _advance(self, steps):
+        """Steps for a while. Returns the result, if there is one, and the descriptor that says when
+        there is more to do, unless there is now."""
+        end = time.monotonic() + _SLICE
+        while (result := next(steps)) is None:
+            if self._pump(0.0) == 0:
+                return None, self.fileno()
+            if time.monotonic() > end:
+                break
+        return result, None
 
     # The steps of a broadcast are generators. They yield None when completions are needed to go on.
 
@@ -261,8 +272,10 @@ class Group:
             self._inner[number] = None
             try:
                 self._post(function, memory, offset, nbytes, number=number)
-            except BaseException:
+            except BaseException as error:
                 del self._inner[number]
+                if not isinstance(error, Exception):  # Ctrl-C may come when it is posted
+                    self._torn = self._torn or f"a broadcast of group {self.name} was interrupted"
                 raise
         return number
 
@@ -299,7 +312,7 @@ class Group:
             turn.begun = False
         yield (None,)
 
-    def _receiving(self, buffers):
+    def _receiving(self, buffers, limit):
         with _Turn(self) as turn:
             into = list(buffers)
             # Before the header is taken, so that a buffer that is refused costs no broadcast.
@@ -307,19 +320,33 @@ class Group:
             self._await_header()
             turn.begun = True
             header = yield from self._header()
-            fit = not buffers and header.buffers == 1
-            if fit:
-                into = [bytearray(header.nbytes)]
-                memories = turn.uses(_Registered(self.host, into, writable=True, keep=False))
+            makes_room, refusal = not buffers and header.buffers == 1, None
+            if makes_room:
+                try:
+                    into = [self._room(header, limit)]
+                    memories = turn.uses(_Registered(self.host, into, writable=True, keep=False))
+                except (ValueError, MemoryError, _library.Error) as error:
+                    refusal = error
             fits = _pieces.Header.of(memories.lengths) == header
             yield from self._take(memories if fits else None, header)
             turn.begun = False
+            if refusal:
+                try:
+                    raise refusal
+                finally:
+                    refusal = None  # the exception has this frame, which has the buffers
             if not fits:
                 raise ValueError(
                     f"the source has sent {header.buffers} buffers with {header.nbytes} bytes, and here are "
                     f"{len(buffers)} with {sum(memories.lengths)}, or they have other sizes; it is left out"
                 )
-        yield (into[0] if fit else sum(memories.lengths),)
+        yield (into[0] if makes_room else sum(memories.lengths),)
+
+    def _room(self, header, limit):
+        """A buffer for what comes, whose size the source has chosen."""
+        if header.nbytes > limit:
+            raise ValueError(f"the source has sent {header.nbytes} bytes, and limit= allows {limit}; it is left out")
+        return bytearray(header.nbytes)
 
     def _header(self):
         memory, number = self._headers
@@ -431,8 +458,11 @@ class Group:
         with self.host.lock:
             if self._handle is None:
                 return
-            result = getattr(_library.library(), function)(self._handle)
-            if result != -1 and result != -9:  # then the group is not freed
+            handle, self._handle = self._handle, None  # before: Ctrl-C may come when it is freed
+            result = getattr(_library.library(), function)(handle)
+            if result == -1 or result == -9:  # then it is not
+                self._handle = handle
+            else:
                 self._gone()
             _library.check(result)
 
@@ -462,6 +492,34 @@ class Group:
             self.leave()
         except _library.Forked:
             pass  # it is the parent's
+
+
+async def _in_thread(function):
+    """What the function returns, which runs in a thread. A task that is cancelled goes on only when
+    the function has returned: nothing else may use the steps meanwhile."""
+    running = asyncio.get_running_loop().run_in_executor(None, function)
+    cancelled = None
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled:
+        running.exception()  # it is seen
+        raise cancelled
+    return running.result()
+
+
+async def _readable(descriptor):
+    """Waits until a descriptor is readable, or until it is time to see whether something is due."""
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, readable.set)
+    try:
+        await asyncio.wait_for(readable.wait(), _SLICE)
+    except TimeoutError:
+        pass
+    finally:
+        loop.remove_reader(descriptor)
 
 
 class _Turn:

@@ -5,6 +5,7 @@ import atexit
 import ctypes
 import os
 import threading
+from typing import NamedTuple
 
 from . import _library
 from ._buffer import Pinned
@@ -36,18 +37,40 @@ def _forked():
 os.register_at_fork(after_in_child=_forked)
 
 
+class _Elsewhere(NamedTuple):
+    """Memory of another device, in which the address is the offset."""
+
+    address: int
+    nbytes: int
+
+    def release(self):
+        """It is the other device's."""
+
+
 class Memory:
     """Registered memory: to send from, to receive into, or as a region of groups. It stays until
     unregister() or the host's close(), also when the program drops the object."""
 
-    def __init__(self, host, pinned):
+    def __init__(self, host, pinned, function, *arguments):
         self.host, self.pinned = host, pinned
         self.users, self.last = 0, 0  # broadcasts that use it now; the newest that has used it
-        handle = ctypes.c_void_p()
+        self.handle = ctypes.c_void_p()
         with host.lock:
-            _library.check(_library.library().rocast_register(host._use(), pinned.address, pinned.nbytes, handle))
-            self.handle = handle
-            host._memories.add(self)
+            try:
+                _library.check(getattr(_library.library(), function)(host._use(), *arguments, self.handle))
+                host._memories.add(self)
+            except BaseException:  # Ctrl-C may come when it is registered
+                if self.handle:
+                    host._memories.discard(self)
+                    _library.library().rocast_unregister(self.handle)
+                raise
+
+    @classmethod
+    def from_dmabuf(cls, host, fd, offset, nbytes):
+        """Memory of another device, such as a GPU: nbytes from offset on of the dmabuf that has the
+        descriptor fd, for the calls of a Group that name a Memory. DeviceError: the RDMA device
+        takes no such memory."""
+        return cls(host, _Elsewhere(offset, nbytes), "rocast_register_dmabuf", fd, offset, nbytes)
 
     @property
     def nbytes(self):
@@ -65,9 +88,10 @@ class Memory:
         with self.host.lock:
             if self.handle is None:
                 return
-            result = _library.library().rocast_unregister(self.handle)
-            if result != -1 and result != -9:  # then it is not freed
-                self.handle = None
+            handle, self.handle = self.handle, None  # before: Ctrl-C may come when it is freed
+            result = _library.library().rocast_unregister(handle)
+            if result == -1 or result == -9:  # then it is not
+                self.handle = handle
             _library.check(result)
             self.host._memories.discard(self)
         self.pinned.release()
@@ -106,7 +130,7 @@ class Host:
         self.handle, self.patience = handle, patience
         self.lock = threading.RLock()
         self._memories = set()
-        self._kept = {}  # Memory by address and size
+        self._kept = {}  # Memory by address, size, and whether it is writable
         self._broadcasts = 0
         self._groups = set()
         _open.add(self)
@@ -125,28 +149,28 @@ class Host:
 
     def register(self, buffer, writable=True):
         """Registers the memory of a buffer, for regions and for the calls of a Group that name a
-        Memory. It is pinned, and neither moves nor changes its size before unregister()."""
+        Memory. It is pinned, and neither moves nor changes its size before unregister(). What is
+        not writable is only sent from: it may be read-only, if the kernel pins it so."""
         pinned = Pinned(buffer, writable)
+        function = "rocast_register" if writable else "rocast_register_to_send"
         try:
-            return Memory(self, pinned)
+            return Memory(self, pinned, function, pinned.address, pinned.nbytes)
         except BaseException:
             pinned.release()
             raise
 
     def _acquire(self, buffer, writable):
-        """The registration of a buffer, for one broadcast. It is kept for the next ones."""
+        """The registration of a buffer, for one broadcast. It is kept for the next ones. One that
+        is writable serves for sending too."""
         pinned = Pinned(buffer, writable)
         key = (pinned.address, pinned.nbytes)
+        pinned.release()  # the caller has the buffer
         with self.lock:
-            memory = self._kept.get(key)
-            if memory is not None:
-                pinned.release()
-            else:
-                try:
-                    memory = self._kept[key] = Memory(self, pinned)
-                except BaseException:
-                    pinned.release()
-                    raise
+            memory = self._kept.get((*key, True)) or self._kept.get((*key, writable))
+            if memory is None:
+                if writable:  # it is not pinned twice
+                    self._forget(lambda other: (other.address, other.nbytes) == key)
+                memory = self._kept[*key, writable] = self.register(buffer, writable)
             memory.users, memory.last = memory.users + 1, self._broadcasts
             return memory
 

@@ -154,6 +154,8 @@ _FUNCTIONS = {
     "rocast_set_traffic_class": (_int, [_pointer, _unsigned]),
     "rocast_close": (None, [_pointer]),
     "rocast_register": (_int, [_pointer, _pointer, _size, ctypes.POINTER(_pointer)]),
+    "rocast_register_to_send": (_int, [_pointer, _pointer, _size, ctypes.POINTER(_pointer)]),
+    "rocast_register_dmabuf": (_int, [_pointer, _int, _id, _size, ctypes.POINTER(_pointer)]),
     "rocast_unregister": (_int, [_pointer]),
     "rocast_join": (_int, [_pointer, ctypes.POINTER(Membership), ctypes.POINTER(_pointer)]),
     "rocast_leave": (_int, [_pointer]),

@@ -5,13 +5,20 @@ test/librocast/python_test.go makes that library, plays the box and runs this fi
 
 import array
 import asyncio
+import concurrent.futures
+import contextlib
 import ctypes
+import errno
 import gc
 import importlib.util
 import json
+import mmap
 import os
 import random
+import resource
+import select
 import signal
+import struct
 import tempfile
 import threading
 import time
@@ -26,6 +33,12 @@ from rocast._buffer import Pinned
 
 _new_host = _library.library().new_host
 _new_host.restype, _new_host.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
+
+# groups/device.h
+_registrations = _library.library().registrations
+_registrations.restype, _registrations.argtypes = ctypes.c_uint, []
+_refuse_registrations = _library.library().refuse_registrations
+_refuse_registrations.restype, _refuse_registrations.argtypes = None, [ctypes.c_int]
 
 TIME = 20.0  # seconds that nothing here takes
 
@@ -50,6 +63,24 @@ def noting(events, name, function):
         return function(*arguments)
 
     return noted
+
+
+@contextlib.contextmanager
+def refused_registrations(error):
+    _refuse_registrations(error)
+    try:
+        yield
+    finally:
+        _refuse_registrations(0)
+
+
+@contextlib.contextmanager
+def read_only_file(data):
+    """A file that is mapped to be read."""
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        yield mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 class Members:
@@ -158,6 +189,45 @@ class Broadcasts(unittest.TestCase):
             for size in (0, 5, _pieces.PIECE * 3):
                 sent = pattern(size)
                 self.assertEqual(members.broadcast([sent], lambda n: []), [None, sent])
+
+    def test_a_limit(self):
+        with Members("g1") as members:
+            source, receiver = members.groups
+            for size, limit, into in ((5, 4, []), (5, 5, []), (2 * _pieces.PIECE, 9, []), (5, 0, [bytearray(5)])):
+                sent = pattern(size)
+                got = members.each(lambda n, i=into, m=limit: receiver.receive(*i, timeout=TIME, limit=m) if n else source.broadcast(sent, timeout=TIME))[1]
+                if size > limit and not into:
+                    self.assertIsInstance(got, ValueError)
+                    self.assertEqual(str(got), f"the source has sent {size} bytes, and limit= allows {limit}; it is left out")
+                else:
+                    self.assertEqual(into or [got], [sent] if not into else into)
+            # What the header says is not believed.
+            header = members.hosts[0].register(_pieces.Header(1 << 62, 1, 1, 0).encode(), writable=False)
+
+            def send():
+                for memory in (header, members.hosts[0].register(bytearray(1))):
+                    source.send(memory)
+
+            got = members.each(lambda n: receiver.receive(timeout=TIME) if n else send())[1]
+            self.assertRegex(str(got), "^the source has sent 4611686018427387904 bytes, and limit= allows 1073741824; it is left out$")
+            self.assertEqual(members.broadcast([b"more"], lambda n: [])[1], b"more")
+
+    def test_no_room_for_what_comes(self):
+        size = 2 * _pieces.PIECE
+        with Members("g1") as members:
+            one = members.hosts[1]
+            register = one.register
+
+            def refuse(buffer, *more):
+                if len(buffer) == size:
+                    raise rocast.DeviceError("too little may be pinned")
+                return register(buffer, *more)
+
+            with mock.patch.object(one, "register", refuse):
+                self.assertIsInstance(members.broadcast([bytearray(size)], lambda n: [])[1], rocast.DeviceError)
+            with mock.patch.object(members.groups[1], "_room", side_effect=MemoryError):
+                self.assertIsInstance(members.broadcast([bytearray(size)], lambda n: [])[1], MemoryError)
+            self.assertEqual(members.broadcast([b"more"], lambda n: [])[1], b"more")
 
     def test_other_sizes_are_left_out(self):
         with Members("g1") as members:
@@ -270,27 +340,155 @@ class Broadcasts(unittest.TestCase):
                 with self.assertRaisesRegex(ValueError, "at least 2"):
                     members.hosts[0].join("g2", role="both", members=2, depth=depth)
 
-    def test_asyncio(self):
-        async def both(members, sent, received):
-            await asyncio.gather(members.groups[0].abroadcast(sent), members.groups[1].areceive(received))
 
+
+class Asyncio(unittest.TestCase):
+    def run_both(self, members, sent, received, executor=None):
+        async def both():
+            if executor:
+                asyncio.get_running_loop().set_default_executor(executor)
+            steps = members.groups[1].areceive(*received), members.groups[0].abroadcast(sent)
+            return await asyncio.gather(*steps, return_exceptions=True)  # one may fail, and the other goes on
+
+        got = asyncio.run(asyncio.wait_for(both(), TIME))
+        for one in got:
+            if isinstance(one, Exception):
+                raise one
+        return got
+
+    def test_a_broadcast(self):
         sent, received = pattern(5 * _pieces.PIECE), bytearray(5 * _pieces.PIECE)
         with Members("g1") as members:
-            asyncio.run(asyncio.wait_for(both(members, sent, received), TIME))
+            self.assertEqual(self.run_both(members, sent, [received]), [len(sent), None])
             self.assertEqual(received, sent)
+            self.assertEqual(self.run_both(members, sent, []), [sent, None])
 
-    def test_a_cancelled_task(self):
-        async def cancel(group):
-            task = asyncio.ensure_future(group.areceive(bytearray(5)))
-            await asyncio.sleep(0)
-            task.cancel()
-            await task
+    def test_one_thread_is_enough(self):
+        """A receiver that waits for its source has none."""
+        with Members("g1") as members:
+            self.assertEqual(self.run_both(members, b"sent", [], concurrent.futures.ThreadPoolExecutor(1)), [b"sent", None])
+
+    def test_the_library_is_called_in_threads(self):
+        library, events = _library.library(), []
+        names = [name for name in _library._FUNCTIONS if name not in ("rocast_message", "rocast_version")]
+
+        def noting_thread(name):
+            function = getattr(library, name)
+
+            def noted(*arguments):
+                events.append((name, threading.current_thread() is threading.main_thread()))
+                return function(*arguments)
+
+            return noted
 
         with Members("g1") as members:
-            with self.assertRaises(asyncio.CancelledError):
-                asyncio.run(cancel(members.groups[1]))
-            with self.assertRaisesRegex(rocast.Broken, "was cancelled"):
-                members.groups[1].receive(bytearray(5))
+            with mock.patch.multiple(library, **{name: noting_thread(name) for name in names}):
+                for size in (5, 2 * _pieces.PIECE):
+                    self.run_both(members, pattern(size), [])
+                with self.assertRaises(ValueError):
+                    self.run_both(members, b"other", [bytearray(6)])
+                for one in members.hosts:
+                    self.run_both(members, b"last", [bytearray(4)])
+            self.assertEqual([name for name, by_loop in events if by_loop], [])
+            seen = {name for name, _ in events}
+            self.assertLessEqual({"rocast_register", "rocast_unregister", "rocast_send", "rocast_receive", "rocast_poll", "rocast_descriptor"}, seen)
+
+    def test_the_loop_runs_while_memory_is_pinned(self):
+        library, began, ran = _library.library(), threading.Event(), threading.Event()
+        register = library.rocast_register
+
+        def slow(*arguments):
+            began.set()
+            self.assertTrue(ran.wait(TIME))
+            return register(*arguments)
+
+        async def other():
+            while not began.is_set():
+                await asyncio.sleep(0.001)
+            ran.set()
+
+        async def both(members):
+            return await asyncio.gather(members.groups[1].areceive(), members.groups[0].abroadcast(b"sent"), other())
+
+        with Members("g1") as members, mock.patch.object(library, "rocast_register", slow):
+            self.assertEqual(asyncio.run(asyncio.wait_for(both(members), TIME))[0], b"sent")
+
+    def cancel(self, group, start, when, more=0):
+        """Cancels a task when `when` says so, and so many times more."""
+
+        async def run():
+            task = asyncio.ensure_future(start())
+            while not when():
+                await asyncio.sleep(0.001)
+            task.cancel()
+            for _ in range(more):
+                await asyncio.sleep(0.001)
+                task.cancel()
+            await task
+
+        with self.assertRaises(asyncio.CancelledError):
+            asyncio.run(run())
+        self.assertFalse(group._busy)
+        with self.assertRaisesRegex(rocast.Broken, "a broadcast of group g1 was cancelled"):
+            group.broadcast(b"")
+
+    def test_a_cancelled_task(self):
+        """The device may still write into its buffer, until the group is left."""
+        buffer = bytearray(_pieces.PIECE)
+        with Members("g1") as members:
+            group = members.groups[1]
+            self.cancel(group, lambda: group.areceive(buffer), lambda: group._headers and group._headers[1])
+            self.assertEqual(len(group._left), 1)
+            members.hosts[1].forget()
+            with self.assertRaises(BufferError):
+                buffer.append(1)
+            group.leave()
+            members.hosts[1].forget()
+            buffer.append(1)
+
+    def test_a_task_that_is_cancelled_while_a_thread_works(self):
+        """Its steps end before anything else uses them."""
+        library, began, go_on = _library.library(), threading.Event(), threading.Event()
+        receive = library.rocast_receive
+
+        def slow(*arguments):
+            began.set()
+            self.assertTrue(go_on.wait(TIME))
+            return receive(*arguments)
+
+        for more in (0, 2):
+            began.clear()
+            go_on.clear()
+            with Members("g1") as members, mock.patch.object(library, "rocast_receive", slow):
+                group = members.groups[1]
+                later = threading.Timer(0.05, go_on.set)  # the task has been cancelled, or will be: both are right
+                later.start()
+                self.cancel(group, lambda g=group: g.areceive(bytearray(_pieces.PIECE)), began.is_set, more)
+                self.assertEqual(len(group._left), 1)
+                later.join()
+
+    def test_a_task_that_nobody_runs_any_more(self):
+        with Members("g1") as members:
+            group = members.groups[1]
+            loop = asyncio.new_event_loop()
+            coroutine = group.areceive(bytearray(_pieces.PIECE))
+            task = loop.create_task(coroutine)
+            while not (group._headers and group._headers[1]):
+                loop.run_until_complete(asyncio.sleep(0.001))
+            loop.run_until_complete(loop.shutdown_default_executor())
+            task._log_destroy_pending = False
+            coroutine.close()
+            self.assertFalse(group._busy)
+            self.assertEqual(len(group._left), 1)
+            del task
+            loop.close()
+
+    def test_a_failure(self):
+        with Members("g1") as members:
+            with mock.patch.object(members.groups[1], "_pump", side_effect=rocast.Broken("cut")), self.assertRaisesRegex(rocast.Broken, "cut"):
+                asyncio.run(members.groups[1].areceive(bytearray(_pieces.PIECE)))
+            self.assertFalse(members.groups[1]._busy)
+            self.assertEqual(len(members.groups[1]._left), 1)
 
 
 class Registrations(unittest.TestCase):
@@ -398,6 +596,103 @@ class Registrations(unittest.TestCase):
                         for buffer in buffers:
                             buffer.append(1)
 
+    def test_read_only_memory_is_sent_from(self):
+        data = bytes(pattern(_pieces.PIECE + 9))
+        with Members("g1") as members, read_only_file(data) as mapped:
+            for sent in (mapped, data, memoryview(data), memoryview(bytearray(data)).toreadonly()):
+                received = bytearray(len(data))
+                self.assertEqual(members.broadcast([sent, b"small"], lambda n, r=received: [r, bytearray(5)]), [None, len(data) + 5])
+                self.assertEqual(received, data)
+            memory = members.hosts[0].register(mapped, writable=False)
+            with self.assertRaisesRegex(rocast.ArgumentError, "registered only to send from; receive into other memory"):
+                members.groups[0].post_receive(memory)
+            # Where the device or its kernel does not take it, the sentence says what to do.
+            fresh = bytes(pattern(_pieces.PIECE))
+            with refused_registrations(errno.EFAULT), self.assertRaisesRegex(rocast.DeviceError, "read-only; send from a copy"):
+                members.groups[0].broadcast(fresh)
+            self.assertEqual(members.broadcast([fresh], lambda n: [])[1], fresh)
+            for one in members.hosts:
+                one.close()
+
+    def test_read_only_memory_is_not_received_into(self):
+        library, events = _library.library(), []
+        data = bytes(pattern(_pieces.PIECE))
+        with Members("g1") as members, read_only_file(data) as mapped:
+            names = ("rocast_receive", "rocast_register", "rocast_register_to_send")
+            with mock.patch.multiple(library, **{name: noting(events, name, getattr(library, name)) for name in names}):
+                for into, kind in ((mapped, "mmap"), (data, "bytes"), (b"", "bytes"), (memoryview(bytearray(data)).toreadonly(), "memoryview")):
+                    for run in (lambda i: members.groups[1].receive(i, timeout=TIME), members.hosts[1].register):
+                        with self.assertRaisesRegex(BufferError, f"the memory of {kind} is read-only, and what arrives is written into it: give a bytearray or a copy"):
+                            run(into)
+            self.assertEqual(events, [])
+            self.assertEqual(members.broadcast([data], lambda n: [])[1], data)
+
+    def test_a_buffer_of_both_directions_is_registered_once(self):
+        buffer, other = pattern(_pieces.PIECE), bytearray(_pieces.PIECE)
+        with Members("g1") as members:
+            for source in (0, 1, 0):
+                got = members.each(lambda n: members.groups[n].broadcast(buffer, timeout=TIME) if n == source else members.groups[n].receive(other, timeout=TIME))
+                self.assertEqual(sorted(map(str, got)), [str(len(buffer)), "None"])
+                self.assertEqual(other, buffer)
+                self.assertEqual([len(one._kept) for one in members.hosts], [1, 1] if source == 0 and len(members.hosts[0]._kept) == 1 else [2, 2])
+            one = members.hosts[0]
+            one.forget()
+            to_send = one._acquire(buffer, False)
+            writable = one._acquire(buffer, True)  # the other one is in use
+            self.assertIsNot(to_send, writable)
+            self.assertIs(one._acquire(buffer, False), writable)
+            for memory in (to_send, writable, writable):
+                one._release(memory)
+            one.forget()
+            one._release(one._acquire(buffer, False))
+            self.assertIsNot(memory := one._acquire(buffer, True), to_send)
+            self.assertEqual(list(one._kept.values()), [memory])
+            one._release(memory)
+
+    def test_more_than_may_be_pinned(self):
+        """The program hears the number that it needs."""
+
+        def without_capability(number):
+            header, data = struct.pack("Ii", 0x20080522, 0), (ctypes.c_uint32 * 6)()
+            libc = ctypes.CDLL(None)
+            self.assertEqual(libc.capget(header, data), 0)
+            data[0] &= ~(1 << 14)  # CAP_IPC_LOCK, of this thread
+            self.assertEqual(libc.capset(header, data), 0)
+            members.groups[0].broadcast(buffer)
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+        with Members("g1") as members, mmap.mmap(-1, 3 << 20) as buffer, refused_registrations(errno.ENOMEM):
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 20, hard))
+            try:
+                with mock.patch.object(members, "hosts", members.hosts[:1]):
+                    error = members.each(without_capability)[0]
+            finally:
+                resource.setrlimit(resource.RLIMIT_MEMLOCK, (soft, hard))
+            self.assertIsInstance(error, rocast.DeviceError)
+            self.assertEqual(
+                str(error),
+                "3145728 bytes cannot be registered: this program would have 3072 KiB pinned, and may have 1024; "
+                "write ulimit -l 3072 before it, or LimitMEMLOCK=3072K into its unit",
+            )
+
+    def test_memory_of_another_device(self):
+        with Members("g1") as members:
+            source, receiver = members.groups
+            fd = os.memfd_create("gpu")
+            os.pwrite(fd, b"hello, world", mmap.PAGESIZE)
+            gpu = rocast.Memory.from_dmabuf(members.hosts[0], fd, mmap.PAGESIZE, 12)
+            self.assertEqual((gpu.address, gpu.nbytes), (mmap.PAGESIZE, 12))
+            into = members.hosts[1].register(bytearray(5))
+            number = receiver.post_receive(into)
+            source.send(gpu, 7)
+            self.assertEqual(receiver.wait(TIME), [("received", number, 5, 0)])
+            self.assertEqual(ctypes.string_at(into.address, 5), b"world")
+            gpu.unregister()
+            for error in (errno.EOPNOTSUPP, errno.ENOSYS):
+                with refused_registrations(error), self.assertRaisesRegex(rocast.DeviceError, "this device takes no memory of other devices"):
+                    rocast.Memory.from_dmabuf(members.hosts[0], fd, 0, 12)
+            os.close(fd)
+
     def test_an_array_with_gaps(self):
         with self.assertRaises(BufferError):
             Pinned(memoryview(bytearray(10))[::2])
@@ -427,6 +722,170 @@ class Registrations(unittest.TestCase):
         pinned.release()
         self.assertEqual(tensor.memory, b"TENSOR")
 
+    def test_memory_is_let_go_once(self):
+        memory = bytearray(5)
+        first, second = Pinned(memory), Pinned(memory)
+        for _ in range(3):
+            first.release()
+        del first
+        with self.assertRaises(BufferError):
+            memory.append(1)  # the other one has it
+        second.release()
+        memory.append(1)
+        del second
+        gone = Pinned(memory)
+        del gone
+        memory.append(1)
+
+    def test_a_broadcast_that_outlives_its_group(self):
+        """Its buffers are given back at once, because the device writes no more."""
+        for end in (lambda members: members.groups[1].leave(), lambda members: members.hosts[1].close()):
+            buffer = bytearray(_pieces.PIECE)
+            with Members("g1") as members:
+                group = members.groups[1]
+                steps = group._receiving([buffer], 0)
+                self.assertIsNone(next(steps))
+                end(members)
+                steps.close()
+                self.assertEqual(group._left, [])
+                members.hosts[1].forget()
+                buffer.append(1)
+
+
+class CtrlC(unittest.TestCase):
+    def test_while_it_waits(self):
+        """When the group and the host are left, no memory is registered that the device may write
+        to, and none was let go before."""
+        before = _registrations()
+        for n, start in ((1, lambda group, buffer: group.receive(buffer)), (0, lambda group, buffer: group.broadcast(buffer)), (1, lambda group, buffer: group.wait())):
+            events, library, buffer = [], _library.library(), Own(2 * _pieces.PIECE)
+            weak = weakref.ref(buffer)
+            with Members("g1") as members:
+                group = members.groups[n]
+                if n:
+                    into = members.hosts[n].register(bytearray(8))
+                    group.post_receive(into)
+
+                def sleep(*_):
+                    signal.raise_signal(signal.SIGINT)
+
+                names = {name: noting(events, name, getattr(library, name)) for name in ("rocast_leave", "rocast_unregister")}
+                with mock.patch.multiple(library, **names), mock.patch.object(Pinned, "release", noting(events, "release", Pinned.release)):
+                    with mock.patch.object(select, "poll", sleep), self.assertRaises(KeyboardInterrupt), group:
+                        start(group, buffer)
+                self.assertEqual([name for name in events[: events.index("rocast_leave")] if name == "rocast_unregister"], [], events)
+                self.assertIsNone(group._handle)
+                members.hosts[n].close()
+                del buffer
+                gc.collect()
+                self.assertIsNone(weak())
+            self.assertEqual(_registrations(), before)
+
+    def test_behind_a_call(self):
+        """What the call has done is not done twice, and is not left undone."""
+        library, before = _library.library(), _registrations()
+
+        def interrupted(name):
+            function = getattr(library, name)
+
+            def then_interrupted(*arguments):
+                function(*arguments)
+                raise KeyboardInterrupt
+
+            return mock.patch.object(library, name, then_interrupted)
+
+        one = host(1)
+        buffer = bytearray(9)
+        with interrupted("rocast_register"), self.assertRaises(KeyboardInterrupt):
+            one.register(buffer)
+        buffer.append(1)
+        self.assertEqual(_registrations(), before)
+        memory = one.register(buffer)
+        with interrupted("rocast_unregister"), self.assertRaises(KeyboardInterrupt):
+            memory.unregister()
+        memory.unregister()
+        self.assertEqual(_registrations(), before)
+        one.close()
+        buffer.append(1)
+
+        for name, run in (("rocast_send", lambda group: group.broadcast(b"")), ("rocast_receive", lambda group: group.receive())):
+            with Members("g1") as members, interrupted(name), self.assertRaises(KeyboardInterrupt):
+                run(members.groups[0])
+            self.assertIn("a broadcast of group g1 was", members.groups[0]._torn)
+        with Members("g1") as members:
+            group = members.groups[0]
+            with interrupted("rocast_leave"), self.assertRaises(KeyboardInterrupt):
+                group.leave()
+            group.leave()
+            with interrupted("rocast_join"), self.assertRaises(KeyboardInterrupt):
+                members.hosts[0].join("g2", role="both", members=2)
+            members.hosts[0].join("g2", role="both", members=2).leave()
+        self.assertEqual(_registrations(), before)
+
+    def test_an_event_loop(self):
+        before, buffer = _registrations(), bytearray(_pieces.PIECE)
+        with Members("g1") as members:
+            group = members.groups[1]
+
+            async def receive():
+                task = asyncio.ensure_future(group.areceive(buffer))
+                while not (group._headers and group._headers[1]):
+                    await asyncio.sleep(0.001)
+                signal.raise_signal(signal.SIGINT)
+                await task
+
+            with self.assertRaises(KeyboardInterrupt), group:
+                asyncio.run(receive())
+            members.hosts[1].forget()
+            buffer.append(1)
+        self.assertEqual(_registrations(), before)
+
+
+class Alone(unittest.TestCase):
+    """rocast.join()"""
+
+    def pair(self, name, roles):
+        hosts = [host(1), host(2)]
+
+        def join(n):
+            with mock.patch.object(rocast, "Host", lambda *_, **__: hosts[n]):
+                return rocast.join(name, role=roles[n], members=2, fallback=False)
+
+        return hosts, [join(n) for n in range(2)]
+
+    def test_a_group_is_left_with_its_host(self):
+        hosts, (first, second) = self.pair("g1", ("both", "both"))
+        with first:
+            pass
+        self.assertIsNone(hosts[0].handle)
+        first.leave()
+        with mock.patch.object(rocast.Group, "leave", side_effect=rocast.Error("no")), self.assertRaisesRegex(rocast.Error, "no"):
+            second.leave()
+        self.assertIsNone(hosts[1].handle)
+
+    def test_a_group_is_ended_with_its_host(self):
+        hosts, (source, receiver) = self.pair("g1", ("source", "receiver"))
+        with self.assertRaisesRegex(rocast.ArgumentError, "receive"):
+            receiver.end()
+        self.assertIsNotNone(hosts[1].handle)  # it may go on
+        self.assertEqual(receiver.poll(), [])
+        with mock.patch.object(_library.library(), "rocast_end", lambda handle: _library.library().rocast_leave(handle) or -5), self.assertRaises(rocast.Refused):
+            source.end()  # the box refuses, and the group is left
+        self.assertIsNone(hosts[0].handle)
+        receiver.leave()
+        self.assertIsNone(hosts[1].handle)
+        hosts, (source, receiver) = self.pair("ended", ("source", "receiver"))
+        source.end()
+        self.assertIsNone(hosts[0].handle)
+        source.end()
+        receiver.leave()
+
+    def test_a_group_that_is_refused(self):
+        one = host(1)
+        with mock.patch.object(rocast, "Host", lambda *_, **__: one), self.assertRaises(rocast.Refused):
+            rocast.join("secret", role="receiver", members=2)
+        self.assertIsNone(one.handle)
+
 
 class Calls(unittest.TestCase):
     def test_messages(self):
@@ -443,6 +902,17 @@ class Calls(unittest.TestCase):
             self.assertEqual((source.way, source.acknowledged_by), ("multicast", 0))
             self.assertEqual(source.describe()[:4], ("127.0.0.100", source.describe().group_qpn, source.describe().qpn, 2))
             self.assertGreater(receiver.fileno(), 2)
+
+    def test_completions_that_are_there_are_not_waited_for(self):
+        with Members("g1") as members:
+            source, receiver = members.groups
+            first = receiver.post_receive(members.hosts[1].register(bytearray(5)))
+            source.send(members.hosts[0].register(b"hello", writable=False))
+            while receiver._pump(TIME) == 0:  # as a broadcast does
+                pass
+            with mock.patch.object(select, "poll", side_effect=AssertionError("it waits")):
+                self.assertEqual(receiver.wait(TIME), [("received", first, 5, 0)])
+            self.assertEqual(receiver.poll(), [])
 
     def test_a_thread_that_waits_holds_no_others_up(self):
         with Members("g1") as members:
@@ -630,6 +1100,12 @@ class Cuts(unittest.TestCase):
             header = _pieces.Header.of(sizes)
             self.assertEqual(header[:3], (sum(sizes), len(pieces), len(sizes)))
             self.assertEqual(_pieces.Header.decode(header.encode()), header)
+
+    def test_what_is_no_header(self):
+        data = _pieces.Header.of([5, 7]).encode()
+        for wrong in (data + b"\0", data * 2, data[:-1], b"", b"x" + data[1:], data[:7] + b"\2" + data[8:]):
+            with self.assertRaisesRegex(ValueError, "did not send by broadcast"):
+                _pieces.Header.decode(wrong)
 
 
 if __name__ == "__main__":
