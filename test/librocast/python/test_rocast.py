@@ -11,6 +11,7 @@ import ctypes
 import errno
 import gc
 import importlib.util
+import io
 import json
 import mmap
 import os
@@ -19,6 +20,7 @@ import resource
 import select
 import signal
 import struct
+import sys
 import tempfile
 import threading
 import time
@@ -471,6 +473,7 @@ class Asyncio(unittest.TestCase):
         with Members("g1") as members:
             group = members.groups[1]
             loop = asyncio.new_event_loop()
+            loop.set_exception_handler(lambda *_: None)  # of what was awaited
             coroutine = group.areceive(bytearray(_pieces.PIECE))
             task = loop.create_task(coroutine)
             while not (group._headers and group._headers[1]):
@@ -874,7 +877,7 @@ class Alone(unittest.TestCase):
         self.assertIsNone(hosts[0].handle)
         receiver.leave()
         self.assertIsNone(hosts[1].handle)
-        hosts, (source, receiver) = self.pair("ended", ("source", "receiver"))
+        hosts, (source, receiver) = self.pair(f"ended{os.getpid()}", ("source", "receiver"))
         source.end()
         self.assertIsNone(hosts[0].handle)
         source.end()
@@ -1043,10 +1046,23 @@ class Weights(unittest.TestCase):
         cls.weights = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(cls.weights)
 
+    def needs(self, *modules):
+        for module in modules:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # those are the module's
+                    importlib.import_module(module)
+            except ImportError as error:
+                self.skipTest(f"{error}; apt install python3-{module}")
+
     def test_receivers_swap_when_all_have_a_version(self):
         layouts = [[3, 2 * _pieces.PIECE], [3, 2 * _pieces.PIECE], [3, 2 * _pieces.PIECE], [7]]
+
+        def room(layout):
+            return {str(number): bytearray(size) for number, size in enumerate(layout)}
+
         with Members("g6", 3) as members:
-            followers = [self.weights.Follower(group, lambda sizes: [bytearray(size) for size in sizes]) for group in members.groups]
+            followers = [self.weights.Follower(group, room) for group in members.groups]
             used = []
             for version, layout in enumerate(layouts, 1):
                 sent = [pattern(size, version) for size in layout]
@@ -1055,33 +1071,101 @@ class Weights(unittest.TestCase):
                 )
                 self.assertEqual(got, [None, True, True])
                 for follower in followers[1:]:
-                    self.assertEqual((follower.version, follower.layout, follower.buffers), (version, layout, sent))
-                used.append(id(followers[1].buffers[0]))
+                    self.assertEqual((follower.version, follower.layout, list(follower.state.values())), (version, layout, sent))
+                used.append(id(followers[1].state["0"]))
             end = json.dumps(self.weights.END).encode()
             self.assertEqual(members.each(lambda n: followers[n].follow(TIME) if n else members.groups[0].broadcast(end)), [None, False, False])
             self.assertEqual(used[0], used[2])  # two rooms, in turn
             self.assertEqual(len(set(used)), 3)
 
-    def test_files(self):
-        try:
-            import numpy
-        except ImportError as error:
-            self.skipTest(f"{error}; apt install python3-numpy")
+    def bring(self, path):
+        """The source brings a file to a receiver. Returns the receiver's state dict."""
+        with Members("g1") as members:
+            follower = self.weights.Follower(members.groups[1])
+            layout, buffers = self.weights.read(path)
+            got = members.each(lambda n: follower.follow(TIME) if n else self.weights.publish(members.groups[0], 1, layout, buffers))
+            self.assertEqual(got, [None, True])
+            return follower.state
+
+    def test_files_of_numpy(self):
+        self.needs("numpy")
+        import numpy
+
         with tempfile.TemporaryDirectory() as directory:
             path = os.path.join(directory, "model.npz")
-            arrays = {"a": numpy.arange(12.0).reshape(3, 4).T, "b": numpy.array(5, dtype="int8"), "c": numpy.zeros((0, 3))}
+            arrays = {"a": numpy.arange(12.0).reshape(3, 4).T, "b": numpy.array(5, dtype="int8"), "c": numpy.zeros((0, 3)), "d": numpy.array([1, 2], dtype=">u2")}
             numpy.savez(path, **arrays)
-            layout, sent = self.weights.read(path)
-            received = self.weights.room(layout)
-            with Members("g1") as members:
-                members.broadcast(sent, lambda n: received)
-            for want, got in zip(arrays.values(), received, strict=True):
-                numpy.testing.assert_array_equal(got, want, strict=True)
+            state = self.bring(path)
+            self.assertEqual(list(state), list(arrays))
+            for name, want in arrays.items():
+                numpy.testing.assert_array_equal(state[name], want, strict=True)
             numpy.savez(path, a=numpy.array([1, None]))
             with self.assertRaises(ValueError):
                 self.weights.read(path)
             with self.assertRaisesRegex(BufferError, "references to Python objects"):
-                Pinned(self.weights.room([["a", "|O", [2]]])[0], writable=True)
+                Pinned(self.weights.make_room([["a", "|O", [2]]])["a"], writable=True)
+
+    def test_tensors_at_a_receiver_with_numpy_alone(self):
+        self.needs("numpy")
+        import numpy
+
+        kinds = {"float32": "<f4", "float16": "<f2", "int64": "<i8", "uint8": "|u1", "bool": "|b1", "complex64": "<c8", "bfloat16": "|V2", "float8_e4m3fn": "|V1"}
+        layout = [[kind, f"torch.{kind}", [3, 2]] for kind in kinds] + [["single", "torch.float64", []], ["none", "torch.int8", [0, 3]]]
+        sent = [pattern(6 * numpy.dtype(kind).itemsize) for kind in kinds.values()] + [struct.pack("<d", 2.5), b""]
+        with Members("g1") as members, mock.patch.dict(sys.modules, {"torch": None}):
+            follower = self.weights.Follower(members.groups[1])
+            got = members.each(lambda n: follower.follow(TIME) if n else self.weights.publish(members.groups[0], 1, layout, sent))
+            self.assertEqual(got, [None, True])
+            for kind, wanted in kinds.items():
+                self.assertEqual((follower.state[kind].dtype.str, follower.state[kind].shape), (wanted, (3, 2)))
+            self.assertEqual([array.tobytes() for array in follower.state.values()], list(map(bytes, sent)))
+            self.assertEqual((follower.state["single"].shape, follower.state["single"][()], follower.state["none"].shape), ((), 2.5, (0, 3)))
+            for name in ("float33", "os", "int4", "_C"):
+                with self.assertRaisesRegex(ValueError, f"numpy has nothing for the type {name} of torch; install torch"):
+                    self.weights.make_room([["a", f"torch.{name}", [1]]])
+
+    def test_files_of_torch(self):
+        self.needs("numpy", "torch")
+        import torch
+
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "model.pt")
+            tensors = {
+                "a": torch.arange(12.0).reshape(3, 4).T, "b": torch.tensor(5, dtype=torch.int8), "c": torch.zeros((0, 3)),
+                "d": torch.tensor([1.5, -2.0], dtype=torch.bfloat16), "e": torch.tensor([True, False]), "f": torch.randn(300, 300),
+            }  # fmt: skip
+            torch.save(tensors, path)
+            state = self.bring(path)
+            self.assertEqual(list(state), list(tensors))
+            for name, want in tensors.items():
+                self.assertEqual((state[name].dtype, state[name].shape), (want.dtype, want.shape))
+                self.assertTrue(torch.equal(state[name], want), name)
+            model = torch.nn.Linear(3, 2)
+            torch.save(model.state_dict(), path)
+            other = torch.nn.Linear(3, 2)
+            other.load_state_dict(self.bring(path))
+            self.assertTrue(torch.equal(other.weight, model.weight))
+            torch.save({"step": 5}, path)
+            with self.assertRaisesRegex(ValueError, "step of .*model.pt is no tensor but a int; save a state dict alone"):
+                self.weights.read(path)
+            for name in ("float33", "os", "nn"):
+                with self.assertRaisesRegex(ValueError, f"has no type {name}"):
+                    self.weights.make_room([["a", f"torch.{name}", [1]]])
+
+    def test_the_program(self):
+        self.needs("numpy")
+        import numpy
+
+        with tempfile.TemporaryDirectory() as directory, Members("g1") as members:
+            path = os.path.join(directory, "model.npz")
+            numpy.savez(path, a=numpy.zeros(5), b=numpy.zeros((2, 3), dtype="int8"))
+            said = io.StringIO()
+            group_of = {"source": members.groups[0], "receiver": members.groups[1]}
+            with mock.patch.object(rocast, "join", lambda name, role, members: group_of[role]), contextlib.redirect_stdout(said):
+                got = members.each(lambda n: self.weights.main(["recv", "--members=2"] if n else ["send", "--members", "2", path, path]))
+            self.assertEqual(got, [None, None])
+            lines = sorted(line.split(" in ")[0] for line in said.getvalue().splitlines())
+            self.assertEqual(lines, [f"version {version}: 2 arrays, 46 bytes" for version in (1, 1, 2, 2)])
 
 
 class Cuts(unittest.TestCase):
