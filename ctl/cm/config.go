@@ -30,8 +30,12 @@ const (
 
 // limits are the times of a handshake. Tests choose shorter ones.
 type limits struct {
-	again    time.Duration // between two copies of a message without an answer
-	tries    int           // copies of a message
+	again time.Duration // between two copies of a message without an answer
+	tries int           // copies of a message
+	// partings are the copies of a DREQ. A host that hears none keeps its connection, and its
+	// program waits for ever. Linux insists as long, with 16 copies 4.3 s apart
+	// (drivers/infiniband/core/cma.c).
+	partings int
 	asking   time.Duration // for all receivers to answer
 	early    time.Duration // until a receiver is asked again that has to come to the point where it listens
 	listen   time.Duration // for the receivers' programs to listen again when a run has ended
@@ -48,7 +52,7 @@ type limits struct {
 }
 
 var usual = limits{
-	again: time.Second, tries: 8, early: 100 * time.Millisecond, asking: 30 * time.Second, gather: 2500 * time.Millisecond, patience: 20 * time.Second,
+	again: time.Second, tries: 8, partings: 67, early: 100 * time.Millisecond, asking: 30 * time.Second, gather: 2500 * time.Millisecond, patience: 20 * time.Second,
 	remember: 10 * time.Second, probe: 10 * time.Second, inRun: 2 * time.Second, probes: 6, goodbye: 2 * time.Second,
 	ask: 200 * time.Millisecond, asks: 5, idle: 5 * time.Minute,
 	listen: 3 * time.Second,

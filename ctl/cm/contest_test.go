@@ -591,7 +591,7 @@ func TestWhatAConnectionWaitsFor(t *testing.T) {
 	}
 	expect("silent", "it ends in 50 s unless source 10.77.0.1 answers")
 	step(Heard{a, wire.MAD{Message: &wire.DREQ{Pair: source, RemoteQPN: 0x200}}})
-	expect("the receivers are told", "it ends in 8 s")
+	expect("the receivers are told", "it ends in 67 s")
 }
 
 // One source has a part of the connections.

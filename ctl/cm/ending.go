@@ -171,6 +171,7 @@ func (m *Machine) disconnect(s *side) {
 		s.tid = m.seed.tid
 	}
 	m.insist(s, &wire.DREQ{Pair: s.pair, RemoteQPN: s.qpn})
+	s.tries = m.limits.partings - 1
 }
 
 // finish keeps an ended connection for a while when every side is told.
