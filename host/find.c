@@ -19,15 +19,17 @@ static unsigned get16(const unsigned char *at)
 
 /*
  * Whether a is to be taken before b. All hosts of a group need the same box, so nothing is drawn by
- * lot: the weight and then the name decide.
+ * lot: the weight, then the name, and then the port decide.
  */
 static bool is_before(const struct service *a, const struct service *b)
 {
+	int names = strcmp(a->host, b->host);
+
 	if (a->priority != b->priority)
 		return a->priority < b->priority;
 	if (a->weight != b->weight)
 		return a->weight > b->weight;
-	return strcmp(a->host, b->host) < 0;
+	return names ? names < 0 : a->port < b->port;
 }
 
 /* Reads an answer of DNS. Returns how many boxes its records name, of which best is the first. */

@@ -114,8 +114,8 @@ static int configure(struct rocast *host, const struct rocast_settings *settings
 
 	host->patience_ms = settings->patience_ms ? settings->patience_ms : DEFAULT_PATIENCE;
 	if (!box && !find_box(&host->box))
-		return fail(ROCAST_EARGUMENT, "the box is not named, and DNS has no record _rocast._tcp of type SRV; write ADDRESS:PORT as listen of hosts: in "
-			    "its rocastd.yaml says, also into ROCAST_BOX");
+		return fail(ROCAST_EARGUMENT, "the box is not named, and DNS names none that has an address, by a record _rocast._tcp of type SRV; write ADDRESS:PORT as "
+			    "listen of hosts: in its rocastd.yaml says, also into ROCAST_BOX");
 	if (box && !parse_endpoint(box, &host->box))
 		return fail(ROCAST_EARGUMENT, "the box is \"%s\"; write ADDRESS:PORT as listen of hosts: in its rocastd.yaml says, also into ROCAST_BOX", box);
 	if (!box) {

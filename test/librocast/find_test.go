@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -79,6 +80,8 @@ func TestAnswersOfDNS(t *testing.T) {
 	}{
 		"several":         {someBoxes, "box.lab.example:7472"},
 		"in other order":  {turned, "box.lab.example:7472"},
+		"two ports":       {[]srv{{1, 1, 7472, "box." + domain}, {1, 1, 7471, "box." + domain}, {1, 1, 7473, "box." + domain}}, "box.lab.example:7471"},
+		"a longer name":   {[]srv{{1, 1, 7472, "box-2."}, {1, 1, 7471, "box."}}, "box:7471"},
 		"none":            {nil, "none"},
 		"no service here": {[]srv{{0, 0, 7472, "."}}, "none"},
 		"no port":         {[]srv{{0, 0, 0, "box." + domain}}, "none"},
@@ -116,7 +119,7 @@ func TestTheBoxThatDNSNames(t *testing.T) {
 		server, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 53})
 		return err
 	}))
-	records := make(chan []srv, 1)
+	var records atomic.Pointer[[]srv]
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -134,9 +137,7 @@ func TestTheBoxThatDNSNames(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			now := <-records
-			records <- now
-			_, _ = server.WriteToUDP(answer(t, q, h.ID, now, boxIP), from)
+			_, _ = server.WriteToUDP(answer(t, q, h.ID, *records.Load(), boxIP), from)
 		}
 	}()
 	t.Cleanup(func() { server.Close(); <-done })
@@ -150,9 +151,8 @@ func TestTheBoxThatDNSNames(t *testing.T) {
 		{nil, "none"},
 		{[]srv{{1, 1, 7472, "unknown." + domain}}, "none"},
 	} {
-		records <- tt.records
+		records.Store(&tt.records)
 		out, err := ns.Exec("unshare", "-m", "sh", "-c", fmt.Sprintf("mount --bind %s /etc/resolv.conf && exec %s", conf, path))
-		<-records
 		if got := strings.TrimSpace(out); err != nil || got != tt.want {
 			t.Errorf("%v: %q, %v, want %q", tt.records, got, err, tt.want)
 		}

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // service is the name of DNS records that name the box (RFC 2782).
@@ -18,13 +20,18 @@ var errUnnamed = errors.New("no box is named, and DNS has no record " + service 
 // findBox returns the box that DNS names. Of several records it takes the one that librocast takes:
 // all hosts of a group need the same box, so nothing is drawn by lot.
 func findBox(ctx context.Context, dns *net.Resolver) (string, error) {
-	_, records, _ := dns.LookupSRV(ctx, "", "", service) // without an answer there are none
+	_, records, err := dns.LookupSRV(ctx, "", "", service)
 	records = slices.DeleteFunc(records, func(r *net.SRV) bool { return r.Port == 0 || r.Target == "." })
-	if len(records) == 0 {
+	var failure *net.DNSError
+	switch {
+	case len(records) == 0 && errors.As(err, &failure) && !failure.IsNotFound:
+		return "", fmt.Errorf("no box is named, and DNS does not say one: %w: write --box ADDRESS:PORT or set %s", err, BoxVariable)
+	case len(records) == 0:
 		return "", errUnnamed
 	}
+	name := func(r *net.SRV) string { return strings.TrimSuffix(r.Target, ".") } // as librocast compares it
 	r := slices.MinFunc(records, func(a, b *net.SRV) int {
-		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(b.Weight, a.Weight), cmp.Compare(a.Target, b.Target))
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(b.Weight, a.Weight), strings.Compare(name(a), name(b)), cmp.Compare(a.Port, b.Port))
 	})
 	for _, family := range []string{"ip4", "ip6"} {
 		if all, _ := dns.LookupNetIP(ctx, family, r.Target); len(all) > 0 {

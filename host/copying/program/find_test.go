@@ -71,6 +71,8 @@ func TestTheBoxThatDNSNames(t *testing.T) {
 	}{
 		"several":         {[]dnsmessage.SRVResource{late, light, best, other}, host, "10.77.3.254:7472", ""},
 		"in other order":  {[]dnsmessage.SRVResource{other, best, light, late}, host, "10.77.3.254:7472", ""},
+		"two ports":       {[]dnsmessage.SRVResource{best, record(10, 5, 7471, host), record(10, 5, 7473, host)}, host, "10.77.3.254:7471", ""},
+		"a longer name":   {[]dnsmessage.SRVResource{record(1, 1, 7472, "box-2."), record(1, 1, 7471, "box.")}, "box.", "10.77.3.254:7471", ""},
 		"no port":         {[]dnsmessage.SRVResource{record(0, 0, 0, host), best}, host, "10.77.3.254:7472", ""},
 		"no service here": {[]dnsmessage.SRVResource{record(0, 0, 1, ".")}, host, "", "--box ADDRESS:PORT"},
 		"none":            {nil, host, "", "no record"},
@@ -80,5 +82,15 @@ func TestTheBoxThatDNSNames(t *testing.T) {
 		if got != tt.want || (err != nil) != (tt.fail != "") || err != nil && !strings.Contains(err.Error(), tt.fail) {
 			t.Errorf("%s: %q, %v", what, got, err)
 		}
+	}
+}
+
+// A DNS that does not answer is no DNS that names no box.
+func TestADNSThatDoesNotAnswer(t *testing.T) {
+	deaf := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("the network is down")
+	}}
+	if _, err := findBox(t.Context(), deaf); err == nil || !strings.Contains(err.Error(), "the network is down") {
+		t.Error(err)
 	}
 }
