@@ -49,6 +49,15 @@ func TestEveryProgramBringsAllFiles(t *testing.T) {
 	testlab.Permitted(t, err)
 }
 
+// A program that does not begin is named, and nobody waits until it listens.
+func TestAProgramThatIsMissing(t *testing.T) {
+	missing := errors.New("it is not installed")
+	run := &copyRun{yard: &yard{copySite: copySite{receivers: 1}}, begun: missing}
+	if err := run.await(t.Context(), copyPort); !errors.Is(err, missing) {
+		t.Error(err)
+	}
+}
+
 // The table has medians, names who is faster than rocast-cp from three receivers on, and says of
 // whoever failed why.
 func TestTheTableOfCopies(t *testing.T) {

@@ -221,6 +221,9 @@ func (r *copyRun) serve(ctx context.Context, host int, name string, args ...stri
 
 // await waits until receivers listen at a TCP port; 0: they need not.
 func (r *copyRun) await(ctx context.Context, port int) error {
+	if r.begun != nil {
+		return r.begun
+	}
 	for i := 1; i <= r.receivers && port > 0; i++ {
 		listens := false
 		for !listens {
