@@ -246,13 +246,11 @@ func (r *Receiver) take(m []byte) error {
 		r.bytes.Store(0)
 		r.files.Store(0)
 	}
-	if len(rest) > 0 { // a greeting makes no work
-		r.work.Add(1)
-	}
 	return records(rest, r.record)
 }
 
 func (r *Receiver) record(k kind, b []byte) error {
+	r.work.Add(1) // a greeting has no record
 	switch k {
 	case kindBatch:
 		r.batch = batch{heard: true, digest: sha256.New()}
@@ -354,6 +352,7 @@ func (r *Receiver) listed(b []byte) error {
 	x.hasher = sha256.New()
 	for i := range x.entries {
 		e := &x.entries[i]
+		r.work.Add(1)
 		switch e.Kind {
 		case Directory:
 			if err := r.Target.directory(e); err != nil {
@@ -468,8 +467,8 @@ func (r *Receiver) count(e *Entry) {
 }
 
 const (
-	// outputPatience is how long the standard output may take nothing. It is shorter than the time
-	// after which the group counts as broken, because a stream cannot go on by another way.
+	// outputPatience is how long the standard output may take for a piece. It is shorter than the
+	// time after which the group counts as broken, because a stream cannot go on by another way.
 	outputPatience = 20 * time.Second
 	pieceBytes     = 64 << 10 // of a stream: what a pipe holds
 )
@@ -482,7 +481,7 @@ func (r *Receiver) write(b []byte) error {
 	}
 	for len(b) > 0 {
 		n := copy(r.piece, b) // b goes when the membership ends, and a write may still be under way
-		ctx, cancel := context.WithTimeoutCause(r.ctx, outputPatience, fmt.Errorf("it has taken nothing for %v", outputPatience))
+		ctx, cancel := context.WithTimeoutCause(r.ctx, outputPatience, fmt.Errorf("it has not taken %d bytes within %v", n, outputPatience))
 		_, err := unlessEnded(ctx, func() (int, error) { return r.Output.Write(r.piece[:n]) })
 		cancel()
 		if err != nil {
@@ -553,6 +552,7 @@ func (r *Receiver) batchEnd(number uint64) error {
 				if x.entries[i].Kind == Stream {
 					continue
 				}
+				r.work.Add(1)
 				if err := r.Target.finish(&x.entries[i]); err != nil {
 					return said(err)
 				}

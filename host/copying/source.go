@@ -246,8 +246,14 @@ func (s *Source) longest() time.Duration {
 	return s.Patience + time.Duration(min(2*(s.total.Load()/slowestDisk), 1<<32))*time.Second
 }
 
+// flushTime is what a receiver has beyond longest for the disk at its end: it waits for what other
+// programs wrote, however little was copied.
+const flushTime = 10 * time.Minute
+
 // await waits until all receivers that were there when the question was put have answered. The
-// others need not wait for one that has gone.
+// others need not wait for one that has gone. A greeting takes a buffer of a receiver, and one that
+// reads for long what it has gives none back: the group would count as broken. So there are
+// greetings only while a receiver is missing, which may come yet.
 func (s *Source) await(ctx context.Context, asked []*peer, answered func(*peer) bool) error {
 	begun := s.peers.begin(asked)
 	for {
@@ -259,6 +265,9 @@ func (s *Source) await(ctx context.Context, asked []*peer, answered func(*peer) 
 		}
 		if err := s.peers.wait(ctx, greetEvery); err != nil {
 			return err
+		}
+		if s.peers.count() >= s.Receivers {
+			continue
 		}
 		if err := s.greet(ctx); err != nil {
 			return err
@@ -408,7 +417,7 @@ func (s *Source) end(ctx context.Context) error {
 		return err
 	}
 	begun := s.peers.begin(asked)
-	for s.peers.pending(asked, begun, s.longest(), func(p *peer) bool { return p.done }) > 0 {
+	for s.peers.pending(asked, begun, s.longest()+flushTime, func(p *peer) bool { return p.done }) > 0 {
 		if err := s.peers.wait(ctx, greetEvery); err != nil {
 			return err
 		}

@@ -76,7 +76,11 @@ func (t *Target) changes(path string, f *os.File) error {
 	if t.systems[s.Dev] != nil {
 		return nil
 	}
-	directory, err := t.root.Open(filepath.Dir(path))
+	at := path // its parent may be on another file system
+	if s.Mode&unix.S_IFMT != unix.S_IFDIR {
+		at = filepath.Dir(path)
+	}
+	directory, err := t.root.Open(at)
 	if err == nil {
 		t.systems[s.Dev] = directory
 	}
@@ -212,7 +216,7 @@ func (t *Target) symlink(e *Entry) error {
 		return err
 	}
 	defer parent.Close()
-	if err := t.changes(e.Path, parent); err != nil {
+	if err := t.changes(filepath.Dir(e.Path), parent); err != nil {
 		return err
 	}
 	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(e.ModTime)}
