@@ -27,12 +27,12 @@ const (
 
 	smallFile = 4 * kib
 	// copyWithin bounds a copy. A way that does not end within is a row that says so.
-	copyWithin = 4 * time.Minute
+	copyWithin = 3 * time.Minute
 )
 
 // copySite is how many receivers files are brought to, by links of a rate in bits per second for
-// which their soft NICs have the CPU.
-type copySite struct{ receivers, rate, rounds int }
+// which their soft NICs have the CPU. losses are how many of the plan's losses are measured.
+type copySite struct{ receivers, rate, rounds, losses int }
 
 // cargo is what is copied.
 type cargo struct {
@@ -81,7 +81,7 @@ func (b *bench) copies(ctx context.Context) error {
 	took, failed := map[copyKey]map[string][]copied{}, map[copyKey]map[string]string{}
 	for _, at := range b.plan.copySites {
 		err := b.inYard(ctx, at, func(y *yard) error {
-			for _, perMillion := range b.plan.copyLosses {
+			for _, perMillion := range b.plan.copyLosses[:at.losses] {
 				for _, c := range b.plan.cargos {
 					k := copyKey{at, perMillion, c.name}
 					keys = append(keys, k)

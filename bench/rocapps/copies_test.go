@@ -62,7 +62,7 @@ func TestAProgramThatIsMissing(t *testing.T) {
 // whoever failed why.
 func TestTheTableOfCopies(t *testing.T) {
 	c := cargo{"ten", 10, 100}
-	key := copyKey{copySite{3, 20_000_000, 3}, 0, c.name}
+	key := copyKey{copySite{3, 20_000_000, 3, 1}, 0, c.name}
 	single := key
 	single.receivers = 1
 	of := func(seconds ...float64) (all []copied) {
