@@ -183,7 +183,7 @@ func checkLibrary(t *testing.T, deb string) {
 	}
 	program := filepath.Join(root, "broadcast")
 	output(t, "gcc", "-Wall", "-Wextra", "-Werror", "-I", filepath.Join(root, "usr/include"), "../../examples/librocast/broadcast.c", "-L", libdir, "-lrocast", "-o", program)
-	if got := output(t, "env", "LD_LIBRARY_PATH="+libdir, "sh", "-c", program+" 2>&1 || true"); !strings.Contains(got, "the box is not named; write ADDRESS:PORT") {
+	if got := output(t, "env", "LD_LIBRARY_PATH="+libdir, "sh", "-c", program+" 2>&1 || true"); !strings.Contains(got, "the box is not named, and DNS names none") {
 		t.Errorf("the program says %q", got)
 	}
 	if got := output(t, "sh", "-c", "zcat "+filepath.Join(root, "usr/share/man/man3/rocast.3.gz")); !strings.Contains(got, "rocast_join") {
