@@ -96,7 +96,7 @@ check: ## what needs no root, in 70 s once it is compiled: format, vet, staticch
 
 test: ## every test that this machine allows, as root; prints which it left out and why
 	@[ "$$(id -u)" = 0 ] || echo 'make test needs root: without it every test is left out that makes a network namespace; make check needs none' >&2
-	@scripts/need tshark:tshark rsync:rsync nc:netcat-openbsd uftp:uftp udp-sender:udpcast $(WHEEL_NEEDS) $(INFO)/python3-venv.list:python3-venv || true
+	@scripts/need tshark:tshark $(COPY_NEEDS) $(WHEEL_NEEDS) $(INFO)/python3-venv.list:python3-venv || true
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@scripts/gotest work
 
@@ -120,7 +120,8 @@ bench: build ## rocast compared with other forwarders, and what each hot functio
 	$(BUILD)/rocbench -bin $(BUILD) -out $(BUILD)/bench $(if $(SHORT),-short)
 
 bench-apps: build ## the papers' tables: WRITEs, broadcast (also behind one port), consensus, storage, loss, files; SHORT=1; ONLY=iops,loss: these sections; UPDATE=1 writes docs/evaluation.md
-	@scripts/need ip:iproute2 bridge:iproute2 tc:iproute2 ethtool:ethtool rsync:rsync nc:netcat-openbsd uftp:uftp udp-sender:udpcast
+	@scripts/need ip:iproute2 bridge:iproute2 tc:iproute2 ethtool:ethtool
+	@scripts/need $(COPY_NEEDS) || true
 	$(GO) build -o $(BUILD)/ ./bench/rocapps ./bench/consensus ./bench/storage
 	$(BUILD)/rocapps -bin $(BUILD) -out $(BUILD)/bench-apps $(if $(SHORT),-short) $(if $(ONLY),-only $(ONLY)) $(if $(UPDATE),-page docs)
 
@@ -140,6 +141,8 @@ softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one
 	$(if $(SHORT)$(CHOSEN),,test/softroce/setup.sh newest && $(GO) test -tags softroce -count=1 -timeout 20m -v ./test/softroce/demorxe)
 
 INFO        := /var/lib/dpkg/info
+# The programs that rocast-cp is measured beside.
+COPY_NEEDS  := rsync:rsync nc:netcat-openbsd uftp:uftp udp-sender:udpcast
 WHEEL_NEEDS := /usr/bin/python3:python3 $(INFO)/python3-pip.list:python3-pip $(INFO)/python3-setuptools.list:python3-setuptools $(INFO)/python3-wheel.list:python3-wheel
 .PHONY: wheel
 wheel: ## the package rocast for Python, as a wheel, into build/packages

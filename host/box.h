@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks the box, over HTTP. A question never blocks by itself. */
+/* Addresses, the box that DNS names, and questions to a box over HTTP, which never block. */
 #ifndef ROCAST_BOX_H
 #define ROCAST_BOX_H
 

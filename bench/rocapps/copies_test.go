@@ -16,32 +16,35 @@ import (
 // byte that differs at one host is noticed.
 func TestEveryProgramBringsAllFiles(t *testing.T) {
 	testlab.NeedRoot(t)
-	c := cargo{"three", 3, 5000}
+	files := fileSet{"three", 3, 5000}
 	b := &bench{bin: programs(t)}
-	programOf := map[string]string{wayRsync: "rsync", wayChain: "nc", wayUFTP: "uftp", wayUDP: "udp-sender"}
-	err := b.inYard(t.Context(), copySite{receivers: 2, rate: 100_000_000}, func(y *yard) error {
-		testlab.Must(t, y.lose(1000))
+	packageOf := map[string][2]string{
+		wayRsync: {"rsync", "rsync"}, wayChain: {"nc", "netcat-openbsd"}, wayUFTP: {"uftp", "uftp"}, wayUDP: {"udp-sender", "udpcast"},
+	}
+	err := b.inCopyLab(t.Context(), copyLayout{receivers: 2, rate: 100_000_000}, func(l *copyLab) error {
+		testlab.Must(t, l.lose(1000))
 		for _, w := range copyWays() {
-			if p := programOf[w.name]; p != "" {
-				if _, err := exec.LookPath(p); err != nil {
-					t.Logf("%s is left out: %v", w.name, err)
-					continue
+			t.Run(w.name, func(t *testing.T) {
+				if p := packageOf[w.name]; p[0] != "" {
+					if _, err := exec.LookPath(p[0]); err != nil {
+						t.Skipf("needs the package %s: %v", p[1], err)
+					}
 				}
-			}
-			r, err := y.copy(t.Context(), &w, c)
-			copies := float64(r.sent) / float64(c.total())
-			switch {
-			case err != nil:
-				t.Errorf("%s: %v", w.name, err)
-			case r.seconds <= 0 || r.hosts <= 0 || copies < 1:
-				t.Errorf("%s: %+v", w.name, r)
-			case w.name == wayRsync && copies < 2:
-				t.Errorf("%s sends %.1f bytes for each byte to two hosts", w.name, copies)
-			}
+				r, err := l.copy(t.Context(), &w, files)
+				copies := float64(r.sent) / float64(files.total())
+				switch {
+				case err != nil:
+					t.Error(err)
+				case r.seconds <= 0 || r.hosts <= 0 || copies < 1:
+					t.Errorf("%+v", r)
+				case w.name == wayRsync && copies < 2:
+					t.Errorf("it sends %.1f bytes for each byte to two hosts", copies)
+				}
+			})
 		}
-		source := filepath.Join(y.home(0), cargoName)
-		testlab.Must(t, (cargo{"another", 1, 5000}).write(filepath.Join(y.home(2), cargoName, "more")))
-		if err := y.compare(source); err == nil || !strings.Contains(err.Error(), "host 2") {
+		source := filepath.Join(l.home(0), copiedName)
+		testlab.Must(t, (fileSet{"another", 1, 5000}).write(filepath.Join(l.home(2), copiedName, "more")))
+		if err := l.compare(source); err == nil || !strings.Contains(err.Error(), "host 2") {
 			t.Errorf("host 2 has more than the source: %v", err)
 		}
 		return nil
@@ -52,19 +55,15 @@ func TestEveryProgramBringsAllFiles(t *testing.T) {
 // A program that does not begin is named, and nobody waits until it listens.
 func TestAProgramThatIsMissing(t *testing.T) {
 	missing := errors.New("it is not installed")
-	run := &copyRun{yard: &yard{copySite: copySite{receivers: 1}}, begun: missing}
+	run := &copyRun{copyLab: &copyLab{copyLayout: copyLayout{receivers: 1}}, begun: missing}
 	if err := run.await(t.Context(), copyPort); !errors.Is(err, missing) {
 		t.Error(err)
 	}
 }
 
 // The table has medians, names who is faster than rocast-cp from three receivers on, and says of
-// whoever failed why.
+// whoever failed why: that another program fails is nothing in which rocast-cp is behind.
 func TestTheTableOfCopies(t *testing.T) {
-	c := cargo{"ten", 10, 100}
-	key := copyKey{copySite{3, 20_000_000, 3, 1}, 0, c.name}
-	single := key
-	single.receivers = 1
 	of := func(seconds ...float64) (all []copied) {
 		for _, s := range seconds {
 			all = append(all, copied{s, 2000, time.Second, time.Second / 4})
@@ -72,24 +71,32 @@ func TestTheTableOfCopies(t *testing.T) {
 		return all
 	}
 	took := map[string][]copied{wayRocast: of(2, 9, 1), wayRsync: of(6), wayChain: of(1), wayUDP: of(2)}
-	failed := map[string]string{wayUFTP: errors.New("no receiver").Error()}
-	sec := copiesTable([]cargo{c}, []copyKey{single, key},
-		map[copyKey]map[string][]copied{key: took, single: took}, map[copyKey]map[string]string{key: failed, single: failed})
+	failed := map[string]string{wayUFTP: "no receiver"}
+	with := func(receivers int) *copyCase {
+		return &copyCase{copyLayout{receivers, 20_000_000, 3, 1}, 0, fileSet{"ten", 10, 100}, took, failed}
+	}
+	ours := with(3)
+	ours.took, ours.failed = map[string][]copied{wayRsync: of(6)}, map[string]string{wayRocast: "it broke", wayChain: "it hung", wayUFTP: "no receiver", wayUDP: "it hung"}
+	sec := copiesTable([]*copyCase{with(1), with(3), ours})
 	want := [][]string{
 		{"3", "nothing", "ten", wayRocast, "2.00", "1.00", "2.00", "1.00", "0.25"},
 		{"3", "nothing", "ten", wayRsync, "6.00", "3.00", "2.00", "1.00", "0.25"},
 		{"3", "nothing", "ten", wayChain, "1.00", "0.50", "2.00", "1.00", "0.25"},
 		{"3", "nothing", "ten", wayUFTP, "fails", "", "", "", ""},
 		{"3", "nothing", "ten", wayUDP, "2.00", "1.00", "2.00", "1.00", "0.25"},
+		{"3", "nothing", "ten", wayRocast, "fails", "", "", "", ""},
+		{"3", "nothing", "ten", wayRsync, "6.00", "", "2.00", "1.00", "0.25"},
 	}
-	if got := sec.Rows[len(want):]; !slices.EqualFunc(got, want, slices.Equal) {
+	if got := sec.Rows[5:12]; !slices.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("%q", got)
 	}
-	faster := slices.DeleteFunc(slices.Clone(sec.Behind), func(s string) bool { return !strings.Contains(s, "of the time") })
-	if len(faster) != 1 || !strings.Contains(faster[0], "3 receivers") || !strings.Contains(faster[0], wayChain) || len(sec.Behind) != 3 {
+	if len(sec.Behind) != 1 || !strings.Contains(sec.Behind[0], "3 receivers") || !strings.Contains(sec.Behind[0], wayChain) {
 		t.Errorf("%q", sec.Behind)
 	}
-	if !strings.Contains(sec.Text, "20 Mb/s with 1 receivers, 20 Mb/s with 3 receivers") {
+	if why := sec.Notes[len(notesCopies):]; len(why) != 6 || !strings.Contains(why[0], "no receiver") {
+		t.Errorf("%q", why)
+	}
+	if !strings.Contains(sec.Text, "20 Mb/s to 1, 20 Mb/s to 3 receivers") {
 		t.Error(sec.Text)
 	}
 }

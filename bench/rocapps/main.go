@@ -19,11 +19,7 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == hostWord {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
-		defer stop()
-		os.Exit(softcast.Execute(ctx, os.Args[2:]))
-	}
+	softcast.BeHost()
 	b := &bench{plan: fullForm()}
 	flag.BoolVar(&b.part.Short, "short", false, "the short form: fewer sizes, less than a second for each row")
 	out := flag.String("out", "build/bench-apps", "directory of the report")

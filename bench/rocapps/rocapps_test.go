@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,11 +15,9 @@ import (
 	"github.com/rocast/rocast/internal/testlab/softcast"
 )
 
-// The hosts of a yard run rocast-cp as processes of this program.
+// The hosts that copy files run rocast-cp as processes of this program.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == hostWord {
-		os.Exit(softcast.Execute(context.Background(), os.Args[2:]))
-	}
+	softcast.BeHost()
 	boxes.Main(m)
 }
 

@@ -28,9 +28,9 @@ type plan struct {
 	loss          time.Duration
 	stickRate     int   // bits per second, for which nine soft NICs have the CPU
 	stickSizes    []int // ascending
-	copySites     []copySite
+	copyLayouts   []copyLayout
 	copyLosses    []int // packets lost of a million
-	cargos        []cargo
+	fileSets      []fileSet
 }
 
 const (
@@ -45,8 +45,8 @@ func fullForm() plan {
 		broadcast: 700 * time.Millisecond, broadcastSize: []int{64, kib, 4 * kib, 32 * kib, 256 * kib, 2 * mib, 16 * mib, 64 * mib},
 		rates: []int{0, 61, 244, 977, 3906}, loss: 2 * time.Second,
 		stickRate: 40_000_000, stickSizes: []int{4 * kib, 64 * kib, mib, 4 * mib},
-		copySites:  []copySite{{1, 100_000_000, 1, 3}, {3, 100_000_000, 3, 3}, {8, 40_000_000, 1, 3}, {16, 20_000_000, 1, 1}},
-		copyLosses: []int{0, 100, 10_000}, cargos: []cargo{{"one of 16 MiB", 1, 16 * mib}, {"1000 of 4 KiB", 1000, smallFile}},
+		copyLayouts: []copyLayout{{1, 100_000_000, 1, 3}, {3, 100_000_000, 3, 3}, {8, 40_000_000, 1, 3}, {16, 20_000_000, 1, 1}},
+		copyLosses:  []int{0, 100, 10_000}, fileSets: []fileSet{{"one of 16 MiB", 1, 16 * mib}, {"1000 of 4 KiB", 1000, smallFile}},
 	}
 }
 
@@ -57,8 +57,8 @@ func shortForm() plan {
 		broadcast: 300 * time.Millisecond, broadcastSize: []int{64, 4 * kib, 64 * kib, mib, 4 * mib},
 		rates: []int{0, 977, 3906}, loss: 800 * time.Millisecond,
 		stickRate: 40_000_000, stickSizes: []int{4 * kib, 64 * kib, mib},
-		copySites:  []copySite{{3, 100_000_000, 1, 2}},
-		copyLosses: []int{0, 10_000}, cargos: []cargo{{"one of 4 MiB", 1, 4 * mib}, {"200 of 4 KiB", 200, smallFile}},
+		copyLayouts: []copyLayout{{3, 100_000_000, 1, 2}},
+		copyLosses:  []int{0, 10_000}, fileSets: []fileSet{{"one of 4 MiB", 1, 4 * mib}, {"200 of 4 KiB", 200, smallFile}},
 	}
 }
 

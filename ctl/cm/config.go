@@ -31,7 +31,7 @@ const (
 // limits are the times of a handshake. Tests choose shorter ones.
 type limits struct {
 	again time.Duration // between two copies of a message without an answer
-	tries int           // copies of a message
+	tries int           // copies of a REQ or a REP
 	// partings are the copies of a DREQ. A host that hears none keeps its connection, and its
 	// program waits for ever. Linux insists as long, with 16 copies 4.3 s apart
 	// (drivers/infiniband/core/cma.c).

@@ -67,7 +67,7 @@ func (m *Machine) made(e Made) {
 		m.end(c, err.Error(), wire.NoResources)
 	case c.state == Making:
 		c.state, c.mra = Offered, 0
-		m.insist(c.source, c.rep)
+		m.insist(c.source, c.rep, m.limits.tries)
 		for _, r := range c.receivers {
 			if r.at == gone {
 				m.takeOut(r)
@@ -170,8 +170,7 @@ func (m *Machine) disconnect(s *side) {
 		m.seed.tid++
 		s.tid = m.seed.tid
 	}
-	m.insist(s, &wire.DREQ{Pair: s.pair, RemoteQPN: s.qpn})
-	s.tries = m.limits.partings - 1
+	m.insist(s, &wire.DREQ{Pair: s.pair, RemoteQPN: s.qpn}, m.limits.partings)
 }
 
 // finish keeps an ended connection for a while when every side is told.

@@ -28,10 +28,10 @@ func (p *post) say(s *side, message wire.Message) {
 	p.do(Send{s.addr, *mad})
 }
 
-// insist sends a message until it is answered, or as often as the limits say.
-func (p *post) insist(s *side, message wire.Message) {
+// insist sends a message until it is answered, or so many copies of it.
+func (p *post) insist(s *side, message wire.Message, copies int) {
 	p.say(s, message)
-	s.retry, s.tries, s.due = s.cached, p.limits.tries-1, p.now+p.limits.again
+	s.retry, s.tries, s.due = s.cached, copies-1, p.now+p.limits.again
 }
 
 // again answers a message that has arrived before.

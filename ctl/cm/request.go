@@ -161,7 +161,7 @@ func (m *Machine) admit(c *connection) {
 			r.settle(gone)
 			continue
 		}
-		m.insist(r, c.reqFor(r, &m.config, m.seed.guid))
+		m.insist(r, c.reqFor(r, &m.config, m.seed.guid), m.limits.tries)
 	}
 }
 

@@ -120,7 +120,7 @@ func (m *Machine) offer(c *connection) {
 		}
 	}
 	c.state, c.deadline, c.mra = Offered, 0, 0
-	m.insist(c.source, c.rep)
+	m.insist(c.source, c.rep, m.limits.tries)
 }
 
 // received takes a packet of the control connection. What comes again is answered again, even after

@@ -8,7 +8,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -26,30 +25,22 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rocast/rocast/host/copying/program"
 	"github.com/rocast/rocast/internal/testlab/bed"
-	"github.com/rocast/rocast/internal/testlab/boxes"
 	"github.com/rocast/rocast/internal/testlab/netns"
 	"github.com/rocast/rocast/internal/testlab/softcast"
 )
 
 const (
 	receivers = 3
-	hostsPort = 7472 // of hosts: listen
 
 	smallFiles = 1000
 	killedMiB  = 24 // of the file that is sent when a receiver is killed
 )
 
-// hostWord is the first argument with which the command is rocast-cp of a host.
-const hostWord = "host"
-
 func main() {
+	softcast.BeHost()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	if len(os.Args) > 1 && os.Args[1] == hostWord {
-		os.Exit(softcast.Execute(ctx, os.Args[2:]))
-	}
 	d := &demo{out: os.Stdout}
 	flag.StringVar(&d.bin, "bin", "build", "directory of rocastd")
 	seed := flag.Uint("seed", uint(time.Now().UnixNano()&0xFFFFFF), "seed of the losses")
@@ -73,7 +64,7 @@ type demo struct {
 	loss int
 
 	dir string // of all hosts' files
-	lab *boxes.Single
+	lab *softcast.Lab
 	mu  sync.Mutex // of out
 }
 
@@ -84,7 +75,7 @@ func (d *demo) run(ctx context.Context, rocastd string) (err error) {
 	}
 	netns.RemoveAtSignal(d.dir)
 	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
-	if err := d.build(ctx, rocastd); err != nil {
+	if d.lab, err = softcast.Open(ctx, rocastd, bed.Options{Hosts: 1 + receivers, Seed: d.seed, LossPerMillion: d.loss}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.lab.Close()) }()
@@ -96,26 +87,6 @@ func (d *demo) run(ctx context.Context, rocastd string) (err error) {
 	}
 	return nil
 }
-
-func (d *demo) build(ctx context.Context, rocastd string) (err error) {
-	d.lab = &boxes.Single{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.lab.Close())
-		}
-	}()
-	d.lab.Bed, err = bed.New(bed.Options{Hosts: 1 + receivers, NoRNIC: true, Seed: d.seed, LossPerMillion: d.loss})
-	if err != nil {
-		return err
-	}
-	config := boxes.Ports(d.lab.Ports()...) + fmt.Sprintf("hosts: {listen: \"%s\", groupIPs: [\"%v\"]}\n", d.box(), d.lab.GroupIP())
-	if d.lab.Daemon, err = boxes.NewDaemon(rocastd, config); err != nil {
-		return err
-	}
-	return d.lab.Daemon.Start(ctx, d.lab.Box)
-}
-
-func (d *demo) box() string { return fmt.Sprintf("%v:%d", d.lab.IP(), hostsPort) }
 
 func (d *demo) say(format string, args ...any) {
 	d.mu.Lock()
@@ -230,12 +201,12 @@ func (d *demo) home(i int) string { return filepath.Join(d.dir, fmt.Sprint("host
 
 // compare compares what hosts have with what the source has.
 func (d *demo) compare(name string, hosts ...int) error {
-	want, err := sums(filepath.Join(d.dir, "source", name))
+	want, err := softcast.Sums(filepath.Join(d.dir, "source", name))
 	if err != nil {
 		return err
 	}
 	for _, i := range hosts {
-		got, err := sums(filepath.Join(d.home(i), name))
+		got, err := softcast.Sums(filepath.Join(d.home(i), name))
 		if err != nil {
 			return err
 		}
@@ -245,28 +216,6 @@ func (d *demo) compare(name string, hosts ...int) error {
 		d.say("host %d: %s has the names and SHA-256 of the source's", i, name)
 	}
 	return nil
-}
-
-// sums are the names and SHA-256 of all files below a path.
-func sums(root string) (list []byte, err error) {
-	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
-			return err
-		}
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		h := sha256.New()
-		if _, err := io.Copy(h, f); err != nil {
-			return err
-		}
-		name, err := filepath.Rel(root, path)
-		list = fmt.Appendf(list, "%x %s\n", h.Sum(nil), name)
-		return err
-	})
-	return list, err
 }
 
 // process is rocast-cp on a host.
@@ -286,8 +235,8 @@ func (d *demo) start(ctx context.Context, host int, args ...string) *process {
 		p.begun = err
 		return p
 	}
-	p.command = exec.CommandContext(ctx, own, append([]string{hostWord}, args...)...)
-	p.command.Env = append(os.Environ(), program.BoxVariable+"="+d.box())
+	p.command = exec.CommandContext(ctx, own, softcast.Arguments(args...)...)
+	p.command.Env = d.lab.Environ()
 	p.command.Stdout, p.command.Stderr = p, p
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p.begun = d.lab.Hosts[host].NS.Do(p.command.Start)

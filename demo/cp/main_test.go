@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 	"testing"
 	"time"
 
@@ -13,12 +12,8 @@ import (
 
 // The hosts of the demo are processes of the program that shows it: here, of the test.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == hostWord {
-		os.Exit(softcast.Execute(context.Background(), os.Args[2:]))
-	}
-	status := m.Run()
-	boxes.RemoveProgram()
-	os.Exit(status)
+	softcast.BeHost()
+	boxes.Main(m)
 }
 
 func TestTheDemoHoldsWhatItPromises(t *testing.T) {

@@ -119,6 +119,14 @@ type statusError struct {
 // errEarly is the end of a program that was interrupted before the copy began.
 var errEarly = statusError{errors.New("interrupted while it waited for the other members"), exitError}
 
+// notJoined is the end of a program that has not joined, for this reason or by its user.
+func notJoined(ctx context.Context, reason error) error {
+	if ctx.Err() != nil {
+		return errEarly
+	}
+	return statusError{reason, exitError}
+}
+
 // Execute runs a command, and returns its exit status.
 func (env *Environment) Execute(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
@@ -223,11 +231,8 @@ func (env *Environment) send(ctx context.Context, o *options, s *copying.Source)
 	joining, cancel := context.WithTimeout(ctx, o.Wait)
 	defer cancel()
 	m, err := env.Send(joining, o.Membership)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return errEarly
-	case err != nil:
-		return statusError{err, exitError}
+	if err != nil {
+		return notJoined(ctx, err)
 	}
 	defer func() {
 		if failure := m.Close(); err == nil && failure != nil {
@@ -305,11 +310,8 @@ func (env *Environment) receive(ctx context.Context, o *options, directory strin
 	joining, cancel := context.WithTimeout(ctx, o.Wait)
 	defer cancel()
 	m, err := env.Receive(joining, o.Membership)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return errEarly
-	case err != nil:
-		return err
+	if err != nil {
+		return notJoined(ctx, err)
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	r.Inbox = m

@@ -1,6 +1,7 @@
-// Package softcast is rocast-cp's transport for hosts with soft NICs: a member of a group that
-// hosts make, with a queue pair of internal/rnic. It is what librocast is for hosts with real NICs,
-// except that it never falls back.
+// Package softcast is a lab whose hosts copy files: a box with rocastd (Lab), and rocast-cp with
+// its transport for hosts with soft NICs (Transport). That is a member of a group that hosts make,
+// with a queue pair of internal/rnic. It is what librocast is for hosts with real NICs, except that
+// it never falls back.
 package softcast
 
 import (
@@ -10,7 +11,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
@@ -26,12 +26,6 @@ import (
 
 // Transport is the transport of a host, in the namespace of the process.
 type Transport struct{}
-
-// Execute is rocast-cp of a host with these arguments. It returns the exit status.
-func Execute(ctx context.Context, args []string) int {
-	env := &program.Environment{Transport: Transport{}, In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}
-	return env.Execute(ctx, env.Command("of a lab"), args)
-}
 
 // policy lets the others go on when a receiver dies.
 const policy = "evict=true,on-fatal=evict,silent-after=3s"

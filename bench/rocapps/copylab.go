@@ -15,124 +15,114 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rocast/rocast/host/copying/program"
 	"github.com/rocast/rocast/internal/testlab/bed"
-	"github.com/rocast/rocast/internal/testlab/boxes"
 	"github.com/rocast/rocast/internal/testlab/lossy"
 	"github.com/rocast/rocast/internal/testlab/netns"
 	"github.com/rocast/rocast/internal/testlab/slow"
+	"github.com/rocast/rocast/internal/testlab/softcast"
 )
 
-// hostWord is the first argument with which this command is rocast-cp of a host.
-const hostWord = "host"
+const copyPort = 9000 // of the programs that the source or a neighbour connects to
 
-const (
-	copyPort  = 9000 // of the programs that the source or a neighbour connects to
-	hostsPort = 7472 // of hosts: listen
-)
-
-// yard is a source and receivers that are programs, around a box with rocastd.
-type yard struct {
-	copySite
-	*boxes.Single
+// copyLab is a source and receivers that are programs, around a box with rocastd.
+type copyLab struct {
+	copyLayout
+	*softcast.Lab
 	dir    string // of all hosts' files, in memory
 	links  []*lossy.Link
 	copies int
 }
 
-// inYard builds a yard for f.
-func (b *bench) inYard(ctx context.Context, at copySite, f func(*yard) error) error {
-	y := &yard{copySite: at, Single: &boxes.Single{}}
-	err := y.build(ctx, b.bin)
+// inCopyLab builds a lab for f.
+func (b *bench) inCopyLab(ctx context.Context, l copyLayout, f func(*copyLab) error) error {
+	c := &copyLab{copyLayout: l}
+	err := c.build(ctx, filepath.Join(b.bin, "rocastd"))
 	if err != nil {
 		err = fmt.Errorf("build the lab: %w", err)
 	} else {
-		err = f(y)
+		err = f(c)
 	}
-	return errors.Join(err, y.close())
+	return errors.Join(err, c.close())
 }
 
-func (y *yard) build(ctx context.Context, bin string) (err error) {
-	if y.dir, err = os.MkdirTemp("/dev/shm", "rccopies"); err != nil {
+func (l *copyLab) build(ctx context.Context, rocastd string) (err error) {
+	if l.dir, err = os.MkdirTemp("/dev/shm", "rccopies"); err != nil {
 		return err
 	}
-	netns.RemoveAtSignal(y.dir)
-	if y.Bed, err = bed.New(bed.Options{Hosts: 1 + y.receivers, NoRNIC: true}); err != nil {
+	netns.RemoveAtSignal(l.dir)
+	if l.Lab, err = softcast.Open(ctx, rocastd, bed.Options{Hosts: 1 + l.receivers}); err != nil {
 		return err
 	}
-	for i, h := range y.Hosts {
+	for i, h := range l.Hosts {
 		// A packet is lost, and waits, as on a wire: the kernel joins none to longer ones.
 		if _, err := h.NS.Exec("ethtool", "-K", h.End.Name, "tso", "off", "gso", "off"); err != nil {
 			return err
 		}
-		if _, err := y.Box.Exec("ethtool", "-K", h.Port.Name, "gro", "off"); err != nil {
+		if _, err := l.Box.Exec("ethtool", "-K", h.Port.Name, "gro", "off"); err != nil {
 			return err
 		}
 		if _, err := h.NS.Exec("ip", "route", "add", "224.0.0.0/4", "dev", h.End.Name); err != nil {
 			return err
 		}
-		if err := slow.Shape(h.End, y.rate); err != nil {
+		if err := slow.Shape(h.End, l.rate); err != nil {
 			return err
 		}
 		link, err := lossy.AttachToAll(h.End, uint32(i+1), 0)
 		if err != nil {
 			return err
 		}
-		y.links = append(y.links, link)
+		l.links = append(l.links, link)
 	}
-	config := boxes.Ports(y.Ports()...) + fmt.Sprintf("hosts: {listen: \"%s\", groupIPs: [\"%v\"]}\n", y.hosting(), y.GroupIP())
-	if y.Daemon, err = boxes.NewDaemon(filepath.Join(bin, "rocastd"), config); err != nil {
-		return err
-	}
-	return y.Daemon.Start(ctx, y.Box)
+	return nil
 }
 
-func (y *yard) hosting() string { return fmt.Sprintf("%v:%d", y.IP(), hostsPort) }
-
-func (y *yard) close() error {
+func (l *copyLab) close() error {
 	var errs []error
-	for _, l := range y.links {
-		errs = append(errs, l.Close())
+	for _, link := range l.links {
+		errs = append(errs, link.Close())
 	}
-	return errors.Join(append(errs, y.Single.Close(), os.RemoveAll(y.dir))...)
+	if l.Lab != nil {
+		errs = append(errs, l.Lab.Close())
+	}
+	return errors.Join(append(errs, os.RemoveAll(l.dir))...)
 }
 
 // lose makes the links of the receivers lose so many packets of a million, in each direction.
-func (y *yard) lose(perMillion int) error {
+func (l *copyLab) lose(perMillion int) error {
 	var errs []error
-	for _, l := range y.links[1:] {
-		errs = append(errs, l.Lose(perMillion))
+	for _, link := range l.links[1:] {
+		errs = append(errs, link.Lose(perMillion))
 	}
 	return errors.Join(errs...)
 }
 
 // home is a host's directory. Host 0 is the source.
-func (y *yard) home(host int) string { return filepath.Join(y.dir, fmt.Sprint(host)) }
+func (l *copyLab) home(host int) string { return filepath.Join(l.dir, fmt.Sprint(host)) }
 
-// cargoName is the directory that is copied.
-const cargoName = "cargo"
+// copiedName is the directory that is copied.
+const copiedName = "files"
 
 // copy brings files to all receivers.
-func (y *yard) copy(ctx context.Context, w *copyWay, c cargo) (r copied, err error) {
-	y.copies++
-	for i := range y.Hosts {
-		err = errors.Join(err, os.RemoveAll(y.home(i)), os.Mkdir(y.home(i), 0o755))
+func (l *copyLab) copy(ctx context.Context, w *copyWay, files fileSet) (r copied, err error) {
+	l.copies++
+	for i := range l.Hosts {
+		err = errors.Join(err, os.RemoveAll(l.home(i)), os.Mkdir(l.home(i), 0o755))
 	}
-	source := filepath.Join(y.home(0), cargoName)
-	if err = errors.Join(err, c.write(source)); err != nil {
+	source := filepath.Join(l.home(0), copiedName)
+	if err = errors.Join(err, files.write(source)); err != nil {
 		return r, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, copyWithin)
 	defer cancel()
-	run := &copyRun{yard: y}
+	run := &copyRun{copyLab: l}
 	defer run.end()
 	w.listen(run, ctx)
-	if err := run.await(ctx, w.ports); err != nil {
+	if err := run.await(ctx, w.port); err != nil {
 		return r, err
 	}
-	box, errBox := y.Daemon.CPUTime()
-	sent, errSent := slow.Sent(y.Hosts[0].End)
-	if err := errors.Join(run.begun, errBox, errSent); err != nil {
+	box, errBox := l.Daemon.CPUTime()
+	sent, errSent := slow.Sent(l.Hosts[0].End)
+	if err := errors.Join(errBox, errSent); err != nil {
 		return r, err
 	}
 	began := time.Now()
@@ -146,24 +136,24 @@ func (y *yard) copy(ctx context.Context, w *copyWay, c cargo) (r copied, err err
 	r.seconds = time.Since(began).Seconds()
 	run.end()
 	r.hosts = run.used
-	after, errBox := y.Daemon.CPUTime()
-	sentAfter, errSent := slow.Sent(y.Hosts[0].End)
-	r.box, r.sent = after-box, sentAfter-sent
-	return r, errors.Join(errBox, errSent, y.compare(source))
+	boxAfter, errBox := l.Daemon.CPUTime()
+	sentAfter, errSent := slow.Sent(l.Hosts[0].End)
+	r.box, r.sent = boxAfter-box, sentAfter-sent
+	return r, errors.Join(errBox, errSent, l.compare(source))
 }
 
 // compare reports who does not have what the source has.
-func (y *yard) compare(source string) error {
-	want, err := treeSum(source)
+func (l *copyLab) compare(source string) error {
+	want, err := softcast.Sums(source)
 	if err != nil {
 		return err
 	}
-	for i := 1; i <= y.receivers; i++ {
-		got, err := treeSum(filepath.Join(y.home(i), cargoName))
+	for i := 1; i <= l.receivers; i++ {
+		got, err := softcast.Sums(filepath.Join(l.home(i), copiedName))
 		if err != nil {
 			return err
 		}
-		if got != want {
+		if !bytes.Equal(got, want) {
 			return fmt.Errorf("what host %d has is not what was sent", i)
 		}
 	}
@@ -172,7 +162,7 @@ func (y *yard) compare(source string) error {
 
 // copyRun are the programs of one copy.
 type copyRun struct {
-	*yard
+	*copyLab
 	begun   error
 	done    []*copyProgram // which end when all is copied
 	serving []*copyProgram // which are ended then
@@ -197,7 +187,7 @@ func (p *copyProgram) Write(b []byte) (int, error) {
 // start starts a program on a host.
 func (r *copyRun) start(ctx context.Context, host int, name string, args ...string) *copyProgram {
 	p := &copyProgram{host: host, command: exec.CommandContext(ctx, name, args...)}
-	p.command.Env = append(os.Environ(), program.BoxVariable+"="+r.hosting())
+	p.command.Env = r.Environ()
 	p.command.Dir = r.home(host)
 	p.command.Stdout, p.command.Stderr = p, p
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -219,7 +209,7 @@ func (r *copyRun) serve(ctx context.Context, host int, name string, args ...stri
 	r.serving = append(r.serving, r.start(ctx, host, name, args...))
 }
 
-// await waits until receivers listen at a TCP port; 0: they need not.
+// await waits until receivers listen at a TCP port, unless it is 0.
 func (r *copyRun) await(ctx context.Context, port int) error {
 	if r.begun != nil {
 		return r.begun
@@ -273,7 +263,7 @@ func (r *copyRun) end() {
 // source begins.
 type copyWay struct {
 	name   string
-	ports  int // TCP port at which receivers listen; 0: none
+	port   int // TCP, at which receivers listen; 0: they listen at none
 	listen func(*copyRun, context.Context)
 	send   func(*copyRun, context.Context)
 }
@@ -297,9 +287,9 @@ func (r *copyRun) rocast(ctx context.Context) {
 	}
 	group := []string{"--group", fmt.Sprint("copy", r.copies), "--members", fmt.Sprint(1 + r.receivers)}
 	for i := 1; i <= r.receivers; i++ {
-		r.run(ctx, i, own, append([]string{hostWord, "recv", r.home(i)}, group...)...)
+		r.run(ctx, i, own, softcast.Arguments(append([]string{"recv", r.home(i)}, group...)...)...)
 	}
-	r.run(ctx, 0, own, append([]string{hostWord, "send", cargoName}, group...)...)
+	r.run(ctx, 0, own, softcast.Arguments(append([]string{"send", copiedName}, group...)...)...)
 }
 
 const rsyncConfig = "use chroot = no\nport = %d\n[all]\npath = %s\nread only = no\nuid = 0\ngid = 0\n"
@@ -316,7 +306,7 @@ func (r *copyRun) rsyncDaemons(ctx context.Context) {
 
 func (r *copyRun) rsync(ctx context.Context) {
 	for i := 1; i <= r.receivers; i++ {
-		r.run(ctx, 0, "rsync", "--archive", "--whole-file", "--port", fmt.Sprint(copyPort), cargoName, fmt.Sprintf("rsync://%v/all/", r.Hosts[i].IP))
+		r.run(ctx, 0, "rsync", "--archive", "--whole-file", "--port", fmt.Sprint(copyPort), copiedName, fmt.Sprintf("rsync://%v/all/", r.Hosts[i].IP))
 	}
 }
 
@@ -332,7 +322,7 @@ func (r *copyRun) chainReceivers(ctx context.Context) {
 }
 
 func (r *copyRun) chain(ctx context.Context) {
-	r.run(ctx, 0, "sh", "-c", fmt.Sprintf("tar c %s | nc -N %v %d", cargoName, r.Hosts[1].IP, copyPort))
+	r.run(ctx, 0, "sh", "-c", fmt.Sprintf("tar c %s | nc -N %v %d", copiedName, r.Hosts[1].IP, copyPort))
 }
 
 func (r *copyRun) uftpReceivers(ctx context.Context) {
@@ -342,7 +332,7 @@ func (r *copyRun) uftpReceivers(ctx context.Context) {
 }
 
 func (r *copyRun) uftp(ctx context.Context) {
-	r.run(ctx, 0, "uftp", "-I", r.Hosts[0].End.Name, "-R", fmt.Sprint(r.told()/1000), cargoName)
+	r.run(ctx, 0, "uftp", "-I", r.Hosts[0].End.Name, "-R", fmt.Sprint(r.told()/1000), copiedName)
 }
 
 // told is the rate that programs are told, which leaves room for headers.
@@ -356,5 +346,5 @@ func (r *copyRun) udpReceivers(ctx context.Context) {
 
 func (r *copyRun) udp(ctx context.Context) {
 	r.run(ctx, 0, "sh", "-c", fmt.Sprintf("tar c %s | udp-sender --nokbd --no-progress --full-duplex --interface %s --min-receivers %d --max-bitrate %d",
-		cargoName, r.Hosts[0].End.Name, r.receivers, r.told()))
+		copiedName, r.Hosts[0].End.Name, r.receivers, r.told()))
 }
