@@ -24,7 +24,6 @@ var shownOf = map[string]shown{
 		first(size(4*kib), size(64*kib), size(mib))},
 	titleLoss: {"apps-loss.csv", []string{"lost", "", "goodput", "p50, us", "p99, us", "sent again, of the packets", "limit"},
 		first(lost(0), lost(244), lost(3906))},
-	titleCopies: {"apps-copies.csv", []string{"receivers", "lost", "files", "", "seconds", "times rocast-cp", "bytes on the source's link"}, first("3")},
 }
 
 func all([]string) bool { return true }
