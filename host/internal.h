@@ -172,6 +172,7 @@ struct rocast_group {
 	struct operation *operations; /* number n is at n modulo send_depth */
 	unsigned send_depth;
 	uint64_t oldest, posted, next, done;
+	uint64_t posted_bytes, completed_bytes, received_bytes; /* since the member has joined */
 	struct receive *receives;
 	unsigned receive_depth, receives_posted;
 	struct report *ready; /* ring */

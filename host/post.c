@@ -49,8 +49,10 @@ static void retire(struct rocast_group *group)
 			if (l->outgoing && l->done < through)
 				through = l->done;
 	}
-	for (; group->oldest < through; group->oldest++)
+	for (; group->oldest < through; group->oldest++) {
+		group->completed_bytes += operation(group, group->oldest)->bytes;
 		add_completion(group, true, (struct rocast_completion){ .kind = ROCAST_DONE, .id = operation(group, group->oldest)->id });
+	}
 }
 
 void fail_everything(struct rocast_group *group)
@@ -90,6 +92,7 @@ static void received(struct rocast_group *group, const struct ibv_wc *wc)
 
 	if (wc->status == IBV_WC_SUCCESS) {
 		completion.bytes = wc->byte_len;
+		group->received_bytes += wc->byte_len;
 		completion.kind = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM ? ROCAST_IMMEDIATE : ROCAST_RECEIVED;
 		if (completion.kind == ROCAST_IMMEDIATE)
 			completion.immediate = be32toh(wc->imm_data);
@@ -295,6 +298,7 @@ static int post(struct rocast_group *group, const struct rocast_memory *local, s
 			    group->send_depth, group->name);
 	op.bytes = (uint32_t)bytes;
 	op.lkey = bytes > 0 ? local->mr->lkey : 0;
+	group->posted_bytes += bytes;
 	*operation(group, group->next++) = op;
 	push(group);
 	return ROCAST_OK;
@@ -562,6 +566,48 @@ int rocast_descriptor(const struct rocast_group *group)
 enum rocast_way rocast_way(const struct rocast_group *group)
 {
 	return group->way;
+}
+
+/* The bytes of the operations that a member lacks, which has a single connection. */
+static uint64_t lacks(const struct rocast_group *group, const struct link *l)
+{
+	uint64_t bytes = 0;
+
+	for (uint64_t n = l->done > group->oldest ? l->done : group->oldest; n < group->next; n++)
+		bytes += group->operations[n % group->send_depth].bytes;
+	return bytes;
+}
+
+int rocast_progress(const struct rocast_group *group, struct rocast_progress *progress)
+{
+	const struct link *slowest = NULL;
+	uint64_t least = UINT64_MAX, most = 0;
+	int error = check_process(group->host);
+
+	*progress = (struct rocast_progress){ 0 };
+	if (error)
+		return error;
+	progress->posted_bytes = group->posted_bytes;
+	progress->completed_bytes = group->completed_bytes;
+	progress->received_bytes = group->received_bytes;
+	for (const struct link *l = group->links; l; l = l->next) {
+		uint64_t bytes = lacks(group, l);
+
+		if (!l->outgoing || !l->ready)
+			continue;
+		if (bytes < least)
+			least = bytes;
+		if (bytes > most) {
+			most = bytes;
+			slowest = l;
+		}
+	}
+	/* Where all lack as much, none of them holds the others up. */
+	if (slowest && least < most) {
+		address_text(&slowest->peer, progress->slowest);
+		progress->slowest_lacks = most;
+	}
+	return ROCAST_OK;
 }
 
 int rocast_become_source(struct rocast_group *group, unsigned timeout_ms)

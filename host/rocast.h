@@ -323,6 +323,33 @@ enum rocast_way rocast_way(const struct rocast_group *group);
  */
 unsigned rocast_acknowledged_by(const struct rocast_group *group);
 
+/*
+ * How far a group has come, for a bar: what the library has seen at the last call that posted an
+ * operation or took completions. All numbers count bytes since rocast_join. What goes anew after a
+ * fallback is counted once.
+ */
+struct rocast_progress {
+	uint64_t posted_bytes;    /* of the operations that this member has posted */
+	/*
+	 * Of these operations, those that are complete, whether or not the program has taken the
+	 * completions. An operation counts when it is complete as a whole, and never if it fails: the
+	 * library does not see how much of it has gone. Post small operations for a bar that moves.
+	 */
+	uint64_t completed_bytes;
+	uint64_t received_bytes;  /* of the sends and write_immediates that have arrived here; writes do not show */
+	/*
+	 * The IP of the receiver that holds the others up, and the bytes of the posted operations that
+	 * it has not acknowledged. "" and 0: not known, or all receivers are as far. By the group it is
+	 * not known: the box makes one acknowledgement of those of all receivers, and this member
+	 * sees that one. It is known by single connections, so after a fallback.
+	 */
+	char slowest[64];
+	uint64_t slowest_lacks;
+};
+
+/* ROCAST_EFORKED: this process has not joined the group; all numbers are 0. */
+int rocast_progress(const struct rocast_group *group, struct rocast_progress *progress);
+
 /* About a group. Pointers are valid until rocast_leave. */
 struct rocast_about {
 	const char *group_ip;

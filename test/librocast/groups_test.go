@@ -149,6 +149,29 @@ g3: 32 is x
 `, "127.0.0.1 g2, 127.0.0.1 g1 whole=1&tell=1, 127.0.0.1 g3, 127.0.0.2 g3, 127.0.0.2 g2, 127.0.0.2 g1")
 }
 
+// A source sees what all receivers have, and not who lacks something, unless it has a connection to
+// each. What has failed is never complete.
+func TestProgress(t *testing.T) {
+	const nobody = `slowest "" lacks 0`
+	playGroups(t, "progress", `
+joined: 0, posted 0, completed 0, received 0, `+nobody+`
+posted: 0, posted 32, completed 0, received 0, `+nobody+`
+g1: 1 done 2 done
+one waits: 0, posted 32, completed 2, received 0, `+nobody+`
+one was refused: 0, posted 32, completed 2, received 0, `+nobody+`
+g1 there: 10 is a 11 is b
+there: 0, posted 0, completed 0, received 2, `+nobody+`
+another process: -9, posted 0, completed 0, received 0, `+nobody+`
+g1: 3 failed
+it has failed: 0, posted 32, completed 2, received 0, `+nobody+`
+by the group: 0, posted 1, completed 0, received 0, `+nobody+`
+no receiver: 0, posted 1, completed 0, received 0, `+nobody+`
+one receiver: 0, posted 1, completed 0, received 0, slowest "127.0.0.3" lacks 1
+g6: 1 done 2 done
+both: 0, posted 1, completed 1, received 0, `+nobody+`
+`, "127.0.0.1 g6, 127.0.0.1 g1, 127.0.0.2 g6, 127.0.0.2 g1, 127.0.0.3 g6")
+}
+
 // While members use single connections they do not ask the box, so they tell each other that a
 // member has ended the group: the one that sends, or one to which it sends. Then the sender passes
 // it on to the others.

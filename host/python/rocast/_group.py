@@ -41,6 +41,19 @@ class About(NamedTuple):
     returns: int
 
 
+class Progress(NamedTuple):
+    """What progress() returns: bytes since the group was joined. slowest is the IP of the receiver
+    that holds the others up, and slowest_lacks the posted bytes that it has not acknowledged. slowest
+    is None where all are as far, and where nobody can know: by the group the box makes one
+    acknowledgement of those of all receivers."""
+
+    posted: int
+    completed: int
+    received: int
+    slowest: str | None
+    slowest_lacks: int
+
+
 _KINDS = {_library.DONE: "done", _library.RECEIVED: "received", _library.IMMEDIATE: "immediate", _library.FAILED: "failed"}
 
 
@@ -434,6 +447,15 @@ class Group:
         """How many receivers have an operation that is done; 0: all."""
         with self.host.lock:
             return _library.library().rocast_acknowledged_by(self._use())
+
+    def progress(self) -> Progress:
+        """How far the group has come, for a bar; other threads may be in broadcast() or receive(). A
+        message counts when all receivers have it as a whole. Headers and messages of send() count
+        too, so for one broadcast take the difference to what was there before it."""
+        seen = _library.ProgressStruct()
+        with self.host.lock:
+            _library.check(_library.library().rocast_progress(self._use(), seen))
+        return Progress(seen.posted_bytes, seen.completed_bytes, seen.received_bytes, seen.slowest.decode() or None, seen.slowest_lacks)
 
     def describe(self):
         """The group's addresses and sizes, and how often its way has changed."""

@@ -122,6 +122,18 @@ class AboutStruct(ctypes.Structure):
     ]
 
 
+class ProgressStruct(ctypes.Structure):
+    """struct rocast_progress"""
+
+    _fields_ = [
+        ("posted_bytes", ctypes.c_uint64),
+        ("completed_bytes", ctypes.c_uint64),
+        ("received_bytes", ctypes.c_uint64),
+        ("slowest", ctypes.c_char * 64),
+        ("slowest_lacks", ctypes.c_uint64),
+    ]
+
+
 def number(value, ctype=ctypes.c_uint):
     """value as a C number that is not negative. ctypes would cut one that does not fit."""
     most = (1 << 8 * ctypes.sizeof(ctype)) - 1
@@ -169,6 +181,7 @@ _FUNCTIONS = {
     "rocast_become_source": (_int, [_pointer, _unsigned]),
     "rocast_way": (_int, [_pointer]),
     "rocast_acknowledged_by": (ctypes.c_uint, [_pointer]),
+    "rocast_progress": (_int, [_pointer, ctypes.POINTER(ProgressStruct)]),
     "rocast_describe": (None, [_pointer, ctypes.POINTER(AboutStruct)]),
 }
 

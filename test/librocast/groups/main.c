@@ -14,12 +14,15 @@
  *   groups policies  says policies to a box that refuses it and says what it was told
  *   groups memory    registers more than it may pin, read-only memory, and memory that stands for that
  *                    of a GPU; prints what it hears
+ *   groups progress  sends by the group and by single connections to two receivers, of which one takes
+ *                    nothing for a while; prints how far the library says that it has come
  *   groups outside   joins groups that the box refuses for several reasons; prints what it hears
  */
 #include <errno.h>
 #include <linux/capability.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -276,6 +279,95 @@ static void end_by_receiver(const char *name, int others)
 		end_following(&third);
 }
 
+static void say_progress(const char *what, const struct rocast_group *group)
+{
+	struct rocast_progress p;
+	int error = rocast_progress(group, &p);
+
+	printf("%s: %d, posted %d, completed %d, received %d, slowest \"%s\" lacks %d\n", what, error, (int)p.posted_bytes, (int)p.completed_bytes,
+	       (int)p.received_bytes, p.slowest, (int)p.slowest_lacks);
+}
+
+/* A receiver that posts its receives when it is told. */
+struct laggard {
+	struct rocast_group *group;
+	int host;
+	atomic_bool may_receive;
+	pthread_t thread;
+};
+
+static void *lag(void *argument)
+{
+	struct laggard *l = argument;
+	struct rocast_completion c;
+	unsigned received = 0, posted = 0;
+
+	while (received < 2) {
+		for (; posted < 2 && atomic_load(&l->may_receive); posted++)
+			receive(l->group, l->host, 10 + posted);
+		received += rocast_wait(l->group, &c, 1, 1) > 0;
+	}
+	return NULL;
+}
+
+static void progress(void)
+{
+	struct rocast_group *source = join(0, "g1", ROCAST_SOURCE), *receiver = join(1, "g1", ROCAST_RECEIVER);
+	struct laggard others[] = { { .host = 1 }, { .host = 2 } };
+	struct rocast_progress p = { 0 };
+	struct rocast_completion none;
+	struct link incoming;
+
+	receive(receiver, 1, 10);
+	receive(receiver, 1, 11);
+	say_progress("joined", source);
+	(void)send_byte(source, 0, 'a', 1);
+	(void)send_byte(source, 0, 'b', 2);
+	(void)rocast_send(source, memories[0], bytes[0], 30, 3);
+	say_progress("posted", source);
+	take("g1", source, 0, 2);
+	say_progress("one waits", source);
+	(void)rocast_send(source, memories[1], bytes[0], 5, 4);
+	say_progress("one was refused", source);
+	take("g1 there", receiver, 1, 2);
+	say_progress("there", receiver);
+	hosts[0]->process++;
+	say_progress("another process", source);
+	hosts[0]->process--;
+	take("g1", source, 0, 1);
+	say_progress("it has failed", source);
+
+	let_groups_work(false);
+	source = join(0, "g6", ROCAST_BOTH);
+	for (int i = 0; i < 2; i++)
+		others[i].group = join(others[i].host, "g6", ROCAST_BOTH);
+	hear_of_all(source);
+	for (int i = 0; i < 2; i++)
+		if (pthread_create(&others[i].thread, NULL, lag, &others[i]))
+			exit(2);
+	(void)rocast_send(source, memories[0], bytes[0], 1, 1);
+	(void)rocast_send(source, NULL, NULL, 0, 2);
+	say_progress("by the group", source);
+	while (!has_outgoing(source))
+		(void)rocast_wait(source, &none, 0, 1);
+	say_progress("no receiver", source);
+	atomic_store(&others[0].may_receive, true);
+	while (p.slowest[0] == '\0') {
+		(void)rocast_wait(source, &none, 0, 1);
+		(void)rocast_progress(source, &p);
+	}
+	/* A connection by which another member sends says nothing of what this one has sent. */
+	incoming = (struct link){ .group = source, .ready = true, .next = source->links };
+	source->links = &incoming;
+	say_progress("one receiver", source);
+	source->links = incoming.next;
+	atomic_store(&others[1].may_receive, true);
+	take("g6", source, 0, 2);
+	say_progress("both", source);
+	for (int i = 0; i < 2; i++)
+		pthread_join(others[i].thread, NULL);
+}
+
 /* May pin so much, whoever starts it. */
 static void pin_at_most(rlim_t bytes)
 {
@@ -399,6 +491,8 @@ int main(int argc, char **argv)
 		end_by_source();
 		end_by_receiver("g5", 1);
 		end_by_receiver("g6", 2);
+	} else if (strcmp(argv[1], "progress") == 0) {
+		progress();
 	} else if (strcmp(argv[1], "outside") == 0) {
 		be_refused("stale");
 		be_refused("replaced");

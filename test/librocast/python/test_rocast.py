@@ -906,6 +906,29 @@ class Calls(unittest.TestCase):
             self.assertEqual(source.describe()[:4], ("127.0.0.100", source.describe().group_qpn, source.describe().qpn, 2))
             self.assertGreater(receiver.fileno(), 2)
 
+    def test_progress(self):
+        with Members("g1") as members:
+            source, receiver = members.groups
+            self.assertEqual(source.progress(), rocast.Progress(posted=0, completed=0, received=0, slowest=None, slowest_lacks=0))
+            sent = pattern(3 * _pieces.PIECE)
+            members.broadcast([sent], lambda n: [])
+            everything = len(sent) + _pieces.HEADER_BYTES
+            self.assertEqual(source.progress(), (everything, everything, 0, None, 0))
+            self.assertEqual(receiver.progress(), (0, 0, everything, None, 0))
+            source.send(members.hosts[0].register(bytearray(5)))
+            self.assertEqual(source.progress()[:2], (everything + 5, everything))
+            receiver.leave()
+            with self.assertRaisesRegex(ValueError, "has been left"):
+                receiver.progress()
+
+    def test_progress_where_a_receiver_lags(self):
+        def lag(_, seen):
+            seen.slowest, seen.slowest_lacks = b"127.0.0.2", 7
+            return 0
+
+        with Members("g1") as members, mock.patch.object(_library.library(), "rocast_progress", lag):
+            self.assertEqual(members.groups[0].progress()[3:], ("127.0.0.2", 7))
+
     def test_completions_that_are_there_are_not_waited_for(self):
         with Members("g1") as members:
             source, receiver = members.groups
