@@ -6,6 +6,15 @@
 #include <resolv.h>
 #include <string.h>
 
+/*
+ * How long a server of DNS has for an answer, and how often it is asked. By itself resolv.conf(5)
+ * gives it 5 s twice, for each name that is tried: a program that waits so long looks hung.
+ */
+#ifndef LOOKUP_SECONDS
+#define LOOKUP_SECONDS 2
+#endif
+#define LOOKUP_TRIES 2
+
 /* A record of type SRV (RFC 2782). */
 struct service {
 	unsigned priority, weight, port;
@@ -74,6 +83,12 @@ static int read_services(const unsigned char *answer, int length, struct service
 	return found;
 }
 
+static void set_times(struct __res_state *resolver)
+{
+	resolver->retrans = LOOKUP_SECONDS;
+	resolver->retry = LOOKUP_TRIES;
+}
+
 /* Finds the address of a host, and takes one of IPv4 first. */
 static bool resolve(const char *host, union address *address)
 {
@@ -97,14 +112,27 @@ bool find_box(union address *address)
 	unsigned char answer[NS_MAXMSG];
 	struct __res_state resolver;
 	struct service best;
-	int length;
+	int length, retrans, retry;
+	bool found;
 
 	memset(&resolver, 0, sizeof(resolver));
 	if (res_ninit(&resolver))
 		return false;
+	set_times(&resolver);
 	length = res_nsearch(&resolver, "_rocast._tcp", ns_c_in, ns_t_srv, answer, sizeof(answer));
 	res_nclose(&resolver);
-	if (length > (int)sizeof(answer) || read_services(answer, length, &best) == 0 || !resolve(best.host, address))
+	if (length > (int)sizeof(answer) || read_services(answer, length, &best) == 0)
+		return false;
+	/* getaddrinfo asks with the state of this thread. */
+	if (!(_res.options & RES_INIT) && res_init())
+		return false;
+	retrans = _res.retrans;
+	retry = _res.retry;
+	set_times(&_res);
+	found = resolve(best.host, address);
+	_res.retrans = retrans;
+	_res.retry = retry;
+	if (!found)
 		return false;
 	set_port(address, (uint16_t)best.port);
 	return true;

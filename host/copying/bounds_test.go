@@ -17,6 +17,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // pipes are connections in memory, so that a test has a clock of its own.
@@ -177,7 +179,6 @@ func TestABusyReceiverGetsNoGreetings(t *testing.T) {
 					say(report{Lacks: &lacks{Pass: h.pass, Batch: 0}})
 				case kindPassEnd:
 					say(report{Pass: &passed{Pass: h.pass, Complete: true}})
-				case kindEnd:
 					say(report{Done: true})
 				}
 				return nil
@@ -519,6 +520,74 @@ func TestTwoCopiesToOneDirectory(t *testing.T) {
 		<-first.ends
 		if err != nil || len(sent.Complete) != 1 || first.err != nil || b.hub.fault != nil {
 			t.Errorf("%+v, %v, %v", sent, err, first.err)
+		}
+	})
+}
+
+// failing is a listener that fails some times before it accepts.
+type failing struct {
+	net.Listener
+	left atomic.Int64
+}
+
+func (f *failing) Accept() (net.Conn, error) {
+	if f.left.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: unix.EMFILE}
+	}
+	return f.Listener.Accept()
+}
+
+// A source that has too many open files for a while hears its receivers after that, and asks no
+// more often than it needs.
+func TestAListenerThatFails(t *testing.T) {
+	for failures, want := range map[int64]error{20: nil, 1 << 40: context.Canceled} {
+		clocked(t, 1, func(b *bench) {
+			f := &failing{Listener: b.source.Listener}
+			f.left.Store(failures)
+			b.source.Listener = f
+			h := b.hosts(1)[0]
+			ctx, cancel := context.WithCancel(b.t.Context())
+			time.AfterFunc(20*time.Second, cancel) // before the source loses its patience
+			begin := time.Now()
+			sent, err := b.source.Run(ctx)
+			if !errors.Is(err, want) || want == nil && len(sent.Complete) != 1 || time.Since(begin) > 20*time.Second {
+				t.Errorf("%d failures: %+v, %v after %v", failures, sent, err, time.Since(begin))
+			}
+			if tried := failures - f.left.Load(); want != nil && tried > 40 {
+				t.Errorf("tried %d times", tried)
+			}
+			h.stop()
+			<-h.ends
+		})
+	}
+}
+
+// What becomes of the group does not matter when all have answered that they have everything.
+func TestAGroupThatBreaksAtTheEnd(t *testing.T) {
+	clocked(t, 2, func(b *bench) {
+		var hosts []*host
+		breaks := func() {
+			b.hub.mu.Lock()
+			b.hub.broken = errors.New("the box is gone")
+			b.hub.mu.Unlock()
+			for _, h := range hosts {
+				h.leave()
+			}
+		}
+		hosts = b.hosts(2)
+		b.hub.fault = func() {
+			if len(b.source.peers.all) == 2 && b.source.peers.allComplete() {
+				breaks()
+			}
+		}
+		sent, err := b.outcome()
+		if err != nil || len(sent.Complete) != 2 {
+			t.Errorf("%+v, %v", sent, err)
+		}
+		for _, h := range hosts {
+			if <-h.ends; h.err != nil {
+				t.Error(h.err)
+			}
 		}
 	})
 }

@@ -51,13 +51,28 @@ func (s *peers) event(e Event) {
 	s.say(e)
 }
 
-// listen hears receivers until the listener is closed.
-func (s *peers) listen(l net.Listener) {
+// longestPause is how long listen waits at most after an error.
+const longestPause = time.Second
+
+// listen hears receivers until the listener is closed. If a connection cannot be accepted, for
+// example because this process has too many open files, it tries again after a pause.
+func (s *peers) listen(ctx context.Context, l net.Listener) {
+	pause := time.Millisecond
 	for {
 		conn, err := l.Accept()
-		if err != nil {
+		switch {
+		case errors.Is(err, net.ErrClosed):
 			return
+		case err != nil:
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			}
+			pause = min(2*pause, longestPause)
+			continue
 		}
+		pause = time.Millisecond
 		s.mu.Lock()
 		if s.closed {
 			_ = conn.Close()

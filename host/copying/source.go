@@ -69,7 +69,7 @@ func (s *Source) Run(ctx context.Context) (result Sent, err error) {
 	s.peers = newPeers(hex.EncodeToString(s.header.token[:]), s.Patience, s.Events)
 	ctx, cancel := context.WithCancelCause(ctx)
 	hearing := make(chan struct{})
-	go func() { defer close(hearing); s.peers.listen(s.Listener) }()
+	go func() { defer close(hearing); s.peers.listen(ctx, s.Listener) }()
 	watching := make(chan struct{})
 	go func() { defer close(watching); s.watch(ctx, cancel) }()
 	defer func() {
@@ -407,13 +407,12 @@ func (s *Source) list(ctx context.Context, number uint64, entries []Entry) error
 }
 
 // end says that there is nothing more, and waits until all receivers have closed what they have.
+// All messages before were answered, so this one goes by the connections: what becomes of the group
+// does not matter any more.
 func (s *Source) end(ctx context.Context) error {
 	asked := s.peers.living()
-	if err := s.out.add(ctx, kindEnd); err != nil {
-		return err
-	}
-	// A receiver that has this ends, and may be gone before its acknowledgement has come.
-	if err := s.out.send(ctx); err != nil {
+	s.sendBy(newFanOut(s.peers), s.peers.count)
+	if err := s.question(ctx, kindEnd, nil); err != nil {
 		return err
 	}
 	begun := s.peers.begin(asked)

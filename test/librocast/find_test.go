@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 
@@ -120,6 +121,7 @@ func TestTheBoxThatDNSNames(t *testing.T) {
 		return err
 	}))
 	var records atomic.Pointer[[]srv]
+	var mute atomic.Uint32 // the type of records for which no answer comes: addresses if it is A
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -135,6 +137,9 @@ func TestTheBoxThatDNSNames(t *testing.T) {
 			}
 			q, err := p.Question()
 			if err != nil {
+				continue
+			}
+			if kind := dnsmessage.Type(mute.Load()); q.Type == kind || kind == dnsmessage.TypeA && q.Type == dnsmessage.TypeAAAA {
 				continue
 			}
 			_, _ = server.WriteToUDP(answer(t, q, h.ID, *records.Load(), boxIP), from)
@@ -155,6 +160,16 @@ func TestTheBoxThatDNSNames(t *testing.T) {
 		out, err := ns.Exec("unshare", "-m", "sh", "-c", fmt.Sprintf("mount --bind %s /etc/resolv.conf && exec %s", conf, path))
 		if got := strings.TrimSpace(out); err != nil || got != tt.want {
 			t.Errorf("%v: %q, %v, want %q", tt.records, got, err, tt.want)
+		}
+	}
+	// A DNS that does not answer is given up soon, whatever resolv.conf says.
+	records.Store(&someBoxes)
+	for _, kind := range []dnsmessage.Type{dnsmessage.TypeSRV, dnsmessage.TypeA} {
+		mute.Store(uint32(kind))
+		begin := time.Now()
+		out, err := ns.Exec("unshare", "-m", "sh", "-c", fmt.Sprintf("mount --bind %s /etc/resolv.conf && exec %s", conf, path))
+		if took := time.Since(begin); err != nil || strings.TrimSpace(out) != "none" || took > 15*time.Second {
+			t.Errorf("no answer of type %v: %q, %v, after %v", kind, out, err, took)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 )
 
 // service is the name of DNS records that name the box (RFC 2782).
@@ -17,15 +18,23 @@ const service = "_rocast._tcp"
 // errUnnamed says how to name the box.
 var errUnnamed = errors.New("no box is named, and DNS has no record " + service + " of type SRV: write --box ADDRESS:PORT or set " + BoxVariable)
 
+// lookupTime is how long DNS may take for everything: three servers for one answer each, as
+// resolv.conf has them at most.
+const lookupTime = 15 * time.Second
+
 // findBox returns the box that DNS names. Of several records it takes the one that librocast takes:
 // all hosts of a group need the same box, so nothing is drawn by lot.
 func findBox(ctx context.Context, dns *net.Resolver) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lookupTime, fmt.Errorf("no answer within %v", lookupTime))
+	defer cancel()
 	_, records, err := dns.LookupSRV(ctx, "", "", service)
 	records = slices.DeleteFunc(records, func(r *net.SRV) bool { return r.Port == 0 || r.Target == "." })
 	var failure *net.DNSError
 	switch {
+	case ctx.Err() != nil:
+		return "", unanswered(context.Cause(ctx))
 	case len(records) == 0 && errors.As(err, &failure) && !failure.IsNotFound:
-		return "", fmt.Errorf("no box is named, and DNS does not say one: %w: write --box ADDRESS:PORT or set %s", err, BoxVariable)
+		return "", unanswered(err)
 	case len(records) == 0:
 		return "", errUnnamed
 	}
@@ -38,5 +47,12 @@ func findBox(ctx context.Context, dns *net.Resolver) (string, error) {
 			return netip.AddrPortFrom(all[0].Unmap(), r.Port).String(), nil
 		}
 	}
+	if ctx.Err() != nil {
+		return "", unanswered(context.Cause(ctx))
+	}
 	return "", errors.New("DNS names the box " + r.Target + ", and has no address of it: write --box ADDRESS:PORT or set " + BoxVariable)
+}
+
+func unanswered(why error) error {
+	return fmt.Errorf("no box is named, and DNS does not say one: %w: write --box ADDRESS:PORT or set %s", why, BoxVariable)
 }

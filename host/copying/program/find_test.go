@@ -6,9 +6,14 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
+
+// mute is the host of a DNS that does not answer where it is asked for addresses.
+const mute = "mute"
 
 // resolver asks a DNS that names these boxes, of which one host has an address.
 func resolver(t *testing.T, host string, records []dnsmessage.SRVResource) *net.Resolver {
@@ -45,6 +50,8 @@ func reply(question []byte, host string, records []dnsmessage.SRVResource) []byt
 		for i := range records {
 			m.Answers = append(m.Answers, dnsmessage.Resource{Header: head, Body: &records[i]})
 		}
+	case q.Type != dnsmessage.TypeSRV && host == mute:
+		return nil
 	case q.Type == dnsmessage.TypeA && host != "" && q.Name.String() == host:
 		m.Answers = append(m.Answers, dnsmessage.Resource{Header: head, Body: &dnsmessage.AResource{A: [4]byte{10, 77, 3, 254}}})
 	}
@@ -93,4 +100,17 @@ func TestADNSThatDoesNotAnswer(t *testing.T) {
 	if _, err := findBox(t.Context(), deaf); err == nil || !strings.Contains(err.Error(), "the network is down") {
 		t.Error(err)
 	}
+}
+
+// A DNS that takes long has a bound for all of its answers: a host that waits looks like one that
+// hangs.
+func TestADNSThatTakesLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		_, err := findBox(t.Context(), resolver(t, mute, []dnsmessage.SRVResource{record(1, 1, 7472, "box.lab.example.")}))
+		if took := time.Since(begin); took != lookupTime || err == nil || !strings.Contains(err.Error(), "no answer within 15s: write --box") {
+			t.Errorf("%v, after %v", err, took)
+		}
+		<-time.After(time.Hour) // what the resolver has begun ends by itself
+	})
 }

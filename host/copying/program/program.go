@@ -41,7 +41,8 @@ type Receiving interface {
 	Close() error
 }
 
-// Transport joins groups. Its calls return when all members have come.
+// Transport joins groups. Its calls return when all members have come, or after Membership.Wait.
+// Their context ends only if the user interrupts the program.
 type Transport interface {
 	Send(context.Context, Membership) (Sending, error)
 	Receive(context.Context, Membership) (Receiving, error)
@@ -67,10 +68,6 @@ func Interruptible[M io.Closer](ctx context.Context, join func() (M, error), wit
 	case o := <-joined:
 		return o.member, o.err
 	case <-ctx.Done():
-	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) { // join has this bound too, and says who is missing
-		o := <-joined
-		return o.member, o.err
 	}
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawTime)
 	defer cancel()
@@ -228,9 +225,7 @@ func (env *Environment) sendCommand() *cobra.Command {
 }
 
 func (env *Environment) send(ctx context.Context, o *options, s *copying.Source) (err error) {
-	joining, cancel := context.WithTimeout(ctx, o.Wait)
-	defer cancel()
-	m, err := env.Send(joining, o.Membership)
+	m, err := env.Send(ctx, o.Membership)
 	if err != nil {
 		return notJoined(ctx, err)
 	}
@@ -307,9 +302,7 @@ func (env *Environment) receive(ctx context.Context, o *options, directory strin
 		}
 		defer func() { err = errors.Join(err, r.Target.Close()) }()
 	}
-	joining, cancel := context.WithTimeout(ctx, o.Wait)
-	defer cancel()
-	m, err := env.Receive(joining, o.Membership)
+	m, err := env.Receive(ctx, o.Membership)
 	if err != nil {
 		return notJoined(ctx, err)
 	}

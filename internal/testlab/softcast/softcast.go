@@ -75,6 +75,8 @@ func local(box string) (netip.Addr, string, error) {
 
 // join makes a queue pair, joins the group with it, and waits until the group is clear to send.
 func join(ctx context.Context, role string, m program.Membership) (_ *member, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.Wait)
+	defer cancel()
 	ip, link, err := local(m.Box)
 	if err != nil {
 		return nil, err
