@@ -11,6 +11,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -197,7 +199,7 @@ func TestEachNameIsWork(t *testing.T) {
 	h := b.receiver(t.TempDir(), false)
 	near, far := net.Pipe()
 	go func() { _, _ = io.Copy(io.Discard, far) }() // until the test closes its end
-	h.line, h.done = &line{conn: near}, map[[32]byte]struct{}{}
+	h.line, h.done, h.ctx = &line{conn: near}, map[[32]byte]struct{}{}, t.Context()
 	const directories = 50
 	m := appendRecord(new(header).append(nil), kindBatch, numbers(0))
 	digest := sha256.New()
@@ -221,6 +223,7 @@ func TestEachNameIsWork(t *testing.T) {
 		if err := h.take(appendRecord(new(header).append(nil), what.kind, what.body)); err != nil {
 			t.Fatal(err)
 		}
+		h.tasks.Wait()
 		if work := h.work.Load() - before; work < directories {
 			t.Errorf("kind %d: work %d", what.kind, work)
 		}
@@ -588,6 +591,163 @@ func TestAGroupThatBreaksAtTheEnd(t *testing.T) {
 			if <-h.ends; h.err != nil {
 				t.Error(h.err)
 			}
+		}
+	})
+}
+
+// slow lets each step of reading and hashing at a receiver take some time.
+func (h *host) slow(step time.Duration) {
+	h.Target.work = func(int) error {
+		time.Sleep(step) // of the test's clock
+		return nil
+	}
+}
+
+// byTheGroup is the outcome of a copy that has not gone on by single connections.
+func (b *bench) byTheGroup(hosts ...*host) Sent {
+	b.t.Helper()
+	sent, err := b.outcome()
+	if err != nil || len(sent.Complete) != len(hosts) {
+		b.t.Errorf("%+v, %v", sent, err)
+	}
+	for _, h := range hosts {
+		if <-h.ends; h.err != nil {
+			b.t.Error(h.err)
+		}
+	}
+	if slices.ContainsFunc(b.events, func(e Event) bool { return e.Event == Way }) {
+		b.t.Errorf("%+v", b.events)
+	}
+	return sent
+}
+
+// A receiver that reads for long what it has goes on taking messages: greetings come while another
+// one is missing.
+func TestABusyReceiverTakesGreetings(t *testing.T) {
+	clocked(t, 2, func(b *bench) {
+		h := b.receiver(filepath.Join(b.t.TempDir(), "r"), true)
+		content, err := os.ReadFile(b.source.Paths[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(h.dir, "f"), content)
+		h.slow(33 * time.Second / 2)
+		b.byTheGroup(h.start(b.t.Context()))
+	})
+}
+
+// A receiver hashes what it has of a file, and holes, while the source does, and not when all is
+// there: that would take too long for one message.
+func TestALongFileIsHashedMeanwhile(t *testing.T) {
+	for name, stored := range map[string]bool{"parts that are there": true, "a hole": false} {
+		clocked(t, 1, func(b *bench) {
+			long, next := filepath.Join(b.t.TempDir(), "long"), filepath.Join(b.t.TempDir(), "next")
+			const blocks = 50
+			write(t, long, nil)
+			if err := os.Truncate(long, blocks*BlockBytes); err != nil {
+				t.Fatal(err)
+			}
+			if stored {
+				write(t, long, random(blocks*BlockBytes))
+			}
+			write(t, next, random(2*hubBuffers*BlockBytes))
+			b.source.Paths = []string{long, next}
+			h := b.receiver(filepath.Join(b.t.TempDir(), "r"), stored)
+			if stored {
+				content, err := os.ReadFile(long)
+				if err != nil {
+					t.Fatal(err)
+				}
+				write(t, filepath.Join(h.dir, partialName("long")), content[:(blocks-1)*BlockBytes])
+			}
+			h.slow(time.Second)
+			if b.byTheGroup(h.start(b.t.Context())); b.hub.sent > (2*hubBuffers+2)*BlockBytes {
+				t.Errorf("%s: %d bytes were sent", name, b.hub.sent)
+			}
+		})
+	}
+}
+
+// If the source goes on without the answer of a receiver, because it came when the question was
+// put, or with another pass, the receiver goes on too: what it was reading comes in a further pass.
+func TestAnAnswerForWhichNobodyWaits(t *testing.T) {
+	for name, next := range map[string]header{"the same pass": {pass: 1}, "another pass": {pass: 2}} {
+		b := newBench(t, 1)
+		h := b.receiver(t.TempDir(), true)
+		near, far := net.Pipe()
+		said := make(chan []byte, 1)
+		go func() {
+			text, _ := io.ReadAll(far)
+			said <- text
+		}()
+		h.line, h.done, h.ctx, h.pass = &line{conn: near}, map[[32]byte]struct{}{}, t.Context(), 1
+		h.end = func(err error) { t.Error(err) }
+		write(t, filepath.Join(h.dir, "f"), random(2*BlockBytes))
+		reads, goOn := make(chan struct{}), make(chan struct{})
+		h.Target.work = func(n int) error {
+			select {
+			case reads <- struct{}{}:
+			default:
+			}
+			<-goOn
+			return h.goOn(n)
+		}
+		list := func(at header, number uint64) error {
+			text := (&Entry{Kind: File, Size: 2 * BlockBytes, Path: "f"}).append(nil)
+			digest := sha256.Sum256(text)
+			m := appendRecord(at.append(nil), kindBatch, numbers(number))
+			return h.take(appendRecord(appendRecord(m, kindEntry, text), kindListed, digest[:]))
+		}
+		if err := list(header{pass: 1}, 7); err != nil {
+			t.Fatal(err)
+		}
+		<-reads
+		if err := h.take((&header{pass: 1}).append(nil)); err != nil { // a greeting
+			t.Error(err)
+		}
+		taken := make(chan error)
+		go func() { taken <- list(next, 8) }()
+		for !h.stopped.Load() {
+			runtime.Gosched()
+		}
+		close(goOn)
+		if err := <-taken; err != nil {
+			t.Error(name, err)
+		}
+		h.tasks.Wait()
+		_ = near.Close()
+		want := fmt.Sprintf(`{"have":{"pass":%d,"batch":8,"files":{"0":`, next.pass)
+		if text := string(<-said); !strings.HasPrefix(text, want) || strings.Count(text, "have") != 1 {
+			t.Errorf("%s: %q", name, text)
+		}
+		if err := h.Target.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A receiver that is interrupted while its disk works ends at once, and the disk is asked for
+// nothing else.
+func TestADiskThatWorksAtTheEndIsLeftAlone(t *testing.T) {
+	clocked(t, 1, func(b *bench) {
+		h := b.receiver(filepath.Join(b.t.TempDir(), "a"), false)
+		closed := make(chan struct{})
+		flushed := make(chan error)
+		h.Target.flush = func(fd int) error {
+			h.stop()
+			<-closed
+			_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+			flushed <- err
+			return nil
+		}
+		h.start(b.t.Context())
+		if sent, _ := b.outcome(); len(sent.Complete) > 0 {
+			t.Errorf("%+v", sent)
+		}
+		<-h.ends
+		close(closed)
+		if err := <-flushed; err != nil || !errors.Is(h.err, context.Canceled) {
+			t.Error(err, h.err)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 )
 
 // hub is a multicast in memory. Like one of RDMA it holds up the source while a member has no
@@ -26,6 +27,9 @@ type member struct {
 }
 
 const hubBuffers = 3
+
+// hubPatience is how long a member may take no message until the group counts as broken.
+const hubPatience = 30 * time.Second
 
 func newHub() *hub {
 	h := &hub{free: make(chan []byte, hubBuffers)}
@@ -85,6 +89,8 @@ func (h *hub) Send(ctx context.Context, message []byte) error {
 		select {
 		case m.arrived <- own:
 		case <-m.left:
+		case <-time.After(hubPatience):
+			return errors.New("a member takes no message")
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -81,6 +81,7 @@ const (
 	kindListed                   // the batch has no more entries: SHA-256 of all
 	kindData                     // bytes of a file: its number in the batch, offset, bytes
 	kindHole                     // zeros of a file: its number, offset, length
+	kindUpTo                     // nothing more comes of a file below an offset: its number, offset
 	kindFileEnd                  // a file is complete: its number, size, SHA-256
 	kindLeftOut                  // a file is not sent: its number, why
 	kindAgain                    // a file comes once more from its beginning: its number

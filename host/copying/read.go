@@ -120,7 +120,7 @@ func (r *reading) units(ctx context.Context, size int64) (why, err error) {
 		if needed {
 			why, err = r.send(ctx, at, end)
 		} else {
-			why = r.read(r.hash, at, end)
+			why, err = r.pass(ctx, at, end)
 		}
 		if why != nil || err != nil {
 			return why, err
@@ -167,8 +167,8 @@ func (r *reading) send(ctx context.Context, at, end int64) (why, err error) {
 		}
 	}
 	for _, d := range data {
-		if why := r.read(r.hash, at, d.from); why != nil {
-			return why, nil
+		if why, err := r.pass(ctx, at, d.from); why != nil || err != nil {
+			return why, err
 		}
 		for at = d.from; at < d.to; {
 			n, why, err := r.block(ctx, at, d.to)
@@ -178,7 +178,35 @@ func (r *reading) send(ctx context.Context, at, end int64) (why, err error) {
 			at += n
 		}
 	}
-	return r.read(r.hash, at, end), nil
+	return r.pass(ctx, at, end)
+}
+
+// upToBytes bounds what a receiver hashes between two messages, so that a slow disk does not look
+// like a receiver that takes none.
+const upToBytes = 16 << 20
+
+// pass hashes a part of the file that is not sent: the receivers have it, or it is a hole. They
+// hash it at the same time.
+func (r *reading) pass(ctx context.Context, at, end int64) (why, err error) {
+	for at < end {
+		next := min(end, at+upToBytes-r.unsent)
+		if why := r.read(r.hash, at, next); why != nil {
+			return why, nil
+		}
+		r.unsent += next - at
+		at = next
+		if r.unsent < upToBytes {
+			continue
+		}
+		r.unsent = 0
+		if err := r.out.add(ctx, kindUpTo, r.number, numbers(uint64(at))); err != nil {
+			return nil, err
+		}
+		if err := r.out.send(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
 // block reads bytes into the next message, where they stay until they are sent.

@@ -42,8 +42,13 @@ type Receiver struct {
 	work     atomic.Int64
 	broken   string // why the multicast has ended; empty: it has not
 
+	errand  *errand     // nil: none
+	stopped atomic.Bool // nobody waits for the errand any more
+
 	ctx     context.Context // of Run
-	piece   []byte          // of a stream, while it is written
+	end     context.CancelCauseFunc
+	tasks   sync.WaitGroup
+	piece   []byte // of a stream, while it is written
 	syncing atomic.Bool
 }
 
@@ -99,15 +104,17 @@ func (r *Receiver) Run(ctx context.Context) (Received, error) {
 	r.done = map[[32]byte]struct{}{}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r.ctx = ctx
+	r.ctx, r.end = ctx, cancel
 	if r.Target != nil {
+		work := r.Target.work
 		r.Target.work = func(n int) error {
-			r.work.Add(int64(n))
-			return context.Cause(ctx)
+			if err := work(n); err != nil {
+				return err
+			}
+			return r.goOn(n)
 		}
 	}
-	var tasks sync.WaitGroup
-	tasks.Go(func() { r.multicast(ctx, &tasks, cancel) })
+	r.tasks.Go(func() { r.multicast(ctx) })
 	<-ctx.Done()
 	err := context.Cause(ctx)
 	if errors.Is(err, errEnd) {
@@ -126,8 +133,17 @@ func (r *Receiver) Run(ctx context.Context) (Received, error) {
 		_ = l.report(last)
 		_ = l.conn.Close()
 	}
-	tasks.Wait()
+	r.tasks.Wait()
 	return Received{Bytes: r.bytes.Load(), Files: r.files.Load(), LeftOut: r.leftOut}, err
+}
+
+// goOn counts work, and ends what takes long if nobody waits for it.
+func (r *Receiver) goOn(n int) error {
+	r.work.Add(int64(n))
+	if r.stopped.Load() {
+		return errStopped
+	}
+	return context.Cause(r.ctx)
 }
 
 func (r *Receiver) progress() *progress {
@@ -136,7 +152,7 @@ func (r *Receiver) progress() *progress {
 
 // multicast takes the messages of the group. If the group ends, the source may go on by the
 // connection.
-func (r *Receiver) multicast(ctx context.Context, tasks *sync.WaitGroup, end context.CancelCauseFunc) {
+func (r *Receiver) multicast(ctx context.Context) {
 	for {
 		m, err := r.Inbox.Next(ctx)
 		if ctx.Err() != nil {
@@ -152,24 +168,24 @@ func (r *Receiver) multicast(ctx context.Context, tasks *sync.WaitGroup, end con
 			r.mu.Unlock()
 			return
 		case err != nil:
-			end(err)
+			r.end(err)
 			return
 		}
 		if !connected {
-			if err := r.connect(ctx, m, tasks, end); err != nil {
-				end(err)
+			if err := r.connect(ctx, m); err != nil {
+				r.end(err)
 				return
 			}
 		}
 		if err := r.take(m); err != nil {
-			end(err)
+			r.end(err)
 			return
 		}
 	}
 }
 
 // connect reports to the source whose message this is.
-func (r *Receiver) connect(ctx context.Context, m []byte, tasks *sync.WaitGroup, end context.CancelCauseFunc) error {
+func (r *Receiver) connect(ctx context.Context, m []byte) error {
 	var h header
 	if _, err := h.decode(m); err != nil {
 		return err
@@ -186,7 +202,7 @@ func (r *Receiver) connect(ctx context.Context, m []byte, tasks *sync.WaitGroup,
 	r.line, r.token = l, h.token
 	r.mu.Unlock()
 	r.Events(Event{Event: Joined, Host: h.address})
-	tasks.Go(func() {
+	r.tasks.Go(func() {
 		err := l.messages(r.take)
 		if err == io.EOF || errors.Is(err, net.ErrClosed) || isNet(err) {
 			err = ErrSourceGone
@@ -196,9 +212,9 @@ func (r *Receiver) connect(ctx context.Context, m []byte, tasks *sync.WaitGroup,
 			}
 			r.mu.Unlock()
 		}
-		end(err)
+		r.end(err)
 	})
-	tasks.Go(func() {
+	r.tasks.Go(func() {
 		every := time.NewTicker(reportEvery)
 		defer every.Stop()
 		for {
@@ -233,8 +249,14 @@ func (r *Receiver) take(m []byte) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.line == nil || h.token != r.token || h.pass < r.pass {
-		return nil
+	for {
+		if r.line == nil || h.token != r.token || h.pass < r.pass {
+			return nil
+		}
+		if r.errand == nil || h.pass == r.pass && len(rest) == 0 { // a greeting waits for others
+			break
+		}
+		r.stop()
 	}
 	if h.pass > r.pass {
 		if r.pass > 0 && r.Target != nil {
@@ -249,6 +271,56 @@ func (r *Receiver) take(m []byte) error {
 	return records(rest, r.record)
 }
 
+// errand is what a receiver does for long while the source waits for its answer. It is done without
+// the lock, and messages are taken meanwhile: a receiver that takes none for 30 s breaks the group.
+type errand struct{ ended chan struct{} }
+
+// errStopped is the end of an errand for which nobody waits.
+var errStopped = errors.New("stopped")
+
+// aside begins an errand: do is called without the lock, and then with it. With a stream nothing
+// takes long.
+func (r *Receiver) aside(do, then func() error) error {
+	if r.Target == nil {
+		if err := do(); err != nil {
+			return err
+		}
+		return then()
+	}
+	e := &errand{ended: make(chan struct{})}
+	r.errand = e
+	r.tasks.Go(func() {
+		defer close(e.ended)
+		err := do()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.errand = nil
+		switch {
+		case r.stopped.Swap(false):
+			r.batch = batch{} // it comes in a further pass
+			return
+		case r.line == nil: // all has ended
+			return
+		case err == nil:
+			err = then()
+		}
+		if err != nil {
+			r.end(err)
+		}
+	})
+	return nil
+}
+
+// stop ends the errand, because the source goes on: with another pass, or without the answer of a
+// receiver that came when the question was put.
+func (r *Receiver) stop() {
+	e := r.errand
+	r.stopped.Store(true)
+	r.mu.Unlock()
+	<-e.ended
+	r.mu.Lock()
+}
+
 func (r *Receiver) record(k kind, b []byte) error {
 	r.work.Add(1) // a greeting has no record
 	switch k {
@@ -260,7 +332,7 @@ func (r *Receiver) record(k kind, b []byte) error {
 		return r.entry(b)
 	case kindListed:
 		return r.listed(b)
-	case kindData, kindHole, kindFileEnd, kindLeftOut, kindAgain:
+	case kindData, kindHole, kindUpTo, kindFileEnd, kindLeftOut, kindAgain:
 		if !r.batch.listed || r.batch.skipped {
 			return nil
 		}
@@ -282,24 +354,25 @@ func (r *Receiver) record(k kind, b []byte) error {
 		if !r.complete { // the connection brings the reason
 			return nil
 		}
-		if r.Target != nil {
-			if err := r.sync(); err != nil {
-				return err
-			}
+		if r.Target == nil {
+			return errEnd
 		}
-		return errEnd
+		return r.sync(r.Target.sync())
 	case kindRefused:
 		return errors.New(string(b))
 	}
 	return nil
 }
 
-// sync waits until the disk has everything. Nothing can be said of how far it is.
-func (r *Receiver) sync() error {
-	r.syncing.Store(true)
-	defer r.syncing.Store(false)
-	_, err := unlessEnded(r.ctx, func() (int, error) { return 0, r.Target.sync() })
-	return err
+// sync waits until the disk has everything, and then the copy ends. Nothing can be said of how far
+// the disk is.
+func (r *Receiver) sync(wait func() error) error {
+	return r.aside(func() error {
+		r.syncing.Store(true)
+		defer r.syncing.Store(false)
+		_, err := unlessEnded(r.ctx, func() (int, error) { return 0, wait() })
+		return err
+	}, func() error { return errEnd })
 }
 
 // report fails only if the source has gone, which its reader notices.
@@ -348,28 +421,40 @@ func (r *Receiver) listed(b []byte) error {
 		answer.All = true
 		return r.report(report{Have: answer})
 	}
-	x.claims = map[int]claim{}
 	x.hasher = sha256.New()
+	return r.aside(func() error { return said(r.claim(x)) }, func() error {
+		answer.Files = x.claims
+		return r.report(report{Have: answer})
+	})
+}
+
+// claim makes the directories of a batch, and reads what there is of its files.
+func (r *Receiver) claim(x *batch) error {
+	x.claims = map[int]claim{}
+	if r.Target != nil {
+		clear(r.Target.touched)
+	}
 	for i := range x.entries {
 		e := &x.entries[i]
-		r.work.Add(1)
+		if err := r.goOn(1); err != nil {
+			return err
+		}
 		switch e.Kind {
 		case Directory:
 			if err := r.Target.directory(e); err != nil {
-				return said(err)
+				return err
 			}
 		case File:
 			c, err := r.Target.has(e)
 			if err != nil {
-				return said(err)
+				return err
 			}
 			if c.Whole != nil || c.Units != nil {
 				x.claims[i] = c
 			}
 		}
 	}
-	answer.Files = x.claims
-	return r.report(report{Have: answer})
+	return nil
 }
 
 // said is an error of the file system as a sentence.
@@ -428,6 +513,11 @@ func (r *Receiver) file(k kind, i int, rest []byte) error {
 		return r.Target.again(e)
 	case whole != nil && k != kindFileEnd: // it waits for the SHA-256
 		return nil
+	case k == kindUpTo:
+		if _, err := takeNumbers(rest, &at); err != nil {
+			return err
+		}
+		return r.Target.upTo(e, int64(at))
 	case k == kindData:
 		rest, err := takeNumbers(rest, &at)
 		if err != nil {
@@ -548,21 +638,36 @@ func (r *Receiver) batchEnd(number uint64) error {
 			}
 		}
 		if answer.Files == nil {
-			for i := range x.entries {
-				if x.entries[i].Kind == Stream {
-					continue
-				}
-				r.work.Add(1)
-				if err := r.Target.finish(&x.entries[i]); err != nil {
-					return said(err)
-				}
-			}
-			r.done[[32]byte(x.digest.Sum(nil))] = struct{}{}
+			return r.aside(func() error { return said(r.finish(x)) }, func() error {
+				r.done[[32]byte(x.digest.Sum(nil))] = struct{}{}
+				return r.isThrough(answer)
+			})
 		}
 	}
 	if answer.Files == nil {
-		r.through++
-		x.through = true
+		return r.isThrough(answer)
 	}
 	return r.report(report{Lacks: answer})
+}
+
+func (r *Receiver) isThrough(answer *lacks) error {
+	r.through++
+	r.batch.through = true
+	return r.report(report{Lacks: answer})
+}
+
+// finish does what comes when all files of a batch are here.
+func (r *Receiver) finish(x *batch) error {
+	for i := range x.entries {
+		if x.entries[i].Kind == Stream {
+			continue
+		}
+		if err := r.goOn(1); err != nil {
+			return err
+		}
+		if err := r.Target.finish(&x.entries[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }

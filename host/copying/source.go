@@ -35,6 +35,7 @@ type Source struct {
 	leftOut map[string]string
 	greeted time.Time
 	buffer  []byte // for hashing what is not sent
+	unsent  int64  // bytes that were hashed and not sent since the last kindUpTo
 	single  bool   // the messages go by the connections
 	streams bool   // the stream has begun, and cannot begin once more
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,9 @@ type Target struct {
 	punch func(fd int, at, length int64) error
 	// systems are a directory on each file system that is written to, by its device.
 	systems map[uint64]*os.File
+	// touched are the changes that this process has made to files with several names since the
+	// claims of a batch.
+	touched map[inode]touch
 
 	checked string // the last directory of which each element is a directory and no symlink
 	file    *partial
@@ -51,7 +55,7 @@ func OpenTarget(directory string, resume bool) (*Target, error) {
 		return nil, err
 	}
 	t := &Target{
-		root: root, keep: resume, use: resume, write: (*os.File).WriteAt, flush: unix.Syncfs, systems: map[uint64]*os.File{},
+		root: root, keep: resume, use: resume, write: (*os.File).WriteAt, flush: unix.Syncfs, systems: map[uint64]*os.File{}, touched: map[inode]touch{},
 		buffer: make([]byte, BlockBytes), work: func(int) error { return nil },
 		punch: func(fd int, at, length int64) error {
 			return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, length)
@@ -87,15 +91,21 @@ func (t *Target) changes(path string, f *os.File) error {
 	return err
 }
 
-// sync returns when the disk has everything: contents, names, modes and times. One call for a file
-// system costs far less than one for each file.
-func (t *Target) sync() error {
-	for _, directory := range t.systems {
-		if err := t.flush(int(directory.Fd())); err != nil {
-			return fmt.Errorf("bring %q to the disk: %w", filepath.Clean(directory.Name()), err)
+// sync returns what waits until the disk has everything: contents, names, modes and times. One call
+// for a file system costs far less than one for each file. The Target may be closed meanwhile.
+func (t *Target) sync() func() error {
+	systems := t.systems
+	t.systems = map[uint64]*os.File{}
+	return func() (first error) {
+		for _, directory := range systems {
+			err := t.flush(int(directory.Fd()))
+			if first == nil && err != nil {
+				first = fmt.Errorf("bring %q to the disk: %w", filepath.Clean(directory.Name()), err)
+			}
+			_ = directory.Close() // nothing was written to it
 		}
+		return first
 	}
-	return nil
 }
 
 // Close removes what is not complete, unless it may be used later.
@@ -121,8 +131,8 @@ type partial struct {
 	entry *Entry
 	name  string // until it is complete
 	hash  hash.Hash
-	// hashed is how far hash has come. After a write below, the file is hashed once more at its
-	// end.
+	// hashed is how far hash has come. After a write below, which no source sends that runs this
+	// program, the file comes once more.
 	hashed int64
 	again  bool
 }
@@ -289,10 +299,12 @@ func (t *Target) attributes(e *Entry, f *os.File) error {
 	if err := t.changes(e.Path, f); err != nil {
 		return err
 	}
-	if err := f.Chmod(e.Mode); err != nil {
-		return err
-	}
-	return os.Chtimes(fmt.Sprint("/proc/self/fd/", f.Fd()), time.Time{}, time.Unix(0, e.ModTime))
+	return t.touches(f, func() error {
+		if err := f.Chmod(e.Mode); err != nil {
+			return err
+		}
+		return os.Chtimes(fmt.Sprint("/proc/self/fd/", f.Fd()), time.Time{}, time.Unix(0, e.ModTime))
+	})
 }
 
 func (t *Target) hash(f *os.File, h hash.Hash, from, to int64) error {
@@ -432,6 +444,17 @@ func (t *Target) hole(e *Entry, at, length int64) error {
 	return nil
 }
 
+// upTo hashes a file up to an offset below which nothing more comes.
+func (t *Target) upTo(e *Entry, to int64) error {
+	if to < 0 || to > e.Size {
+		return errForeign
+	}
+	if err := t.open(e); err != nil {
+		return err
+	}
+	return t.hashUpTo(to)
+}
+
 // hashUpTo hashes from the disk what did not come: holes, and what was there.
 func (t *Target) hashUpTo(to int64) error {
 	p := t.file
@@ -450,14 +473,10 @@ func (t *Target) complete(e *Entry, want []byte) (verified bool, err error) {
 		return false, err
 	}
 	p := t.file
-	if p.again {
-		p.hash.Reset()
-		p.hashed, p.again = 0, false
-	}
 	if err := t.hashUpTo(e.Size); err != nil {
 		return false, err
 	}
-	if !bytes.Equal(p.hash.Sum(nil), want) {
+	if p.again || !bytes.Equal(p.hash.Sum(nil), want) {
 		return false, t.drop(true)
 	}
 	if err := t.publish(p); err != nil {
@@ -477,11 +496,63 @@ func (t *Target) publish(p *partial) error {
 	if !same(t.root, p.name, p.File) {
 		return fmt.Errorf("%q was removed or replaced while it was written", p.name)
 	}
-	if err := t.root.Rename(p.name, p.entry.Path); err != nil {
+	if err := t.rename(p.name, p.entry.Path); err != nil {
 		return err
 	}
 	_ = p.Close() // everything is written
 	return nil
+}
+
+// rename gives a file its name. The file that had the name may have others.
+func (t *Target) rename(from, to string) error {
+	rename := func() error { return t.root.Rename(from, to) }
+	old, err := t.openSame(to)
+	if err != nil {
+		return rename()
+	}
+	return errors.Join(t.touches(old, rename), old.Close())
+}
+
+// inode is a file, whatever its names are.
+type inode struct{ device, number uint64 }
+
+// touch is the change time of a file before a change of this process, and after.
+type touch struct{ from, to unix.Timespec }
+
+// touches makes a change, and notes it if the file has several names: each has a claim with a
+// change time.
+func (t *Target) touches(f *os.File, change func() error) error {
+	var before, after unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &before); err != nil {
+		return err
+	}
+	if err := change(); err != nil || before.Nlink == 1 {
+		return err
+	}
+	if err := unix.Fstat(int(f.Fd()), &after); err != nil {
+		return err
+	}
+	at := inode{before.Dev, before.Ino}
+	was := touch{before.Ctim, after.Ctim}
+	if last, known := t.touched[at]; known && last.to == before.Ctim {
+		was.from = last.from
+	}
+	t.touched[at] = was
+	return nil
+}
+
+// unchanged reports whether a file is as it was read: nothing but this process has changed it
+// since, and what this process gave it is what the entry needs.
+func (t *Target) unchanged(e *Entry, now, read os.FileInfo) bool {
+	if !os.SameFile(now, read) {
+		return false
+	}
+	if changeTime(now) == changeTime(read) {
+		return true
+	}
+	s, ok := now.Sys().(*syscall.Stat_t)
+	return ok && t.touched[inode{s.Dev, s.Ino}] == touch{changeTime(read), changeTime(now)} &&
+		now.Mode()&modeBits == e.Mode && now.ModTime().UnixNano() == e.ModTime
 }
 
 // closed does what a close does: on some file systems what could not be written is known only then.
@@ -503,7 +574,7 @@ func (t *Target) keeps(e *Entry, read os.FileInfo) (bool, error) {
 	}
 	defer f.Close()
 	now, err := f.Stat()
-	if err != nil || !os.SameFile(now, read) || changeTime(now) != changeTime(read) {
+	if err != nil || !t.unchanged(e, now, read) {
 		return false, err
 	}
 	return true, t.attributes(e, f)

@@ -128,7 +128,7 @@ func TestEachFileSystemIsFlushed(t *testing.T) {
 	}
 	flushed := map[uint64]int{}
 	target.flush = func(fd int) error { flushed[device(fd)]++; return nil }
-	if err := target.sync(); err != nil || !maps.Equal(flushed, want) {
+	if err := target.sync()(); err != nil || !maps.Equal(flushed, want) {
 		t.Errorf("flushed %v, want %v, %v", flushed, want, err)
 	}
 	if err := target.Close(); err != nil {
@@ -320,5 +320,44 @@ func TestASourceIsInterruptedWhileItHashes(t *testing.T) {
 	err := walk([]string{file}, func(e *Entry) error { return s.sendFile(ctx, 0, e, wanted{none: true}) }, s.omit)
 	if !errors.Is(err, context.Canceled) || len(s.leftOut) > 0 {
 		t.Error(err, s.leftOut)
+	}
+}
+
+// Files with one content that are one file here, under two names: what the first one gets as its
+// mode and time changes nothing of the second one, which is not sent. If they need to differ, they
+// become two files.
+func TestAFileWithTwoNames(t *testing.T) {
+	for _, differ := range []bool{false, true} {
+		tree := filepath.Join(t.TempDir(), "tree")
+		content := random(4 * BlockBytes)
+		for _, name := range []string{"a", "b", "c", "d"} {
+			write(t, filepath.Join(tree, name), content)
+			if err := os.Chtimes(filepath.Join(tree, name), time.Time{}, time.Unix(1e9, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(t, filepath.Join(tree, "c"), random(BlockBytes)) // here it is another one
+		if differ {
+			if err := os.Chmod(filepath.Join(tree, "b"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b := newBench(t, 1, tree)
+		h := b.receiver(filepath.Join(t.TempDir(), "r"), true)
+		first := filepath.Join(h.dir, "tree", "a")
+		write(t, first, content)
+		for _, name := range []string{"b", "c", "d"} {
+			if err := os.Link(first, filepath.Join(h.dir, "tree", name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.complete(tree, h.start(t.Context()))
+		most := int64(2 * BlockBytes)
+		if differ {
+			most += 4 * BlockBytes
+		}
+		if b.hub.sent > most {
+			t.Errorf("%v: %d bytes were sent", differ, b.hub.sent)
+		}
 	}
 }
