@@ -66,6 +66,8 @@ type host struct {
 	ends chan struct{}
 	stop context.CancelFunc
 	*Receiver
+	t      *testing.T
+	events []Event // of other receivers
 }
 
 func (b *bench) receiver(dir string, resume bool) *host {

@@ -10,6 +10,9 @@
 // has changed, gets them in a further pass over the same files; the others skip what they have. So
 // the memory of both sides has a bound that does not depend on how much is copied.
 //
+// A receiver that lacks a file that others have can get it from one of these (share.go): the source
+// names them instead of sending the file.
+//
 // If the multicast fails, the source goes on by the TCP connections.
 //
 // Read Source.Run and Receiver.Run first. Target is what a receiver does on its disk.

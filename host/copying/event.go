@@ -6,6 +6,7 @@ const (
 	Progress = "progress" // Bytes of Total; Slowest is the receiver that has least; Rate in bytes a second
 	Gone     = "gone"     // a receiver takes no part any more: Host, Reason
 	LeftOut  = "left-out" // a file is not copied: Path, Reason
+	FromPeer = "peer"     // Host, another receiver, has given Files, or with Reason gives nothing any more
 	Way      = "way"      // how the messages go from now on: Reason
 	Done     = "done"     // the end of one that was complete
 )

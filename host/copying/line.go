@@ -28,6 +28,8 @@ type report struct {
 type hello struct {
 	Token string `json:"token"`
 	Host  string `json:"host"`
+	// Shares is where it gives files to other receivers; empty: it neither gives nor takes.
+	Shares string `json:"shares,omitempty"`
 }
 
 // have answers the list of a batch.
@@ -62,6 +64,8 @@ type lacks struct {
 	Batch uint64 `json:"batch"`
 	Files []int  `json:"files,omitempty"`
 	All   bool   `json:"all,omitempty"` // it has not heard the list
+	// Alone: nothing comes from other receivers, so they need not be named any more.
+	Alone bool `json:"alone,omitempty"`
 }
 
 // passed answers the end of a pass.

@@ -82,6 +82,7 @@ const (
 	kindData                     // bytes of a file: its number in the batch, offset, bytes
 	kindHole                     // zeros of a file: its number, offset, length
 	kindUpTo                     // nothing more comes of a file below an offset: its number, offset
+	kindGivers                   // a file comes from other receivers: its number, their addresses
 	kindFileEnd                  // a file is complete: its number, size, SHA-256
 	kindLeftOut                  // a file is not sent: its number, why
 	kindAgain                    // a file comes once more from its beginning: its number

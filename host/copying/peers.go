@@ -34,6 +34,7 @@ type peer struct {
 	have   *have
 	lacks  *lacks
 	passed *passed
+	shares string
 	progress
 	worked time.Time // when progress.Work grew last
 	done   bool
@@ -98,6 +99,7 @@ func (s *peers) hear(conn net.Conn) {
 			}
 			_ = conn.SetReadDeadline(time.Time{})
 			p.line.known = true
+			p.shares = r.Hello.Shares
 			s.add(p, r.Hello.Host)
 		case p.name != "":
 			s.reported(p, r)
@@ -163,6 +165,9 @@ func (s *peers) reported(p *peer, r *report) {
 		p.have, p.worked = r.Have, time.Now()
 	case r.Lacks != nil:
 		p.lacks, p.worked = r.Lacks, time.Now()
+		if r.Lacks.Alone {
+			p.shares = ""
+		}
 	case r.Pass != nil:
 		p.passed, p.worked = r.Pass, time.Now()
 	case r.Progress != nil:
@@ -379,8 +384,9 @@ type wanted struct {
 	again bool // once more, from the beginning
 	// claims are what receivers have that lack a part. A unit is sent if it differs in one of them.
 	claims [][]sum
-	none   bool // all receivers have it whole, as they believe
-	holes  bool // some receiver has something: a hole has to be sent too
+	none   bool    // all receivers have it whole, as they believe
+	holes  bool    // some receiver has something: a hole has to be sent too
+	givers []giver // who may have it, and gives it instead of the source
 }
 
 // plan says what of each file is to be sent: what at least one receiver lacks. A file that is not

@@ -96,7 +96,17 @@ func (s *Source) tryFile(ctx context.Context, i int, e *Entry, w wanted) (why, e
 	if after.Size() != before.Size() || changeTime(after) != changeTime(before) || after.ModTime() != before.ModTime() {
 		return errChanged, nil
 	}
-	return nil, s.out.add(ctx, kindFileEnd, r.number, r.hash.Sum(nil))
+	sum := r.hash.Sum(nil)
+	if w.givers != nil {
+		list := haveThis(w.givers, sum)
+		if list == "" {
+			return s.tryFile(ctx, i, e, wanted{})
+		}
+		if err := s.out.add(ctx, kindGivers, r.number, []byte(list)); err != nil {
+			return nil, err
+		}
+	}
+	return nil, s.out.add(ctx, kindFileEnd, r.number, sum)
 }
 
 func changeTime(info os.FileInfo) (t unix.Timespec) {
@@ -196,6 +206,10 @@ func (r *reading) pass(ctx context.Context, at, end int64) (why, err error) {
 		r.unsent += next - at
 		at = next
 		if r.unsent < upToBytes {
+			continue
+		}
+		if r.givers != nil { // who has it hashes nothing, and who lacks it has nothing yet
+			r.unsent = 0
 			continue
 		}
 		r.unsent = 0

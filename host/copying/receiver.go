@@ -24,6 +24,9 @@ type Receiver struct {
 	// Dial connects to the source.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	Host string // as the source names this host
+	// Peers hears other receivers. This one gives them what they lack, and gets from them what it
+	// lacks itself, with Dial; nil: all comes from the source.
+	Peers net.Listener
 	// Events hears what happens; it is called from several goroutines, one at a time.
 	Events func(Event)
 
@@ -36,6 +39,7 @@ type Receiver struct {
 	// complete: nothing of the last pass is lacking.
 	complete bool
 	done     map[[32]byte]struct{} // batches that were verified
+	givers   map[string]*given     // other receivers, by their addresses
 	leftOut  int
 	bytes    atomic.Int64
 	files    atomic.Int64
@@ -65,6 +69,10 @@ type batch struct {
 	digest  hash.Hash
 	claims  map[int]claim
 	hasher  hash.Hash // of a stream
+
+	promises map[int]promise
+	fetched  []int // from other receivers, and not counted yet
+	alone    bool  // something did not come from them
 }
 
 type state byte
@@ -101,7 +109,7 @@ func (r *Receiver) Run(ctx context.Context) (Received, error) {
 			say(e)
 		}
 	}
-	r.done = map[[32]byte]struct{}{}
+	r.done, r.givers = map[[32]byte]struct{}{}, map[string]*given{}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r.ctx, r.end = ctx, cancel
@@ -115,6 +123,10 @@ func (r *Receiver) Run(ctx context.Context) (Received, error) {
 		}
 	}
 	r.tasks.Go(func() { r.multicast(ctx) })
+	if r.Peers != nil {
+		r.tasks.Go(func() { r.serve(ctx) })
+		defer context.AfterFunc(ctx, func() { _ = r.Peers.Close() })()
+	}
 	<-ctx.Done()
 	err := context.Cause(ctx)
 	if errors.Is(err, errEnd) {
@@ -195,7 +207,11 @@ func (r *Receiver) connect(ctx context.Context, m []byte) error {
 		return fmt.Errorf("report to the source: %w", err)
 	}
 	l := &line{conn: conn}
-	if err := l.report(report{Hello: &hello{Token: hex.EncodeToString(h.token[:]), Host: r.Host}}); err != nil {
+	own := &hello{Token: hex.EncodeToString(h.token[:]), Host: r.Host}
+	if r.Peers != nil {
+		own.Shares = r.Peers.Addr().String()
+	}
+	if err := l.report(report{Hello: own}); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -332,7 +348,7 @@ func (r *Receiver) record(k kind, b []byte) error {
 		return r.entry(b)
 	case kindListed:
 		return r.listed(b)
-	case kindData, kindHole, kindUpTo, kindFileEnd, kindLeftOut, kindAgain:
+	case kindData, kindHole, kindUpTo, kindGivers, kindFileEnd, kindLeftOut, kindAgain:
 		if !r.batch.listed || r.batch.skipped {
 			return nil
 		}
@@ -422,39 +438,43 @@ func (r *Receiver) listed(b []byte) error {
 		return r.report(report{Have: answer})
 	}
 	x.hasher = sha256.New()
-	return r.aside(func() error { return said(r.claim(x)) }, func() error {
-		answer.Files = x.claims
+	var claims map[int]claim
+	return r.aside(func() (err error) {
+		claims, err = r.claim(x.entries)
+		return said(err)
+	}, func() error {
+		x.claims, answer.Files = claims, claims
 		return r.report(report{Have: answer})
 	})
 }
 
 // claim makes the directories of a batch, and reads what there is of its files.
-func (r *Receiver) claim(x *batch) error {
-	x.claims = map[int]claim{}
+func (r *Receiver) claim(entries []Entry) (map[int]claim, error) {
+	claims := map[int]claim{}
 	if r.Target != nil {
 		clear(r.Target.touched)
 	}
-	for i := range x.entries {
-		e := &x.entries[i]
+	for i := range entries {
+		e := &entries[i]
 		if err := r.goOn(1); err != nil {
-			return err
+			return nil, err
 		}
 		switch e.Kind {
 		case Directory:
 			if err := r.Target.directory(e); err != nil {
-				return err
+				return nil, err
 			}
 		case File:
 			c, err := r.Target.has(e)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if c.Whole != nil || c.Units != nil {
-				x.claims[i] = c
+				claims[i] = c
 			}
 		}
 	}
-	return nil
+	return claims, nil
 }
 
 // said is an error of the file system as a sentence.
@@ -508,10 +528,27 @@ func (r *Receiver) file(k kind, i int, rest []byte) error {
 	switch {
 	case k == kindAgain:
 		delete(x.claims, i)
+		delete(x.promises, i)
 		r.bytes.Add(-x.come)
 		x.come = 0
 		return r.Target.again(e)
 	case whole != nil && k != kindFileEnd: // it waits for the SHA-256
+		return nil
+	case k == kindGivers:
+		list, err := takeGivers(rest)
+		if err == nil && r.Peers != nil {
+			if x.promises == nil {
+				x.promises = map[int]promise{}
+			}
+			x.promises[i] = promise{givers: list}
+		}
+		return err
+	case k == kindFileEnd && x.promises[i].givers != nil:
+		p := x.promises[i]
+		p.sum = bytes.Clone(rest)
+		x.promises[i] = p
+		return nil
+	case k == kindUpTo && x.promises[i].givers != nil:
 		return nil
 	case k == kindUpTo:
 		if _, err := takeNumbers(rest, &at); err != nil {
@@ -623,7 +660,23 @@ func (r *Receiver) omit(i int, why string) error {
 
 func (r *Receiver) batchEnd(number uint64) error {
 	x := &r.batch
-	answer := &lacks{Pass: r.pass, Batch: number}
+	if x.listed && x.number == number && len(x.promises) > 0 {
+		return r.aside(func() error { return said(r.fetch(x)) }, func() error {
+			for _, i := range x.fetched {
+				x.states[i] = verified
+				r.count(&x.entries[i])
+			}
+			x.promises, x.fetched = nil, nil
+			return r.batchHere(number, x.alone)
+		})
+	}
+	return r.batchHere(number, false)
+}
+
+// batchHere answers the end of a batch of which nothing comes from other receivers any more.
+func (r *Receiver) batchHere(number uint64, alone bool) error {
+	x := &r.batch
+	answer := &lacks{Pass: r.pass, Batch: number, Alone: alone}
 	switch {
 	case !x.listed || x.number != number:
 		answer.All = true

@@ -78,6 +78,11 @@ func words(e copying.Event) string {
 		return e.Host + " has gone, and the others go on: " + e.Reason
 	case copying.LeftOut:
 		return fmt.Sprintf("%q is left out: %s", e.Path, e.Reason)
+	case copying.FromPeer:
+		if e.Reason != "" {
+			return fmt.Sprintf("%s gives no files any more: %s", e.Host, e.Reason)
+		}
+		return fmt.Sprintf("%s has given %d files, %s, that the source did not send", e.Host, e.Files, size(e.Bytes))
 	case copying.Way:
 		return "the messages go by " + e.Reason
 	case copying.Done:

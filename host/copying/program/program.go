@@ -38,6 +38,7 @@ type Sending interface {
 // Receiving is a membership of a receiver.
 type Receiving interface {
 	copying.Inbox
+	Local() netip.Addr // of this host, as other receivers reach it
 	Close() error
 }
 
@@ -163,7 +164,7 @@ once, whatever the number of receivers.
   tar c data | rocast-cp send - --group data --members 4                      # and recv - | tar x on the others
 
 Each receiver checks the SHA-256 of a file before the file gets its name. Directories, symlinks, holes, modes and times are kept;
-owners, hard links and extended attributes are not. A receiver that comes later gets what it lacks when the others have everything.
+owners, hard links and extended attributes are not. A receiver that comes later gets what it lacks when the others have everything, with recv --from-peers from one of these.
 If the group stops working, the source goes on by a connection to each receiver, and says so.
 
 Exit status: 0 all is where it belongs; 1 it failed; 3 send: some receivers do not have everything, and are named; 4 some files
@@ -269,20 +270,24 @@ func outcome(sent copying.Sent, err error) error {
 
 func (env *Environment) receiveCommand() *cobra.Command {
 	var o options
-	var resume bool
+	var resume, fromPeers bool
 	cmd := &cobra.Command{
 		Use: "recv DIR --group NAME --members N", Short: "Receive into a directory, or to the standard output with -",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.receive(cmd.Context(), &o, args[0], resume)
+			if fromPeers && args[0] == "-" {
+				return errors.New("--from-peers needs a directory: the standard output cannot be read again")
+			}
+			return env.receive(cmd.Context(), &o, args[0], resume, fromPeers)
 		},
 	}
 	env.add(cmd, &o)
+	cmd.Flags().BoolVar(&fromPeers, "from-peers", false, "get files from receivers that have them, instead of from the source, and give them to others that say the same")
 	cmd.Flags().BoolVar(&resume, "resume", false, "use what an earlier recv has left here, and leave it if this one is interrupted")
 	return cmd
 }
 
-func (env *Environment) receive(ctx context.Context, o *options, directory string, resume bool) (err error) {
+func (env *Environment) receive(ctx context.Context, o *options, directory string, resume, fromPeers bool) (err error) {
 	defer func() {
 		var s statusError
 		if err != nil && !errors.As(err, &s) {
@@ -308,6 +313,11 @@ func (env *Environment) receive(ctx context.Context, o *options, directory strin
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	r.Inbox = m
+	if fromPeers {
+		if r.Peers, err = net.Listen("tcp", netip.AddrPortFrom(m.Local(), 0).String()); err != nil {
+			return err
+		}
+	}
 	p := env.printer(o.json, events)
 	r.Events = p.print
 	got, err := r.Run(ctx)

@@ -44,20 +44,21 @@ func TestArguments(t *testing.T) {
 		status int
 		text   string
 	}{
-		"--help":                                  {exitOK, "Exit status"},
-		"--version":                               {exitOK, "v1"},
-		"send":                                    {exitUsage, "at least 1 arg"},
-		"send x --members 2":                      {exitUsage, "--group NAME"},
-		"send x --group g":                        {exitUsage, "--members N"},
-		"send x --group g --members 1":            {exitUsage, "at least 2"},
-		"send x --group g --members 2unset":       {exitUsage, "--box ADDRESS:PORT"},
-		"send - x --group g --members 2":          {exitUsage, "sent alone"},
-		"send x --group g --members 2":            {exitError, "does not answer"},
-		"send x --group g --members 2 --rate 5kM": {exitUsage, "such as 800k, 50M or 1.5G"},
-		"send x --group g --members 2 --rate 10k": {exitUsage, "100k or more"},
-		"recv --group g --members 2":              {exitUsage, "1 arg"},
-		"recv - --group g --members 2":            {exitError, "does not answer"},
-		"recv /proc/x --group g --members 2":      {exitError, "/proc/x"},
+		"--help":                                    {exitOK, "Exit status"},
+		"--version":                                 {exitOK, "v1"},
+		"send":                                      {exitUsage, "at least 1 arg"},
+		"send x --members 2":                        {exitUsage, "--group NAME"},
+		"send x --group g":                          {exitUsage, "--members N"},
+		"send x --group g --members 1":              {exitUsage, "at least 2"},
+		"send x --group g --members 2unset":         {exitUsage, "--box ADDRESS:PORT"},
+		"send - x --group g --members 2":            {exitUsage, "sent alone"},
+		"send x --group g --members 2":              {exitError, "does not answer"},
+		"send x --group g --members 2 --rate 5kM":   {exitUsage, "such as 800k, 50M or 1.5G"},
+		"send x --group g --members 2 --rate 10k":   {exitUsage, "100k or more"},
+		"recv --group g --members 2":                {exitUsage, "1 arg"},
+		"recv - --group g --members 2":              {exitError, "does not answer"},
+		"recv - --group g --members 2 --from-peers": {exitUsage, "needs a directory"},
+		"recv /proc/x --group g --members 2":        {exitError, "/proc/x"},
 	} {
 		status, text, _ := execute(t, line)
 		if status != want.status || !strings.Contains(text, want.text) {
@@ -102,6 +103,7 @@ func TestWhatIsPrinted(t *testing.T) {
 		{Event: copying.Progress, Bytes: 1 << 20, Total: 4 << 20, Rate: 1 << 20, Left: 3, Slowest: "h"},
 		{Event: copying.LeftOut, Path: "a\nb", Reason: "why"},
 		{Event: copying.Way, Reason: "x"}, {Event: copying.Gone, Host: "h", Reason: "y\x1b[2J"},
+		{Event: copying.FromPeer, Host: "p", Bytes: 5, Files: 2}, {Event: copying.FromPeer, Host: "p", Reason: "z"},
 		{Event: copying.Done, Bytes: 5, Total: 5, Files: 2}, {Event: copying.Done, Bytes: 5, Files: 2},
 	}
 	for name, c := range map[string]struct {
@@ -112,7 +114,7 @@ func TestWhatIsPrinted(t *testing.T) {
 			"h is there\n\r[=====               ]  25 % of 4.0 MiB, 1.0 MiB/s, slowest h, 3s left\x1b[K\r\x1b[K\"a\\nb\" is left out: why\n",
 			"2 receivers have all 5 B\n5 B in 2 files are here\n",
 		}},
-		"lines": {want: []string{"h is there\n\"a\\nb\" is left out", "the others go on: y\ufffd[2J\n"}},
+		"lines": {want: []string{"p has given 2 files, 5 B, that the source did not send\np gives no files any more: z\n", "h is there\n\"a\\nb\" is left out", "the others go on: y\ufffd[2J\n"}},
 		"json":  {json: true, want: []string{`{"event":"joined","host":"h"}` + "\n" + `{"event":"progress","bytes":1048576,`}},
 	} {
 		var out bytes.Buffer

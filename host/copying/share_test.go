@@ -1,0 +1,457 @@
+package copying
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// sharing is a receiver that gives and takes files.
+func (b *bench) sharing(name string, resume bool) *host {
+	b.t.Helper()
+	h := b.receiver(filepath.Join(b.t.TempDir(), name), resume)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	h.Peers = l
+	h.Events = func(e Event) {
+		if e.Event == FromPeer {
+			b.mu.Lock()
+			h.events = append(h.events, e)
+			b.mu.Unlock()
+		}
+	}
+	return h
+}
+
+// comesLate starts a receiver when all others have everything of the first pass.
+func (b *bench) comesLate(late *host) {
+	b.hub.mu.Lock()
+	b.hub.members = slices.DeleteFunc(b.hub.members, func(m *member) bool { return m == late.member })
+	b.hub.mu.Unlock()
+	var once sync.Once
+	messages := 0
+	b.hub.fault = func() {
+		if messages++; messages < 20 {
+			return
+		}
+		once.Do(func() {
+			b.hub.mu.Lock()
+			b.hub.members = append(b.hub.members, late.member)
+			b.hub.mu.Unlock()
+			late.start(b.t.Context())
+		})
+	}
+}
+
+// bigTree makes some files, of which one has a hole.
+func bigTree(t *testing.T) (tree string, bytes int64) {
+	t.Helper()
+	tree = filepath.Join(t.TempDir(), "tree")
+	for i := range 6 {
+		write(t, filepath.Join(tree, fmt.Sprint("d", i%2), fmt.Sprint(i)), random(4*BlockBytes+i))
+	}
+	write(t, filepath.Join(tree, "empty"), nil)
+	sparse(t, filepath.Join(tree, "sparse"), 40*BlockBytes)
+	return tree, 6*4*BlockBytes + 2*BlockBytes
+}
+
+// A receiver that comes late gets everything from the others, and the source sends no file again.
+// Holes stay.
+func TestALateReceiverGetsFilesFromOthers(t *testing.T) {
+	tree, once := bigTree(t)
+	b := newBench(t, 2, tree)
+	early := []*host{b.sharing("a", false), b.sharing("b", false)}
+	late := b.sharing("late", false)
+	b.comesLate(late)
+	for _, h := range early {
+		h.start(t.Context())
+	}
+	b.complete(tree, early[0], early[1], late)
+	if b.hub.sent > once+BlockBytes {
+		t.Errorf("the source has sent %d bytes of %d", b.hub.sent, once)
+	}
+	var files int64
+	for _, e := range late.events {
+		files += e.Files
+	}
+	if len(late.events) < 2 || files < 5 {
+		t.Errorf("%+v", late.events)
+	}
+	if n := allocated(t, filepath.Join(late.dir, "tree", "sparse")); n > 4*BlockBytes {
+		t.Errorf("%d bytes are allocated", n)
+	}
+	if len(early[0].events)+len(early[1].events) > 0 {
+		t.Errorf("%+v, %+v", early[0].events, early[1].events)
+	}
+}
+
+// A receiver that has lost its files gets them from one that has them with --resume, in the first
+// pass. What is another version there comes from the source.
+func TestAResumedFileComesFromOthers(t *testing.T) {
+	tree, _ := bigTree(t)
+	b := newBench(t, 2, tree)
+	has, lacks := b.sharing("has", true), b.sharing("lacks", true)
+	if err := os.CopyFS(filepath.Join(has.dir, "tree"), os.DirFS(tree)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(has.dir, "tree", "d0", "0"), random(4*BlockBytes))
+	b.complete(tree, has.start(t.Context()), lacks.start(t.Context()))
+	if len(lacks.events) != 1 || lacks.events[0].Files != 6 || len(has.events) > 0 {
+		t.Errorf("%+v, %+v", lacks.events, has.events)
+	}
+	if b.hub.sent > 9*BlockBytes { // twice: to the one that lacks it, and when the other one has noticed
+		t.Errorf("the source has sent %d bytes", b.hub.sent)
+	}
+}
+
+// What others do not give, the source sends: nobody else shares, more lack a file than have it, or
+// a part of it is here.
+func TestWhatTheSourceSendsItself(t *testing.T) {
+	for name, c := range map[string]struct {
+		shares func(h []*host)
+	}{
+		"nobody shares":        {func(h []*host) { h[0].Peers, h[1].Peers = nil, nil }},
+		"who lacks is alone":   {func(h []*host) { h[2].Peers = nil }},
+		"more lack than have":  {func(h []*host) { h[1].dir = "" }},
+		"a part of it is here": {func(h []*host) { write(h[0].t, filepath.Join(h[2].dir, partialName("f")), random(BlockBytes)) }},
+	} {
+		file := filepath.Join(t.TempDir(), "f")
+		content := random(4 * BlockBytes)
+		write(t, file, content)
+		b := newBench(t, 3, file)
+		hosts := []*host{b.sharing("a", true), b.sharing("b", true), b.sharing("c", true)}
+		dirs := []string{hosts[0].dir, hosts[1].dir}
+		for _, h := range hosts {
+			h.t = t
+		}
+		c.shares(hosts)
+		for i, d := range dirs {
+			if hosts[i].dir == d {
+				write(t, filepath.Join(d, "f"), content)
+			}
+			hosts[i].dir = d
+		}
+		for _, h := range hosts {
+			h.start(t.Context())
+		}
+		b.complete(file, hosts...)
+		if b.hub.sent < 4*BlockBytes || b.hub.sent > 5*BlockBytes || len(hosts[2].events) > 0 {
+			t.Errorf("%s: %d bytes, %+v", name, b.hub.sent, hosts[2].events)
+		}
+	}
+}
+
+// faulty changes what another receiver gives.
+type faulty struct {
+	net.Conn
+	read func(c net.Conn, b []byte) (int, error)
+}
+
+func (f *faulty) Read(b []byte) (int, error) { return f.read(f.Conn, b) }
+
+// spoiled changes a byte of the first block's header.
+func spoiled(come *atomic.Int64, at int, value byte) func(net.Conn, []byte) (int, error) {
+	return func(c net.Conn, b []byte) (int, error) {
+		n, err := c.Read(b)
+		if before := come.Add(int64(n)) - int64(n); before == 0 && n > at {
+			b[at] = value
+		}
+		return n, err
+	}
+}
+
+// One that gives wrong bytes, dies in the middle, stands still or is slow does no harm: the source
+// sends what did not come, and nobody asks that one again.
+func TestOthersThatGiveNothingGood(t *testing.T) {
+	var come atomic.Int64
+	for name, c := range map[string]struct {
+		read func(net.Conn, []byte) (int, error)
+		why  string
+	}{
+		"lies": {func(c net.Conn, b []byte) (int, error) {
+			n, err := c.Read(b)
+			if come.Add(int64(n)) > BlockBytes && n > 0 {
+				b[n-1] ^= 1
+			}
+			return n, err
+		}, ""},
+		"dies": {func(c net.Conn, b []byte) (int, error) {
+			n, err := c.Read(b)
+			if come.Add(int64(n)) > BlockBytes {
+				return 0, errors.Join(errors.New("it has died"), c.Close())
+			}
+			return n, err
+		}, "it has died"},
+		"writes beyond the end":  {spoiled(&come, 1, 0x40), errForeign.Error()},
+		"writes before the file": {spoiled(&come, 0, 0x80), errForeign.Error()},
+		"sends a long block":     {spoiled(&come, 8, 0xFF), errForeign.Error()},
+		"knows nothing":          {func(c net.Conn, b []byte) (int, error) { return 0, net.ErrClosed }, "closed"},
+	} {
+		come.Store(0)
+		file := filepath.Join(t.TempDir(), "f")
+		content := random(4 * BlockBytes)
+		write(t, file, content)
+		b := newBench(t, 2, file, filepath.Join(filepath.Dir(file), "g"))
+		write(t, b.source.Paths[1], content)
+		has, lacks := b.sharing("has", true), b.sharing("lacks", false)
+		write(t, filepath.Join(has.dir, "f"), content)
+		write(t, filepath.Join(has.dir, "g"), content)
+		lacks.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			conn, err := dial(ctx, address)
+			if address == b.source.Address || err != nil {
+				return conn, err
+			}
+			return &faulty{conn, c.read}, nil
+		}
+		b.complete(file, has.start(t.Context()), lacks.start(t.Context()))
+		if len(lacks.events) != 1 || lacks.events[0].Reason == "" || !strings.Contains(lacks.events[0].Reason, c.why) {
+			t.Errorf("%s: %+v", name, lacks.events)
+		}
+		if b.hub.sent < 8*BlockBytes || b.hub.sent > 9*BlockBytes {
+			t.Errorf("%s: the source has sent %d bytes", name, b.hub.sent)
+		}
+	}
+}
+
+// One receiver dies while it gives: the next one gives what is lacking.
+func TestOneOfTheOthersIsKilled(t *testing.T) {
+	tree, once := bigTree(t)
+	b := newBench(t, 3, tree)
+	hosts := []*host{b.sharing("a", true), b.sharing("b", true), b.sharing("lacks", false)}
+	for _, h := range hosts[:2] {
+		if err := os.CopyFS(filepath.Join(h.dir, "tree"), os.DirFS(tree)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var come atomic.Int64
+	victim := hosts[0].Peers.Addr().String()
+	hosts[2].Dial = func(ctx context.Context, address string) (net.Conn, error) {
+		conn, err := dial(ctx, address)
+		if err != nil || address != victim {
+			return conn, err
+		}
+		return &faulty{conn, func(c net.Conn, p []byte) (int, error) {
+			if come.Load() > BlockBytes {
+				hosts[0].leave()
+				hosts[0].stop()
+				<-hosts[0].ends
+			}
+			n, err := c.Read(p)
+			come.Add(int64(n))
+			return n, err
+		}}, nil
+	}
+	for _, h := range hosts {
+		h.start(t.Context())
+	}
+	sent, err := b.run(hosts...)
+	if err != nil || len(sent.Complete) != 2 || len(sent.Gone) != 1 || hosts[2].err != nil {
+		t.Fatalf("%+v, %v, %v", sent, err, hosts[2].err)
+	}
+	if got, want := look(t, filepath.Join(hosts[2].dir, "tree")), look(t, tree); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if b.hub.sent > once/4 {
+		t.Errorf("the source has sent %d bytes", b.hub.sent)
+	}
+}
+
+// mutePeers are a listener with an address that is not that of the source.
+type mutePeers struct{ *pipes }
+
+func (mutePeers) Addr() net.Addr { return &net.TCPAddr{Port: 1} }
+
+// One that stands still, or is slow, holds up nobody for long.
+func TestAGiverThatTakesLong(t *testing.T) {
+	for name, gives := range map[string]func(far net.Conn){
+		"stands still": func(net.Conn) {},
+		"is slow": func(far net.Conn) {
+			go func() { _, _ = io.Copy(io.Discard, far) }()
+			go func() {
+				for at := uint64(0); ; at++ {
+					block := append(binary.BigEndian.AppendUint32(numbers(at), 1), 0)
+					if _, err := far.Write(block); err != nil {
+						return
+					}
+					time.Sleep(time.Second) // of the test's clock
+				}
+			}()
+		},
+	} {
+		clocked(t, 2, func(b *bench) {
+			content, err := os.ReadFile(b.source.Paths[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			var hosts []*host
+			for _, dir := range []string{"has", "lacks"} {
+				h := b.receiver(filepath.Join(b.t.TempDir(), dir), true)
+				h.Peers = mutePeers{&pipes{calls: make(chan net.Conn), closed: make(chan struct{})}}
+				h.Events = func(e Event) {
+					if e.Event == FromPeer {
+						h.events = append(h.events, e)
+					}
+				}
+				hosts = append(hosts, h)
+			}
+			write(t, filepath.Join(hosts[0].dir, "f"), content)
+			var ends []net.Conn
+			hosts[1].Dial = func(ctx context.Context, address string) (net.Conn, error) {
+				if address != hosts[0].Peers.Addr().String() {
+					return b.dial(ctx, address)
+				}
+				near, far := net.Pipe()
+				ends = append(ends, far)
+				gives(far)
+				return near, nil
+			}
+			begin := time.Now()
+			b.byTheGroup(hosts[0].start(b.t.Context()), hosts[1].start(b.t.Context()))
+			if took := time.Since(begin); took < peerPatience || took > peerPatience+3*time.Second {
+				t.Errorf("%s: %v", name, took)
+			}
+			if len(hosts[1].events) != 1 || !strings.Contains(hosts[1].events[0].Reason, "timeout") || len(ends) != 1 {
+				t.Errorf("%s: %+v, %d connections", name, hosts[1].events, len(ends))
+			}
+			for _, c := range ends {
+				_ = c.Close()
+			}
+			<-time.After(time.Minute) // who was slow notices
+		})
+	}
+}
+
+// One that gives a long file may take as long as its bytes need.
+func TestALongFileIsGiven(t *testing.T) {
+	clocked(t, 2, func(b *bench) {
+		content := random(16 * BlockBytes)
+		write(t, b.source.Paths[0], content)
+		has, lacks := b.receiver(filepath.Join(b.t.TempDir(), "has"), true), b.receiver(filepath.Join(b.t.TempDir(), "lacks"), false)
+		for _, h := range []*host{has, lacks} {
+			h.Peers = mutePeers{&pipes{calls: make(chan net.Conn), closed: make(chan struct{})}}
+		}
+		write(t, filepath.Join(has.dir, "f"), content)
+		lacks.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			if address != has.Peers.Addr().String() {
+				return b.dial(ctx, address)
+			}
+			near, far := net.Pipe()
+			go func() {
+				defer far.Close()
+				_, _ = far.Read(make([]byte, maxHello))
+				for at := 0; at < len(content); at += BlockBytes {
+					time.Sleep(time.Second / 2) // of the test's clock
+					head := binary.BigEndian.AppendUint32(numbers(uint64(at)), BlockBytes)
+					_, _ = far.Write(append(head, content[at:at+BlockBytes]...))
+				}
+				_, _ = far.Write(make([]byte, blockHeader))
+			}()
+			return near, nil
+		}
+		if b.byTheGroup(has.start(b.t.Context()), lacks.start(b.t.Context())); b.hub.sent > BlockBytes {
+			t.Errorf("the source has sent %d bytes", b.hub.sent)
+		}
+	})
+}
+
+// Others are named for what they have and another one lacks, if both share, and enough have it.
+func TestWhoIsNamed(t *testing.T) {
+	whole, part := claim{Whole: sum{1}}, claim{Units: []sum{{2}}}
+	has := func(shares string, c claim) *peer {
+		return &peer{shares: shares, have: &have{Files: map[int]claim{0: c}}}
+	}
+	all := &peer{shares: "all", have: &have{All: true}}
+	gone := has("gone", whole)
+	gone.gone = true
+	file := []Entry{{Kind: File, Size: 1}}
+	for name, c := range map[string]struct {
+		asked   []*peer
+		entries []Entry
+		want    []giver
+	}{
+		"one":                 {[]*peer{has("a", whole), has("b", claim{})}, file, []giver{{"a", sum{1}}}},
+		"verified":            {[]*peer{all, has("b", claim{})}, file, []giver{{address: "all"}}},
+		"two":                 {[]*peer{all, has("a", whole), has("b", claim{}), has("c", claim{})}, file, []giver{{address: "all"}, {"a", sum{1}}}},
+		"nobody lacks it":     {[]*peer{all, has("a", whole)}, file, nil},
+		"nothing is in it":    {[]*peer{all, has("b", claim{})}, []Entry{{Kind: File}}, nil},
+		"too few have it":     {[]*peer{all, has("b", claim{}), has("c", claim{})}, file, nil},
+		"it has gone":         {[]*peer{gone, has("b", claim{})}, file, nil},
+		"it does not share":   {[]*peer{has("", whole), has("b", claim{})}, file, nil},
+		"who lacks is alone":  {[]*peer{all, has("", claim{})}, file, nil},
+		"one of them is":      {[]*peer{all, has("a", whole), has("", claim{}), has("c", claim{})}, file, nil},
+		"it has a part":       {[]*peer{all, has("b", part)}, file, nil},
+		"it has not answered": {[]*peer{all, {shares: "b"}}, file, nil},
+	} {
+		s := newPeers("", 0, func(Event) {})
+		plan := s.plan(c.asked, c.entries)
+		s.relay(c.asked, c.entries, plan)
+		if got := plan[0]; !slices.EqualFunc(got.givers, c.want, func(a, b giver) bool { return a.address == b.address && string(a.whole) == string(b.whole) }) || len(c.want) > 0 && !got.none {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	// Each one gives some of the files.
+	many := make([]Entry, 4)
+	for i := range many {
+		many[i] = file[0]
+	}
+	asked := []*peer{all, {shares: "also", have: &have{All: true}}, {shares: "b", have: &have{}}}
+	s := newPeers("", 0, func(Event) {})
+	plan := s.plan(asked, many)
+	s.relay(asked, many, plan)
+	if a, b := haveThis(plan[0].givers, nil), haveThis(plan[1].givers, nil); a != "all also" || b != "also all" {
+		t.Errorf("%q, %q", a, b)
+	}
+	three := []giver{{"a", sum{1}}, {"b", sum{2}}, {"c", nil}, {"d", sum{1}}}
+	if got := haveThis(three, sum{1}); got != "a c" {
+		t.Error(got)
+	}
+}
+
+// One that is slow has some seconds in all, however many files it gives.
+func TestASlowGiver(t *testing.T) {
+	g := &given{}
+	if r := g.rest(2 * slowestPeer); r != peerPatience+2*time.Second {
+		t.Error(r)
+	}
+	g.took, g.bytes = 8*time.Second, 2*slowestPeer
+	if r := g.rest(0); r != -time.Second {
+		t.Error(r)
+	}
+}
+
+// A receiver gives only files of the present batch that it has, to those who know the copy.
+func TestWhatIsGiven(t *testing.T) {
+	r := &Receiver{line: &line{}, token: [16]byte{1}, pass: 3, batch: batch{
+		number: 5, listed: true, states: []state{waits, waits, verified, waits}, claims: map[int]claim{1: {Whole: sum{1}}},
+		entries: []Entry{{Kind: File, Path: "no"}, {Kind: File, Path: "claimed"}, {Kind: File, Path: "verified"}, {Kind: Directory}},
+	}}
+	token := "01000000000000000000000000000000"
+	for want, asked := range map[string][]request{
+		"claimed": {{token, 3, 5, 1}}, "verified": {{token, 3, 5, 2}},
+		"": {{token, 3, 5, 0}, {token, 3, 5, 3}, {token, 3, 5, 4}, {token, 3, 5, -1}, {token, 3, 6, 1}, {token, 2, 5, 1}, {"", 3, 5, 1}},
+	} {
+		for _, a := range asked {
+			e, err := r.entryOf(&a)
+			if (err == nil) != (want != "") || err == nil && e.Path != want {
+				t.Errorf("%+v: %+v, %v", a, e, err)
+			}
+		}
+	}
+	r.line = nil
+	if _, err := r.entryOf(&request{token, 3, 5, 1}); err == nil {
+		t.Error("it gives before it knows its source")
+	}
+}
