@@ -9,6 +9,7 @@
  *	host.c     the RDMA device, registered memory, queue pairs
  *	member.c   joins a group, leaves it, hears how it is
  *	post.c     operations, and their completions
+ *	stream.c   messages of any size
  *	single.c   connections to each other member, while the group does not work
  *
  * Operations have numbers. Those below group->oldest are complete, those from group->next on do not
@@ -40,6 +41,7 @@ enum {
 	DEFAULT_GIVE_UP = 3000,
 	/* Operations get 1 ms more than give_up_ms for so many bytes on their way. */
 	BYTES_PER_MS = 1000,
+	HEAD_BYTES = 32, /* of a piece of a stream */
 };
 
 struct rocast {
@@ -82,6 +84,7 @@ struct operation {
 	const void *from;
 	uint32_t lkey;
 	uint32_t bytes;
+	uint32_t head; /* of them, bytes that are the library's own */
 	unsigned region;
 	uint64_t offset;
 	uint32_t immediate;
@@ -133,6 +136,8 @@ struct link {
 	struct link *next;
 };
 
+struct stream;
+
 struct rocast_group {
 	struct rocast *host;
 	struct rocast_group *next_group;
@@ -175,6 +180,7 @@ struct rocast_group {
 	uint64_t posted_bytes, completed_bytes, received_bytes; /* since the member has joined */
 	struct receive *receives;
 	unsigned receive_depth, receives_posted;
+	struct stream *stream; /* NULL: the group carries operations of the program */
 	struct report *ready; /* ring */
 	unsigned ready_first, ready_count, ready_sends, ready_receives;
 
@@ -230,6 +236,13 @@ int post_probe(struct rocast_group *group);
 void fail_everything(struct rocast_group *group);
 bool is_message(const struct operation *op);
 void wait_a_moment(struct rocast_group *group, int ms);
+int check_way(const struct rocast_group *group);
+int post_piece(struct rocast_group *group, const struct rocast_memory *local, const void *from, size_t bytes);
+int post_receive(struct rocast_group *group, const struct rocast_memory *local, void *into, size_t bytes, uint64_t id);
+int poll_group(struct rocast_group *group, struct rocast_completion *completions, unsigned max);
+
+/* stream.c */
+void free_stream(struct stream *stream);
 
 /* single.c */
 int listen_for_members(struct rocast_group *group);

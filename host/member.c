@@ -348,6 +348,7 @@ static void free_group(struct rocast_group *group)
 		close(group->listener);
 	if (group->sleeper >= 0)
 		close(group->sleeper);
+	free_stream(group->stream);
 	for (unsigned i = 0; i < MAX_REGIONS; i++)
 		if (group->regions[i])
 			group->regions[i]->users--;

@@ -24,6 +24,12 @@ bool is_message(const struct operation *op)
 	return op->verb != VERB_WRITE;
 }
 
+/* The bytes of the program. */
+static uint64_t own_bytes(const struct operation *op)
+{
+	return op->bytes - op->head;
+}
+
 static struct operation *operation(struct rocast_group *group, uint64_t number)
 {
 	return &group->operations[number % group->send_depth];
@@ -50,7 +56,7 @@ static void retire(struct rocast_group *group)
 				through = l->done;
 	}
 	for (; group->oldest < through; group->oldest++) {
-		group->completed_bytes += operation(group, group->oldest)->bytes;
+		group->completed_bytes += own_bytes(operation(group, group->oldest));
 		add_completion(group, true, (struct rocast_completion){ .kind = ROCAST_DONE, .id = operation(group, group->oldest)->id });
 	}
 }
@@ -92,7 +98,8 @@ static void received(struct rocast_group *group, const struct ibv_wc *wc)
 
 	if (wc->status == IBV_WC_SUCCESS) {
 		completion.bytes = wc->byte_len;
-		group->received_bytes += wc->byte_len;
+		if (!group->stream) /* else it is looked at first */
+			group->received_bytes += wc->byte_len;
 		completion.kind = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM ? ROCAST_IMMEDIATE : ROCAST_RECEIVED;
 		if (completion.kind == ROCAST_IMMEDIATE)
 			completion.immediate = be32toh(wc->imm_data);
@@ -264,7 +271,7 @@ static int check_local(const struct rocast_group *group, const struct rocast_mem
 	return ROCAST_OK;
 }
 
-static int check_way(const struct rocast_group *group)
+int check_way(const struct rocast_group *group)
 {
 	if (group->ended)
 		return fail(ROCAST_EBROKEN, "%s", group->reason);
@@ -273,10 +280,19 @@ static int check_way(const struct rocast_group *group)
 	return ROCAST_OK;
 }
 
+static int check_plain(const struct rocast_group *group)
+{
+	if (group->stream)
+		return fail(ROCAST_EARGUMENT, "group %s carries streams; call rocast_stream_write and rocast_stream_read", group->name);
+	return ROCAST_OK;
+}
+
 static int post(struct rocast_group *group, const struct rocast_memory *local, size_t bytes, struct operation op)
 {
 	int error = check_process(group->host);
 
+	if (!error && op.head == 0)
+		error = check_plain(group);
 	if (!error)
 		error = check_local(group, local, op.from, bytes);
 	if (error)
@@ -298,7 +314,7 @@ static int post(struct rocast_group *group, const struct rocast_memory *local, s
 			    group->send_depth, group->name);
 	op.bytes = (uint32_t)bytes;
 	op.lkey = bytes > 0 ? local->mr->lkey : 0;
-	group->posted_bytes += bytes;
+	group->posted_bytes += own_bytes(&op);
 	*operation(group, group->next++) = op;
 	push(group);
 	return ROCAST_OK;
@@ -322,15 +338,19 @@ int rocast_send(struct rocast_group *group, const struct rocast_memory *local, c
 	return post(group, local, bytes, (struct operation){ .verb = VERB_SEND, .from = from, .id = id });
 }
 
-int rocast_receive(struct rocast_group *group, const struct rocast_memory *local, void *into, size_t bytes, uint64_t id)
+/* Sends a piece of a stream. */
+int post_piece(struct rocast_group *group, const struct rocast_memory *local, const void *from, size_t bytes)
+{
+	return post(group, local, bytes, (struct operation){ .verb = VERB_SEND, .from = from, .head = HEAD_BYTES });
+}
+
+int post_receive(struct rocast_group *group, const struct rocast_memory *local, void *into, size_t bytes, uint64_t id)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)into, .length = (uint32_t)bytes };
 	struct ibv_recv_wr *bad, wr = { .sg_list = &sge, .num_sge = bytes > 0 };
 	unsigned slot = 0;
-	int error = check_process(group->host);
+	int error = check_local(group, local, into, bytes);
 
-	if (!error)
-		error = check_local(group, local, into, bytes);
 	if (error)
 		return error;
 	if (bytes > 0 && local->read_only)
@@ -354,6 +374,15 @@ int rocast_receive(struct rocast_group *group, const struct rocast_memory *local
 	group->receives[slot] = (struct receive){ .id = id, .posted = true };
 	group->receives_posted++;
 	return ROCAST_OK;
+}
+
+int rocast_receive(struct rocast_group *group, const struct rocast_memory *local, void *into, size_t bytes, uint64_t id)
+{
+	int error = check_process(group->host);
+
+	if (!error)
+		error = check_plain(group);
+	return error ? error : post_receive(group, local, into, bytes, id);
 }
 
 /* Whether what is on its way by the group takes too long. */
@@ -516,7 +545,7 @@ void wait_a_moment(struct rocast_group *group, int ms)
 	acknowledge_wakeups(group);
 }
 
-int rocast_poll(struct rocast_group *group, struct rocast_completion *completions, unsigned max)
+int poll_group(struct rocast_group *group, struct rocast_completion *completions, unsigned max)
 {
 	unsigned room = group->send_depth + group->receive_depth, n = 0;
 	int64_t now;
@@ -542,6 +571,11 @@ int rocast_poll(struct rocast_group *group, struct rocast_completion *completion
 		group->ready_count--;
 	}
 	return n > 0 || group->ready_count > 0 ? (int)n : check_way(group);
+}
+
+int rocast_poll(struct rocast_group *group, struct rocast_completion *completions, unsigned max)
+{
+	return poll_group(group, completions, group->stream ? 0 : max); /* those of a stream are not the program's */
 }
 
 int rocast_wait(struct rocast_group *group, struct rocast_completion *completions, unsigned max, unsigned timeout_ms)
@@ -574,7 +608,7 @@ static uint64_t lacks(const struct rocast_group *group, const struct link *l)
 	uint64_t bytes = 0;
 
 	for (uint64_t n = l->done > group->oldest ? l->done : group->oldest; n < group->next; n++)
-		bytes += group->operations[n % group->send_depth].bytes;
+		bytes += own_bytes(&group->operations[n % group->send_depth]);
 	return bytes;
 }
 

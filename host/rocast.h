@@ -300,6 +300,74 @@ int rocast_descriptor(const struct rocast_group *group);
  */
 int rocast_become_source(struct rocast_group *group, unsigned timeout_ms);
 
+/*
+ * A stream is one message of any size, through memory of bounded size. Its source writes buffers,
+ * and its receivers read pieces, in order:
+ *
+ *	source:    while ((n = read(file, buffer, sizeof(buffer))) > 0)
+ *	                   rocast_stream_write(group, buffer, n, UINT_MAX);
+ *	           rocast_stream_end(group, UINT_MAX);
+ *	receivers: while (rocast_stream_read(group, &piece, UINT_MAX) == 1 && !piece.last)
+ *	                   fwrite(piece.at, 1, piece.bytes, file);
+ */
+enum {
+	ROCAST_PIECE_BYTES = 262144, /* a piece is as long, or shorter if it is the last */
+};
+
+/*
+ * From now on the group carries streams, one after the other, and nothing else: operations and
+ * receives are refused (ROCAST_EARGUMENT), and rocast_poll and rocast_wait return no completions.
+ * All members call it, receivers before they read. The library registers memory for the pieces that
+ * are on their way: window bytes rounded down to pieces, twice as much with ROCAST_BOTH, and never
+ * for more pieces than send_depth or receive_depth. window 0: 16 pieces. The memory is given back
+ * when the group is left.
+ *
+ * ROCAST_EARGUMENT: it has been called, window is less than a piece, or the group has operations,
+ * receives or completions that were not taken. ROCAST_EMEMORY, ROCAST_EDEVICE: the memory cannot be
+ * had or registered; nothing has happened.
+ */
+int rocast_use_streams(struct rocast_group *group, size_t window);
+
+/*
+ * Adds bytes to the present stream, or begins one, and returns how many it has taken. The bytes are
+ * copied and need no registration. Fewer than `bytes`: so much did not find room within timeout_ms,
+ * because a receiver has not read yet. A piece goes when it is full. 0 bytes are fine; the call
+ * then does what is due, as rocast_poll.
+ *
+ * ROCAST_EARGUMENT: the member only receives, or a stream is ending. ROCAST_EBROKEN: no way is
+ * left; the receivers have the beginning of the stream at most.
+ */
+int64_t rocast_stream_write(struct rocast_group *group, const void *from, size_t bytes, unsigned timeout_ms);
+
+/*
+ * Ends the present stream, which may have 0 bytes, and waits until all receivers have it in their
+ * memory. ROCAST_ETIMEOUT: some have not, so call it again. Afterwards the next stream may begin.
+ * A source that leaves before has not ended its stream.
+ */
+int rocast_stream_end(struct rocast_group *group, unsigned timeout_ms);
+
+struct rocast_piece {
+	const void *at;  /* valid until the next rocast_stream_read */
+	size_t bytes;    /* 0 to ROCAST_PIECE_BYTES; 0 only in the last piece */
+	uint64_t offset; /* of its first byte in the stream */
+	int last;        /* the stream ends with this piece */
+};
+
+/*
+ * Reads the next piece. Returns 1, or 0 if none has come within timeout_ms. Pieces come in order
+ * and once; the offset of the first one of a stream is 0. A piece with offset 0 behind one that was
+ * not the last begins another stream, and nothing more comes of the one before. A member that has
+ * come in the middle of a stream reads the next stream first.
+ *
+ * The source waits for a receiver that does not read. A program that holds a piece for long calls
+ * rocast_poll meanwhile. rocast_descriptor becomes readable for the next piece when this function
+ * has returned 0.
+ *
+ * ROCAST_EBROKEN: the group has ended, or no way is left, and all pieces that have arrived were
+ * read: a stream without its last piece was cut. Or a member has sent something else than a stream.
+ */
+int rocast_stream_read(struct rocast_group *group, struct rocast_piece *piece, unsigned timeout_ms);
+
 enum rocast_way {
 	ROCAST_MULTICAST, /* by the group */
 	ROCAST_UNICAST,   /* by a connection to each other member, because the group does not work */
@@ -329,14 +397,14 @@ unsigned rocast_acknowledged_by(const struct rocast_group *group);
  * fallback is counted once.
  */
 struct rocast_progress {
-	uint64_t posted_bytes;    /* of the operations that this member has posted */
+	uint64_t posted_bytes;    /* of the operations and the pieces of streams that this member has posted */
 	/*
 	 * Of these operations, those that are complete, whether or not the program has taken the
 	 * completions. An operation counts when it is complete as a whole, and never if it fails: the
 	 * library does not see how much of it has gone. Post small operations for a bar that moves.
 	 */
 	uint64_t completed_bytes;
-	uint64_t received_bytes;  /* of the sends and write_immediates that have arrived here; writes do not show */
+	uint64_t received_bytes;  /* of sends and write_immediates that have arrived here, and of pieces that were read; writes do not show */
 	/*
 	 * The IP of the receiver that holds the others up, and the bytes of the posted operations that
 	 * it has not acknowledged. "" and 0: not known, or all receivers are as far. By the group it is

@@ -16,7 +16,7 @@ array is anything with the buffer protocol: bytes, a bytearray, an array of nump
 torch. The box is $ROCAST_BOX. The library librocast does the work; see man 3 rocast.
 """
 
-from ._group import About, Completion, Group, Progress
+from ._group import About, Completion, Group, Piece, Progress
 from ._host import Host, Memory
 from ._library import (
     ArgumentError,
@@ -33,7 +33,7 @@ from ._library import (
 
 __all__ = [
     "About", "ArgumentError", "BoxError", "Broken", "Completion", "DeviceError", "Error", "Forked", "Group", "Host", "Memory",
-    "Progress", "QueueFull", "Refused", "Timeout", "join", "library_version",
+    "Piece", "Progress", "QueueFull", "Refused", "Timeout", "join", "library_version",
 ]  # fmt: skip
 
 

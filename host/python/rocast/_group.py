@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import select
 import time
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import NamedTuple
 
 from . import _library, _pieces
@@ -41,6 +42,15 @@ class About(NamedTuple):
     returns: int
 
 
+class Piece(NamedTuple):
+    """What pieces() yields: bytes of a stream, of which the first one is at the offset. The stream
+    ends with the last piece, which may have no bytes."""
+
+    data: bytes
+    offset: int
+    last: bool
+
+
 class Progress(NamedTuple):
     """What progress() returns: bytes since the group was joined. slowest is the IP of the receiver
     that holds the others up, and slowest_lacks the posted bytes that it has not acknowledged. slowest
@@ -65,7 +75,7 @@ class Group:
     the others may take to come. Without a completion for give_up seconds the group counts as
     broken, and the source goes on by single connections, unless fallback is False.
 
-    Use either broadcast() and receive(), or the calls below them that post operations.
+    Use either broadcast() and receive(), or stream() and pieces(), or the calls that post operations.
     """
 
     def __init__(self, host, name, *, role, members, regions=(), mtu=0, depth=128, patience=None, give_up=None, fallback=True):
@@ -100,7 +110,8 @@ class Group:
         self._ready = []  # completions for poll() and wait()
         self._stages = []  # rooms for packed pieces
         self._headers = None  # where headers arrive, and the number of the receive
-        self._busy = False  # a broadcast is under way
+        self._busy = None  # what is under way: a broadcast, a stream
+        self._streams = False  # the group carries streams
         self._torn = None  # why broadcasts can go on no more
         self._left = []  # the buffers of a broadcast that was not finished
 
@@ -168,12 +179,12 @@ class Group:
     def _pump(self, timeout):
         """Takes completions, and waits for one so many seconds. Returns their number. Other threads
         may use the host during the wait."""
-        count = self._take_completions()
+        count = 0 if self._streams else self._take_completions()
         if count == 0 and timeout > 0:
             readable = select.poll()
             readable.register(self.fileno(), select.POLLIN)
             readable.poll(_milliseconds(timeout))
-            count = self._take_completions()
+            count = 0 if self._streams else self._take_completions()
         return count
 
     def _take_completions(self):
@@ -229,7 +240,7 @@ class Group:
                     return result[0]
                 left = _SLICE if end is None else min(_SLICE, end - time.monotonic())
                 if left <= 0:
-                    self._torn = f"a broadcast of group {self.name} was given up after {timeout:g} s"
+                    self._torn = f"{self._busy} of group {self.name} was given up after {timeout:g} s"
                     raise _library.Timeout(self._torn)
                 self._pump(left)
         finally:
@@ -250,7 +261,7 @@ class Group:
             raise
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
-                self._torn = f"a broadcast of group {self.name} was cancelled"
+                self._torn = f"{self._busy or 'a broadcast'} of group {self.name} was cancelled"
             await _in_thread(steps.close)
             raise
 
@@ -301,7 +312,7 @@ class Group:
                 numbers.pop(0)
 
     def _sending(self, buffers):
-        with _Turn(self) as turn:
+        with _Turn(self, "a broadcast") as turn:
             memories = turn.uses(_Registered(self.host, buffers, writable=False))
             lengths = memories.lengths
             header = memories.add(bytearray(_pieces.Header.of(lengths).encode()))
@@ -326,7 +337,7 @@ class Group:
         yield (None,)
 
     def _receiving(self, buffers, limit):
-        with _Turn(self) as turn:
+        with _Turn(self, "a broadcast") as turn:
             into = list(buffers)
             # Before the header is taken, so that a buffer that is refused costs no broadcast.
             memories = turn.uses(_Registered(self.host, into, writable=True))
@@ -428,6 +439,91 @@ class Group:
                 raise ValueError(self._torn)
             if stage:
                 stage.unpack(memories, piece)
+
+    # Streams
+
+    def use_streams(self, window: int = 0) -> None:
+        """From now on the group carries streams and nothing else. window is how many bytes are on
+        their way at most, in pieces of 256 KiB, and so much memory is pinned; 0: 4 MiB. Without this
+        call the first stream() or pieces() does it."""
+        with self.host.lock:
+            _library.check(_library.library().rocast_use_streams(self._use(), window))
+            self._streams = True
+
+    def stream(self, chunks: Iterable, *, timeout: float | None = None) -> None:
+        """Sends one message of any size, and returns when all receivers have it. chunks yields its
+        bytes in buffers of any sizes, which are copied: a file, or a generator. An exception of the
+        iterator ends it, and the group with it, as does a timeout; receivers get no last piece."""
+        self._run(self._streaming(chunks), timeout)
+
+    def pieces(self, *, timeout: float | None = None) -> Iterator[Piece]:
+        """Yields the pieces of the next stream. timeout is for each of them. A piece with offset 0
+        behind another one begins a new stream: that of a source that has ended in the middle.
+        Broken: the group has ended; without its last piece a stream was cut."""
+        last = False
+        while not last:
+            piece = self._run(self._next_piece(), timeout)
+            last = piece.last
+            yield piece
+
+    async def astream(self, chunks: Iterable) -> None:
+        """stream() for asyncio; the iterator runs in threads."""
+        await self._arun(self._streaming(chunks))
+
+    async def apieces(self) -> AsyncIterator[Piece]:
+        """pieces() for asyncio."""
+        last = False
+        while not last:
+            piece = await self._arun(self._next_piece())
+            last = piece.last
+            yield piece
+
+    def _streaming(self, chunks):
+        with _Turn(self, "a stream") as turn:
+            self._need_streams()
+            for chunk in chunks:
+                turn.begun = True
+                yield from self._write(Pinned(chunk))
+            turn.begun = True
+            while not self._stream_has_ended():
+                yield
+            turn.begun = False
+        yield (None,)
+
+    def _write(self, pinned):
+        try:
+            at = 0
+            while at < pinned.nbytes:
+                with self.host.lock:
+                    at += _library.check(_library.library().rocast_stream_write(self._use(), pinned.address + at, pinned.nbytes - at, 0))
+                if at < pinned.nbytes:
+                    yield
+        finally:
+            pinned.release()
+
+    def _stream_has_ended(self):
+        with self.host.lock:
+            try:
+                _library.check(_library.library().rocast_stream_end(self._use(), 0))
+            except _library.Timeout:
+                return False
+        return True
+
+    def _next_piece(self):
+        with _Turn(self, "a stream"):
+            self._need_streams()
+            piece, found = _library.PieceStruct(), 0
+            while not found:
+                with self.host.lock:
+                    found = _library.check(_library.library().rocast_stream_read(self._use(), piece, 0))
+                    data = ctypes.string_at(piece.at, piece.bytes) if found else b""
+                if not found:
+                    yield
+        yield (Piece(data, piece.offset, bool(piece.last)),)
+
+    def _need_streams(self):
+        if not self._streams:
+            self.use_streams()
 
     # The group
 
@@ -545,11 +641,11 @@ async def _readable(descriptor):
 
 
 class _Turn:
-    """A broadcast of a group, of which there is one at a time. One that ends when it has begun and
+    """A broadcast or a stream of a group, of which there is one at a time. One that ends when it has begun and
     is not finished is the last: what follows would be taken for a part of it."""
 
-    def __init__(self, group):
-        self.group, self.memories, self.begun = group, [], False
+    def __init__(self, group, what):
+        self.group, self.what, self.memories, self.begun = group, what, [], False
 
     def uses(self, memories):
         self.memories.append(memories)
@@ -560,17 +656,19 @@ class _Turn:
         with group.host.lock:
             if group._torn:
                 raise _library.Broken(group._torn)
+            if group._streams and self.what != "a stream":
+                raise ValueError(f"group {group.name} carries streams; call stream() and pieces()")
             if group._busy:
-                raise ValueError(f"a broadcast of group {group.name} is under way already")
-            group._busy = True
+                raise ValueError(f"{group._busy} of group {group.name} is under way already")
+            group._busy = self.what
             group.host._broadcast_begins()
         return self
 
     def __exit__(self, *exception):
         group = self.group
         if self.begun:
-            group._torn = group._torn or f"a broadcast of group {group.name} was not finished"
-        group._busy = False
+            group._torn = group._torn or f"{self.what} of group {group.name} was not finished"
+        group._busy = None
         for memories in self.memories:
             if self.begun:
                 group._abandon(memories)

@@ -134,6 +134,17 @@ class ProgressStruct(ctypes.Structure):
     ]
 
 
+class PieceStruct(ctypes.Structure):
+    """struct rocast_piece"""
+
+    _fields_ = [
+        ("at", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+        ("offset", ctypes.c_uint64),
+        ("last", ctypes.c_int),
+    ]
+
+
 def number(value, ctype=ctypes.c_uint):
     """value as a C number that is not negative. ctypes would cut one that does not fit."""
     most = (1 << 8 * ctypes.sizeof(ctype)) - 1
@@ -178,6 +189,10 @@ _FUNCTIONS = {
     "rocast_receive": (_int, [_pointer, _pointer, _pointer, _size, _id]),
     "rocast_poll": (_int, [_pointer, ctypes.POINTER(CompletionStruct), _unsigned]),
     "rocast_descriptor": (_int, [_pointer]),
+    "rocast_use_streams": (_int, [_pointer, _size]),
+    "rocast_stream_write": (ctypes.c_int64, [_pointer, _pointer, _size, _unsigned]),
+    "rocast_stream_end": (_int, [_pointer, _unsigned]),
+    "rocast_stream_read": (_int, [_pointer, ctypes.POINTER(PieceStruct), _unsigned]),
     "rocast_become_source": (_int, [_pointer, _unsigned]),
     "rocast_way": (_int, [_pointer]),
     "rocast_acknowledged_by": (ctypes.c_uint, [_pointer]),

@@ -344,6 +344,123 @@ class Broadcasts(unittest.TestCase):
 
 
 
+class Streams(unittest.TestCase):
+    STEP = 1 << 18  # ROCAST_PIECE_BYTES
+
+    def joined(self, pieces):
+        """The bytes of a stream, whose pieces follow each other."""
+        data = bytearray()
+        for piece in pieces:
+            self.assertEqual(piece.offset, len(data))
+            self.assertLessEqual(len(piece.data), self.STEP)
+            self.assertFalse(last := piece.last and piece is not pieces[-1], last)
+            data += piece.data
+        self.assertTrue(pieces[-1].last)
+        return data
+
+    def test_sizes(self):
+        with Members("g6", 3) as members:
+            members.each(lambda n: members.groups[n].use_streams(2 * self.STEP))
+            for size in (0, 1, self.STEP - 1, self.STEP, self.STEP + 1, 2 * self.STEP, 9 * self.STEP + 7):
+                sent = pattern(size, size)
+                chunks = [sent[: size // 3], b"", memoryview(sent)[size // 3 :]]
+                before = members.groups[0].progress().completed
+                got = members.each(lambda n, c=chunks: list(members.groups[n].pieces(timeout=TIME)) if n else members.groups[0].stream(c, timeout=TIME))
+                self.assertIsNone(got[0])
+                self.assertEqual([self.joined(one) for one in got[1:]], [sent, sent], size)
+                self.assertEqual(members.groups[0].progress().completed - before, size)
+
+    def test_buffers_of_all_kinds(self):
+        with Members("g1") as members:
+            source, receiver = members.groups
+            chunks = (chunk for chunk in (b"read only", array.array("d", [1.5]), bytearray(3)))
+            got = members.each(lambda n: list(receiver.pieces(timeout=TIME)) if n else source.stream(chunks, timeout=TIME))
+            self.assertEqual(got, [None, [rocast.Piece(b"read only" + struct.pack("d", 1.5) + bytes(3), 0, True)]])
+            self.assertRaises(TypeError, source.stream, b"ab")  # its elements are numbers
+
+    def test_asyncio(self):
+        async def read(group):
+            return [piece async for piece in group.apieces()]
+
+        async def both(members):
+            return await asyncio.gather(read(members.groups[1]), members.groups[0].astream([sent]))
+
+        sent = pattern(20 * self.STEP + 1)
+        with Members("g1") as members:
+            for _ in range(2):
+                got = asyncio.run(asyncio.wait_for(both(members), TIME))
+                self.assertEqual(self.joined(got[0]), sent)
+
+    def test_a_source_that_fails_in_the_middle(self):
+        read = threading.Event()
+
+        def chunks():
+            yield bytes(self.STEP + 1)
+            self.assertTrue(read.wait(TIME))
+            raise OSError("the disk is gone")
+
+        def receive(group):
+            pieces = []
+            try:
+                for piece in group.pieces(timeout=TIME):
+                    pieces.append((len(piece.data), piece.last))
+                    read.set()
+            except rocast.Broken as error:
+                return pieces, str(error)
+
+        def send(group):
+            try:
+                group.stream(chunks())
+            except OSError:
+                with self.assertRaisesRegex(rocast.Broken, "a stream of group g7 was not finished"):
+                    group.stream([b"more"])
+                group.end()
+
+        with Members("g7") as members:
+            got = members.each(lambda n: receive(members.groups[1]) if n else send(members.groups[0]))
+            self.assertEqual(got, [None, ([(self.STEP, False)], "127.0.0.1 has ended group g7")])
+
+    def test_an_iterator_that_fails_before_its_first_buffer(self):
+        def none():
+            raise OSError("no such file")
+            yield
+
+        with Members("g1") as members:
+            self.assertRaises(OSError, members.groups[0].stream, none())
+            got = members.each(lambda n: list(members.groups[1].pieces(timeout=TIME)) if n else members.groups[0].stream([b"more"], timeout=TIME))
+            self.assertEqual(got, [None, [(b"more", 0, True)]])
+
+    def test_a_time_bound(self):
+        with Members("g1") as members:
+            source, receiver = members.groups
+            with self.assertRaisesRegex(rocast.Timeout, "a stream of group g1 was given up after 0.1 s"):
+                next(receiver.pieces(timeout=0.1))
+            with self.assertRaisesRegex(rocast.Timeout, "a stream of group g1 was given up after 0.1 s"):
+                source.stream([bytes(40 * self.STEP)], timeout=0.1)
+
+    def test_streams_and_nothing_else(self):
+        with Members("g1", depth=4) as members:
+            source, receiver = members.groups
+            for wrong in (self.STEP - 1, -1):
+                with self.assertRaises((rocast.ArgumentError, ctypes.ArgumentError)):
+                    source.use_streams(wrong)
+            source.use_streams()
+            receiver.use_streams()
+            with self.assertRaisesRegex(rocast.ArgumentError, "carries streams already"):
+                source.use_streams()
+            for call in (source.broadcast, receiver.receive):
+                with self.assertRaisesRegex(ValueError, r"group g1 carries streams; call stream\(\) and pieces\(\)"):
+                    call(bytearray(1))
+            with self.assertRaisesRegex(rocast.ArgumentError, "carries streams; call rocast_stream_write"):
+                source.send(members.hosts[0].register(bytearray(1)))
+            self.assertEqual(source.poll(), [])
+            with self.assertRaisesRegex(ValueError, "a stream of group g1 is under way already"):
+                source.stream(source.stream([b""]) or b"" for _ in range(1))
+            source.leave()
+            with self.assertRaisesRegex(ValueError, "has been left"):
+                source.use_streams()
+
+
 class Asyncio(unittest.TestCase):
     def run_both(self, members, sent, received, executor=None):
         async def both():
