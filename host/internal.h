@@ -14,10 +14,10 @@
  *
  * Operations have numbers. Those below group->oldest are complete, those from group->next on do not
  * exist yet. By the group, operations below group->posted are on their way; by single connections
- * each connection has a number of its own.
+ * each connection has a number of its own. Those from group->allowed on wait for the group's rate.
  *
- *	     oldest        posted        next
- *	 done  |  on the way  |  held back |
+ *	     oldest        posted       allowed                 next
+ *	 done  |  on the way  |  held back |  held by the rate  |
  */
 #ifndef ROCAST_INTERNAL_H
 #define ROCAST_INTERNAL_H
@@ -176,7 +176,12 @@ struct rocast_group {
 
 	struct operation *operations; /* number n is at n modulo send_depth */
 	unsigned send_depth;
-	uint64_t oldest, posted, next, done;
+	uint64_t oldest, posted, allowed, next, done;
+	uint64_t rate;       /* bytes a second; 0: as fast as it goes */
+	int64_t paced_from;  /* when what was allowed last began, in ns; it takes its bytes at the rate */
+	double paced_bytes;
+	int timer;           /* -1, or what wakes for the next operation; in sleeper */
+	int64_t timer_at;    /* 0: it does not run */
 	uint64_t posted_bytes, completed_bytes, received_bytes; /* since the member has joined */
 	struct receive *receives;
 	unsigned receive_depth, receives_posted;
@@ -249,7 +254,7 @@ int listen_for_members(struct rocast_group *group);
 void serve_members(struct rocast_group *group);
 int connect_members(struct rocast_group *group, int64_t deadline);
 struct link *link_of(struct rocast_group *group, uint32_t qpn);
-bool has_outgoing(const struct rocast_group *group);
+unsigned outgoing_links(const struct rocast_group *group);
 void send_away(struct rocast_group *group);
 void tell_all(struct rocast_group *group, enum message_kind kind);
 void close_links(struct rocast_group *group, bool outgoing_only);

@@ -282,7 +282,7 @@ int join_group(struct rocast_group *group, int64_t deadline)
 		return error;
 	}
 	group->way = ROCAST_MULTICAST;
-	group->posted = group->done = group->oldest;
+	group->posted = group->allowed = group->done = group->oldest;
 	group->message = group->has = 0;
 	group->failed = group->degraded = false;
 	group->progress_at = group->multicast_since = now_ms();
@@ -346,6 +346,8 @@ static void free_group(struct rocast_group *group)
 		ibv_destroy_comp_channel(group->channel);
 	if (group->listener >= 0)
 		close(group->listener);
+	if (group->timer >= 0)
+		close(group->timer);
 	if (group->sleeper >= 0)
 		close(group->sleeper);
 	free_stream(group->stream);
@@ -436,7 +438,7 @@ int rocast_join(struct rocast *host, const struct rocast_membership *wanted, str
 	group->patience_ms = or_default(wanted->patience_ms, host->patience_ms);
 	group->give_up_ms = or_default(wanted->give_up_ms, DEFAULT_GIVE_UP);
 	group->without_fallback = wanted->without_fallback;
-	group->listener = group->sleeper = group->watch.fd = -1;
+	group->listener = group->sleeper = group->timer = group->watch.fd = -1;
 	if (wanted->role != ROCAST_SOURCE) {
 		group->region_count = wanted->region_count;
 		for (unsigned i = 0; i < wanted->region_count; i++) {

@@ -3,6 +3,8 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <time.h>
 
 #include "internal.h"
 
@@ -49,7 +51,7 @@ static void retire(struct rocast_group *group)
 	uint64_t through = group->way == ROCAST_MULTICAST ? group->done : group->next;
 
 	if (group->way == ROCAST_UNICAST) {
-		if (!has_outgoing(group))
+		if (outgoing_links(group) == 0)
 			return;
 		for (struct link *l = group->links; l; l = l->next)
 			if (l->outgoing && l->done < through)
@@ -66,7 +68,7 @@ void fail_everything(struct rocast_group *group)
 	group->broken = true;
 	for (; group->oldest < group->next; group->oldest++)
 		add_completion(group, true, (struct rocast_completion){ .kind = ROCAST_FAILED, .id = operation(group, group->oldest)->id });
-	group->posted = group->done = group->next;
+	group->posted = group->allowed = group->done = group->next;
 }
 
 /*
@@ -194,7 +196,7 @@ void end_multicast(struct rocast_group *group)
 	group->qp = NULL;
 	group->dying = group->failed = group->probing = false;
 	group->way = ROCAST_UNICAST;
-	group->posted = group->oldest;
+	group->posted = group->allowed = group->oldest; /* what goes again counts again */
 }
 
 int post_operation(struct ibv_qp *qp, const struct operation *op, const struct target *targets, uint64_t number)
@@ -234,15 +236,66 @@ int post_probe(struct rocast_group *group)
 	return 0;
 }
 
+static int64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Wakes whoever waits for the group's descriptor at this time. 0: does not. */
+static void set_timer(struct rocast_group *group, int64_t at)
+{
+	struct itimerspec when = { .it_value = { .tv_sec = at / 1000000000, .tv_nsec = at % 1000000000 } };
+
+	if (group->timer < 0 || group->timer_at == at)
+		return;
+	group->timer_at = at;
+	(void)timerfd_settime(group->timer, TFD_TIMER_ABSTIME, &when, NULL); /* it is not readable before */
+}
+
+/*
+ * Lets operations go as the group's rate allows: each when those before have had their time. By
+ * single connections each operation takes its bytes once for each of them.
+ */
+static void allow(struct rocast_group *group)
+{
+	/*
+	 * A program that calls late by so much makes up for it, so that the rate is the one that was
+	 * set. No operation takes longer than NEVER, which fits into the clock.
+	 */
+	static const int64_t LATE = 10000000, NEVER = INT64_C(1) << 60;
+	unsigned copies = group->way == ROCAST_MULTICAST ? 1 : outgoing_links(group);
+	int64_t now, free_at;
+
+	if (group->rate == 0)
+		group->allowed = group->next;
+	for (; group->allowed < group->next && copies > 0; group->allowed++) {
+		double lasts = group->paced_bytes * 1e9 / (double)group->rate;
+
+		now = now_ns();
+		free_at = group->paced_from + (lasts < (double)NEVER ? (int64_t)lasts : NEVER);
+		if (now < free_at) {
+			set_timer(group, free_at);
+			return;
+		}
+		group->paced_from = free_at > now - LATE ? free_at : now - LATE;
+		group->paced_bytes = (double)operation(group, group->allowed)->bytes * copies;
+	}
+	set_timer(group, 0);
+}
+
 /* Gives the device the operations that it does not have yet. */
 void push(struct rocast_group *group)
 {
+	allow(group);
 	if (group->way == ROCAST_UNICAST) {
 		if (!group->returning && !group->rejoin)
 			send_away(group);
 		return;
 	}
-	for (; group->posted < group->next; group->posted++) {
+	for (; group->posted < group->allowed; group->posted++) {
 		struct operation *op = operation(group, group->posted);
 
 		if (group->posted == group->oldest)
@@ -427,6 +480,7 @@ static void come_back(struct rocast_group *group)
 	int64_t deadline = now + (group->patience_ms < 30000 ? group->patience_ms / 3 : 10000);
 
 	group->rejoin = false;
+	set_timer(group, 0); /* nothing is posted before the group works */
 	if (group->returning)
 		group->members = group->other_count + 1;
 	close_links(group, true);
@@ -498,7 +552,7 @@ static void look_after(struct rocast_group *group, int64_t now)
 		if (l->outgoing && l->done < l->posted)
 			idle = false;
 	}
-	if (!group->rejoin && has_outgoing(group) && now >= group->try_at)
+	if (!group->rejoin && outgoing_links(group) > 0 && now >= group->try_at)
 		group->returning = true;
 	if (idle && group->rejoin)
 		come_back(group);
@@ -600,6 +654,26 @@ int rocast_descriptor(const struct rocast_group *group)
 enum rocast_way rocast_way(const struct rocast_group *group)
 {
 	return group->way;
+}
+
+int rocast_set_rate(struct rocast_group *group, uint64_t bytes_per_second)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int error = check_process(group->host);
+
+	if (error)
+		return error;
+	if (group->role == ROCAST_RECEIVER)
+		return fail(ROCAST_EARGUMENT, "a receiver of group %s sends nothing, so it has no rate", group->name);
+	if (bytes_per_second > 0 && group->timer < 0) {
+		group->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+		if (group->timer < 0)
+			return fail(ROCAST_EDEVICE, "no timer can be made (%s)", strerror(errno));
+		(void)epoll_ctl(group->sleeper, EPOLL_CTL_ADD, group->timer, &event);
+	}
+	group->rate = bytes_per_second;
+	push(group);
+	return ROCAST_OK;
 }
 
 /* The bytes of the operations that a member lacks, which has a single connection. */

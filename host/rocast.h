@@ -301,6 +301,21 @@ int rocast_descriptor(const struct rocast_group *group);
 int rocast_become_source(struct rocast_group *group, unsigned timeout_ms);
 
 /*
+ * How many bytes a second the operations of this member send. 0, as at first: no limit. An
+ * operation begins when those before have had their time, and none is cut, so small ones go
+ * smoothly; pieces of a stream are such. Over time the rate is that of the bytes on this host's
+ * link, without the headers of packets: by single connections an operation counts once for each
+ * receiver, and what goes anew counts again. A program that calls late makes up for 10 ms at most.
+ *
+ * Nothing sleeps: operations are held back, and rocast_poll and rocast_wait let them go.
+ * rocast_descriptor becomes readable when it is time. An operation that is held back takes a place
+ * of send_depth. A new rate holds for what is held back too.
+ *
+ * ROCAST_EARGUMENT: the member only receives. ROCAST_EDEVICE: there is no descriptor for a timer.
+ */
+int rocast_set_rate(struct rocast_group *group, uint64_t bytes_per_second);
+
+/*
  * A stream is one message of any size, through memory of bounded size. Its source writes buffers,
  * and its receivers read pieces, in order:
  *

@@ -133,12 +133,13 @@ void close_links(struct rocast_group *group, bool outgoing_only)
 	}
 }
 
-bool has_outgoing(const struct rocast_group *group)
+unsigned outgoing_links(const struct rocast_group *group)
 {
+	unsigned count = 0;
+
 	for (const struct link *l = group->links; l; l = l->next)
-		if (l->outgoing)
-			return true;
-	return false;
+		count += l->outgoing;
+	return count;
 }
 
 struct link *link_of(struct rocast_group *group, uint32_t qpn)
@@ -409,7 +410,7 @@ int connect_members(struct rocast_group *group, int64_t deadline)
 	char text[ADDRESS_TEXT];
 	int error = ROCAST_OK;
 
-	if (has_outgoing(group))
+	if (outgoing_links(group) > 0)
 		return ROCAST_OK;
 	error = begin_links(group);
 	while (!error) {
@@ -451,7 +452,7 @@ void send_away(struct rocast_group *group)
 	for (struct link *l = group->links; l; l = l->next) {
 		if (!l->outgoing || !l->ready)
 			continue;
-		for (; l->posted < group->next && l->posted - l->done < group->link_depth; l->posted++)
+		for (; l->posted < group->allowed && l->posted - l->done < group->link_depth; l->posted++)
 			if (post_operation(l->qp, &group->operations[l->posted % group->send_depth], l->targets, l->posted))
 				break;
 	}

@@ -24,11 +24,17 @@ func program(t *testing.T) string {
 
 func compile(t *testing.T, sources ...string) string {
 	t.Helper()
+	return compileFor(t, "address,undefined", sources...)
+}
+
+// compileFor compiles for these sanitizers.
+func compileFor(t *testing.T, sanitizers string, sources ...string) string {
+	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skip(err)
 	}
 	path := filepath.Join(t.TempDir(), "answers")
-	args := append([]string{"-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+	args := append([]string{"-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=" + sanitizers, "-fno-sanitize-recover=all",
 		"-o", path}, sources...)
 	out, err := exec.Command("gcc", args...).CombinedOutput()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -149,6 +150,38 @@ g3: 32 is x
 `, "127.0.0.1 g2, 127.0.0.1 g1 whole=1&tell=1, 127.0.0.1 g3, 127.0.0.2 g3, 127.0.0.2 g2, 127.0.0.2 g1")
 }
 
+// Several groups of a program have a thread each, or one for all, and none sees what is another's.
+func TestThreads(t *testing.T) {
+	const refused = " cannot send; join with ROCAST_SOURCE or ROCAST_BOTH"
+	want := strings.TrimSpace(`
+g7: 300; a receiver of group g7` + refused + `
+g8: 300; a receiver of group g8` + refused + `
+streams: ok
+streams: ok
+write: 262144
+g2: 10 is b 1 done
+g2 there: 20 is a 2 done
+write: 1
+end: ok
+read: 262145
+leave g1: ok
+g2: 11 is c
+`)
+	playGroups(t, "threads", want, "127.0.0.1 g7, 127.0.0.2 g7, 127.0.0.1 g8, 127.0.0.2 g8, 127.0.0.1 g1, 127.0.0.1 g2, 127.0.0.2 g2, 127.0.0.2 g1")
+
+	box := httptest.NewServer(&fixedHosts{ports: map[string]string{}, ended: map[string]string{}})
+	defer box.Close()
+	t.Setenv("ROCAST_BOX", strings.TrimPrefix(box.URL, "http://"))
+	sources, err := filepath.Glob("../../host/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := compileFor(t, "thread", append(sources, "groups/main.c", "groups/device.c", "-libverbs", wrappedVerbs(), "-pthread")...)
+	if got := run(t, path, "", "threads"); got != want {
+		t.Errorf("with the sanitizer of threads:\ngot  %s\nwant %s", got, want)
+	}
+}
+
 // A source sees what all receivers have, and not who lacks something, unless it has a connection to
 // each. What has failed is never complete.
 func TestProgress(t *testing.T) {
@@ -169,7 +202,43 @@ no receiver: 0, posted 1, completed 0, received 0, `+nobody+`
 one receiver: 0, posted 1, completed 0, received 0, slowest "127.0.0.3" lacks 1
 g6: 1 done 2 done
 both: 0, posted 1, completed 1, received 0, `+nobody+`
+rate: ok
+20 bytes go
+g6: 3 done
+no rate: ok
+g6: 4 done
 `, "127.0.0.1 g6, 127.0.0.1 g1, 127.0.0.2 g6, 127.0.0.2 g1, 127.0.0.3 g6")
+}
+
+// What is posted goes at the rate of the group: an operation when those before have had their time.
+// A program that calls late makes up for it, but not for a long time.
+func TestRate(t *testing.T) {
+	const told = ", which the descriptor tells: "
+	playGroups(t, "rate", `
+a receiver: a receiver of group g1 sends nothing, so it has no rate
+another process: -9
+rate: ok
+at 0 us:
+at 0 us: 1, the next at 20000 us
+at 19999 us:, the next at 20000 us
+at 20000 us`+told+`2
+at 49000 us:, the next at 50000 us
+at 57000 us`+told+`3, the next at 80000 us
+at 110000 us`+told+`4
+at 129000 us:, the next at 130000 us
+at 130000 us`+told+`5, the next at 160000 us
+faster: ok
+at 130000 us:, the next at 133000 us
+a byte a second: ok
+at 140000 us:, the next at 30130000 us
+the most: ok
+at 140000 us: 6 7 8 9
+never: ok
+at 1000000000 us:, the next at 1152921504736846 us
+none: ok
+at 1000000000 us: 10
+leave: ok
+`, "127.0.0.1 g1, 127.0.0.2 g1")
 }
 
 // While members use single connections they do not ask the box, so they tell each other that a

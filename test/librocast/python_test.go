@@ -15,7 +15,8 @@ func wrappedVerbs() string {
 	for _, object := range []string{"comp_channel", "cq", "srq", "qp"} {
 		list = append(list, "ibv_create_"+object, "ibv_destroy_"+object)
 	}
-	list = append(list, "ibv_modify_qp", "ibv_get_cq_event", "ibv_ack_cq_events", "ibv_reg_mr", "ibv_reg_dmabuf_mr", "ibv_dereg_mr", "ibv_close_device", "fopen", "mmap")
+	list = append(list, "ibv_modify_qp", "ibv_get_cq_event", "ibv_ack_cq_events", "ibv_reg_mr", "ibv_reg_dmabuf_mr", "ibv_dereg_mr", "ibv_close_device", "fopen", "mmap",
+		"clock_gettime", "timerfd_settime")
 	return "-Wl,--wrap=" + strings.Join(list, ",--wrap=")
 }
 
@@ -32,8 +33,6 @@ func TestPython(t *testing.T) {
 	if len(pythons) == 0 {
 		t.Skip("there is no python3; apt install python3")
 	}
-	box := httptest.NewServer(&fixedHosts{ports: map[string]string{}, ended: map[string]string{}})
-	t.Cleanup(box.Close)
 	sources, err := filepath.Glob("../../host/*.c")
 	if err != nil {
 		t.Fatal(err)
@@ -41,10 +40,11 @@ func TestPython(t *testing.T) {
 	library := filepath.Join(t.TempDir(), "librocast.so.0")
 	args := append([]string{"-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-shared", "-fPIC", "-o", library}, sources...)
 	output(t, "gcc", append(args, "groups/device.c", "-libverbs", "-pthread", wrappedVerbs())...)
-	environment := append(os.Environ(), "ROCAST_LIBRARY="+library, "ROCAST_BOX="+strings.TrimPrefix(box.URL, "http://"))
 	plays := func(t *testing.T, python, path string) {
 		cmd := exec.CommandContext(t.Context(), python, "-B", "-W", "error", "python/test_rocast.py")
-		cmd.Env = append(environment, "PYTHONPATH="+path)
+		box := httptest.NewServer(&fixedHosts{ports: map[string]string{}, ended: map[string]string{}})
+		defer box.Close()
+		cmd.Env = append(os.Environ(), "ROCAST_LIBRARY="+library, "ROCAST_BOX="+strings.TrimPrefix(box.URL, "http://"), "PYTHONPATH="+path)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}

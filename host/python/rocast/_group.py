@@ -440,6 +440,12 @@ class Group:
             if stage:
                 stage.unpack(memories, piece)
 
+    def set_rate(self, bytes_per_second: int) -> None:
+        """How fast this member sends from now on; 0: as fast as it goes. A message begins when those
+        before have had their time, so a large one of send() or write() is a burst."""
+        with self.host.lock:
+            _library.check(_library.library().rocast_set_rate(self._use(), bytes_per_second))
+
     # Streams
 
     def use_streams(self, window: int = 0) -> None:

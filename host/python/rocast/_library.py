@@ -189,6 +189,7 @@ _FUNCTIONS = {
     "rocast_receive": (_int, [_pointer, _pointer, _pointer, _size, _id]),
     "rocast_poll": (_int, [_pointer, ctypes.POINTER(CompletionStruct), _unsigned]),
     "rocast_descriptor": (_int, [_pointer]),
+    "rocast_set_rate": (_int, [_pointer, _id]),
     "rocast_use_streams": (_int, [_pointer, _size]),
     "rocast_stream_write": (ctypes.c_int64, [_pointer, _pointer, _size, _unsigned]),
     "rocast_stream_end": (_int, [_pointer, _unsigned]),

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "device.h"
@@ -487,6 +489,44 @@ FILE *__wrap_fopen(const char *path, const char *mode)
 	return fmemopen(text, strlen(text), "r");
 }
 
+static int64_t clock_ns, timer_ns;
+static int timer_fd;
+
+int __real_timerfd_settime(int, int, const struct itimerspec *, struct itimerspec *);
+int __wrap_timerfd_settime(int, int, const struct itimerspec *, struct itimerspec *);
+int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *at, struct itimerspec *before)
+{
+	static const struct itimerspec never;
+
+	timer_fd = fd;
+	timer_ns = at->it_value.tv_sec * INT64_C(1000000000) + at->it_value.tv_nsec;
+	return __real_timerfd_settime(fd, flags, clock_ns ? &never : at, before);
+}
+
+void set_clock(int64_t ns)
+{
+	static const struct itimerspec now = { .it_value = { .tv_nsec = 1 } };
+
+	clock_ns = ns;
+	if (ns > 0 && timer_ns > 0 && timer_ns <= ns)
+		(void)__real_timerfd_settime(timer_fd, 0, &now, NULL);
+}
+
+int64_t timer_at(void)
+{
+	return timer_ns;
+}
+
+int __real_clock_gettime(clockid_t, struct timespec *);
+int __wrap_clock_gettime(clockid_t, struct timespec *);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+	if (clock_ns == 0)
+		return __real_clock_gettime(clock, now);
+	*now = (struct timespec){ .tv_sec = clock_ns / 1000000000, .tv_nsec = clock_ns % 1000000000 };
+	return 0;
+}
+
 int __wrap_ibv_close_device(struct ibv_context *);
 int __wrap_ibv_close_device(struct ibv_context *device)
 {
@@ -494,14 +534,20 @@ int __wrap_ibv_close_device(struct ibv_context *device)
 	return 0;
 }
 
-struct rocast *new_host(const char *address)
+static void begin(void)
 {
-	struct rocast *host = allocate(sizeof(*host));
-
 	context.ops.post_send = post_send;
 	context.ops.post_srq_recv = post_srq_recv;
 	context.ops.poll_cq = poll_cq;
 	context.ops.req_notify_cq = req_notify_cq;
+}
+
+struct rocast *new_host(const char *address)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct rocast *host = allocate(sizeof(*host));
+
+	(void)pthread_once(&once, begin);
 	host->process = getpid();
 	host->device = &context;
 	host->port.active_mtu = IBV_MTU_1024;

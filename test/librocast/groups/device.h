@@ -31,6 +31,15 @@ void pin_elsewhere(unsigned kib);
 /* The program may lock more than its limit, as root may. */
 void let_lock(bool let);
 
+/*
+ * The time of CLOCK_MONOTONIC, in ns, which stands still. Timers expire when they are to. 0: the
+ * real time.
+ */
+void set_clock(int64_t ns);
+
+/* When the timer that was set last expires, in ns. 0: never. */
+int64_t timer_at(void);
+
 /* The traffic class of the queue pair that was connected last. */
 unsigned traffic_class(void);
 

@@ -16,6 +16,9 @@
  *                    of a GPU; prints what it hears
  *   groups progress  sends by the group and by single connections to two receivers, of which one takes
  *                    nothing for a while; prints how far the library says that it has come
+ *   groups threads   is in two groups, first with a thread for each and then with one for both; prints
+ *                    what arrives, and whose sentences the threads hear
+ *   groups rate      sends at several rates, while the clock stands still or jumps; prints what goes when
  *   groups outside   joins groups that the box refuses for several reasons; prints what it hears
  */
 #include <errno.h>
@@ -348,7 +351,7 @@ static void progress(void)
 	(void)rocast_send(source, memories[0], bytes[0], 1, 1);
 	(void)rocast_send(source, NULL, NULL, 0, 2);
 	say_progress("by the group", source);
-	while (!has_outgoing(source))
+	while (outgoing_links(source) == 0)
 		(void)rocast_wait(source, &none, 0, 1);
 	say_progress("no receiver", source);
 	atomic_store(&others[0].may_receive, true);
@@ -364,8 +367,167 @@ static void progress(void)
 	atomic_store(&others[1].may_receive, true);
 	take("g6", source, 0, 2);
 	say_progress("both", source);
+	say("rate", rocast_set_rate(source, 1));
+	(void)rocast_write(source, memories[0], bytes[0], 10, 0, 0, 3);
+	(void)rocast_write(source, NULL, NULL, 0, 0, 0, 4);
+	printf("%g bytes go\n", source->paced_bytes);
+	take("g6", source, 0, 1);
+	say("no rate", rocast_set_rate(source, 0));
+	take("g6", source, 0, 1);
 	for (int i = 0; i < 2; i++)
 		pthread_join(others[i].thread, NULL);
+}
+
+/* A group whose members, and their hosts, belong to one thread. */
+struct own {
+	const char *name;
+	pthread_t thread;
+	unsigned arrived;
+	char heard[200];
+	struct rocast *hosts[2];
+	unsigned char *bytes;
+};
+
+static void *use_alone(void *argument)
+{
+	enum { MESSAGES = 300 };
+	struct own *own = argument;
+	struct rocast *host[] = { new_host("127.0.0.1"), new_host("127.0.0.2") };
+	unsigned char *byte = calloc(2, 1);
+	struct rocast_memory *memory[2];
+	struct rocast_group *group[2];
+	struct rocast_completion c;
+
+	for (int i = 0; i < 2; i++) {
+		struct rocast_membership wanted = { .name = own->name, .role = i ? ROCAST_RECEIVER : ROCAST_SOURCE, .members = 2, .without_fallback = 1 };
+
+		if (!byte || rocast_register(host[i], &byte[i], 1, &memory[i]) || rocast_join(host[i], &wanted, &group[i]))
+			exit(2);
+	}
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		byte[0] = (unsigned char)(i + (unsigned)own->name[1]);
+		if (rocast_receive(group[1], memory[1], &byte[1], 1, i) || rocast_send(group[0], memory[0], &byte[0], 1, i) ||
+		    rocast_wait(group[1], &c, 1, 30000) != 1 || c.id != i)
+			break;
+		own->arrived += byte[1] == byte[0];
+		if (rocast_wait(group[0], &c, 1, 30000) != 1 || c.kind != ROCAST_DONE || c.id != i)
+			break;
+	}
+	if (rocast_send(group[1], NULL, NULL, 0, 0) == ROCAST_EARGUMENT)
+		snprintf(own->heard, sizeof(own->heard), "%s", rocast_message());
+	for (int i = 0; i < 2; i++)
+		own->hosts[i] = host[i];
+	own->bytes = byte;
+	return NULL;
+}
+
+static void threads(void)
+{
+	static const unsigned char text[ROCAST_PIECE_BYTES + 1] = "a stream";
+	struct own all[] = { { .name = "g7" }, { .name = "g8" } };
+	struct rocast_group *source, *receiver, *plain, *plain_there;
+	struct rocast_piece p = { .last = 0 };
+	size_t bytes_read = 0;
+
+	for (int i = 0; i < 2; i++)
+		if (pthread_create(&all[i].thread, NULL, use_alone, &all[i]))
+			exit(2);
+	for (int i = 0; i < 2; i++) {
+		pthread_join(all[i].thread, NULL);
+		printf("%s: %u; %s\n", all[i].name, all[i].arrived, all[i].heard);
+		rocast_close(all[i].hosts[0]);
+		rocast_close(all[i].hosts[1]);
+		free(all[i].bytes);
+	}
+
+	/* A host has a stream in one group, and messages in both directions in another. */
+	source = join(0, "g1", ROCAST_SOURCE);
+	receiver = join(1, "g1", ROCAST_RECEIVER);
+	plain = join(0, "g2", ROCAST_BOTH);
+	plain_there = join(1, "g2", ROCAST_BOTH);
+	say("streams", rocast_use_streams(source, ROCAST_PIECE_BYTES));
+	say("streams", rocast_use_streams(receiver, ROCAST_PIECE_BYTES));
+	receive(plain, 0, 10);
+	receive(plain_there, 1, 20);
+	printf("write: %d\n", (int)rocast_stream_write(source, text, sizeof(text), 0));
+	(void)send_byte(plain, 0, 'a', 1);
+	(void)send_byte(plain_there, 1, 'b', 2);
+	take("g2", plain, 0, 2);
+	take("g2 there", plain_there, 1, 2);
+	printf("write: %d\n", (int)rocast_stream_write(source, text + ROCAST_PIECE_BYTES, 1, 0));
+	(void)rocast_stream_end(source, 0);
+	while (!p.last && rocast_stream_read(receiver, &p, 1000) == 1)
+		bytes_read += memcmp(p.at, text + p.offset, p.bytes) ? 0 : p.bytes;
+	say("end", rocast_stream_end(source, 1000));
+	printf("read: %zu\n", bytes_read);
+	say("leave g1", rocast_leave(source));
+	receive(plain, 0, 11);
+	(void)send_byte(plain_there, 1, 'c', 3);
+	take("g2", plain, 0, 1);
+}
+
+static int64_t began;
+
+/* Sets the clock to so many microseconds after the beginning, and prints what goes then. */
+static void at(struct rocast_group *group, int64_t us)
+{
+	struct rocast_completion c;
+	bool due = timer_at() > 0 && timer_at() <= began + us * 1000;
+	struct pollfd wanted = { .fd = rocast_descriptor(group), .events = POLLIN };
+
+	set_clock(began + us * 1000);
+	/* Whoever waits for the descriptor is woken. */
+	printf("at %lld us%s:", (long long)us, due && poll(&wanted, 1, 10000) == 1 ? ", which the descriptor tells" : "");
+	while (rocast_poll(group, &c, 1) > 0)
+		printf(" %d", (int)c.id);
+	if (timer_at() > 0)
+		printf(", the next at %lld us", (long long)((timer_at() - began) / 1000));
+	printf("\n");
+}
+
+static void rate(void)
+{
+	struct rocast_group *source = join(0, "g1", ROCAST_SOURCE), *receiver = join(1, "g1", ROCAST_RECEIVER);
+	uint64_t id = 1;
+
+	say("a receiver", rocast_set_rate(receiver, 1));
+	hosts[0]->process++;
+	printf("another process: %d\n", rocast_set_rate(source, 1));
+	hosts[0]->process--;
+	began = now_ms() * 1000000;
+	set_clock(began);
+	say("rate", rocast_set_rate(source, 1000));
+	at(source, 0);
+	for (; id <= 2; id++)
+		(void)rocast_write(source, memories[0], bytes[0], 30, 0, 0, id);
+	at(source, 0);
+	at(source, 19999);
+	at(source, 20000);
+	for (; id <= 4; id++)
+		(void)rocast_write(source, memories[0], bytes[0], 30, 0, 0, id);
+	at(source, 49000);
+	at(source, 57000);  /* 7 ms late, which does not count */
+	at(source, 110000); /* 30 ms late, of which 10 do not count */
+	for (; id <= 7; id++)
+		(void)rocast_write(source, memories[0], bytes[0], id == 6 ? 0 : 30, 0, 0, id);
+	at(source, 129000);
+	at(source, 130000); /* what has no bytes takes no time */
+	say("faster", rocast_set_rate(source, 10000));
+	at(source, 130000);
+	for (; id <= 9; id++)
+		(void)rocast_write(source, memories[0], bytes[0], 30, 0, 0, id);
+	say("a byte a second", rocast_set_rate(source, 1));
+	at(source, 140000);
+	say("the most", rocast_set_rate(source, UINT64_MAX));
+	at(source, 140000);
+	source->paced_bytes = 1e30; /* so many connections, so slow */
+	say("never", rocast_set_rate(source, 1));
+	(void)rocast_write(source, memories[0], bytes[0], 30, 0, 0, id);
+	at(source, 1000000000);
+	say("none", rocast_set_rate(source, 0));
+	at(source, 1000000000);
+	say("leave", rocast_leave(source));
+	set_clock(0);
 }
 
 /* May pin so much, whoever starts it. */
@@ -493,6 +655,10 @@ int main(int argc, char **argv)
 		end_by_receiver("g6", 2);
 	} else if (strcmp(argv[1], "progress") == 0) {
 		progress();
+	} else if (strcmp(argv[1], "threads") == 0) {
+		threads();
+	} else if (strcmp(argv[1], "rate") == 0) {
+		rate();
 	} else if (strcmp(argv[1], "outside") == 0) {
 		be_refused("stale");
 		be_refused("replaced");

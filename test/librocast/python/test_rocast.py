@@ -1046,6 +1046,44 @@ class Calls(unittest.TestCase):
         with Members("g1") as members, mock.patch.object(_library.library(), "rocast_progress", lag):
             self.assertEqual(members.groups[0].progress()[3:], ("127.0.0.2", 7))
 
+    def test_a_rate(self):
+        """Neither a lock nor the interpreter is held meanwhile."""
+
+        def run(send, receive):
+            with Members("g1") as members:
+                source, receiver = members.groups
+                source.set_rate(1)
+                sending = threading.Thread(target=members.each, args=(lambda n: receive(receiver) if n else send(source),))
+                sending.start()
+                while source.progress().completed == 0:  # the header goes at once
+                    time.sleep(0.001)
+                self.assertEqual(source.progress().completed, _pieces.HEADER_BYTES)
+                source.set_rate(0)
+                sending.join()
+                self.assertEqual(source.progress().completed, len(sent) + _pieces.HEADER_BYTES)
+
+        sent = bytes(3 * _pieces.PIECE)
+        run(lambda group: group.broadcast(sent, timeout=TIME), lambda group: group.receive(timeout=TIME))
+        run(lambda group: asyncio.run(group.abroadcast(sent)), lambda group: asyncio.run(group.areceive()))
+
+    def test_what_is_no_rate(self):
+        with Members("g1") as members:
+            for wrong in (-1, 1 << 64, 1.5):
+                with self.assertRaises(ctypes.ArgumentError):
+                    members.groups[0].set_rate(wrong)
+
+    def test_the_descriptor_tells_when_it_is_time(self):
+        with Members("g1") as members:
+            source, receiver = members.groups
+            into, sent = (one.register(bytearray(5)) for one in reversed(members.hosts))
+            source.set_rate(100)
+            for _ in range(2):
+                receiver.post_receive(into)
+            numbers = [source.send(sent) for _ in range(2)]
+            while numbers:
+                for done in source.wait(TIME):
+                    self.assertEqual((done.kind, done.number), ("done", numbers.pop(0)))
+
     def test_completions_that_are_there_are_not_waited_for(self):
         with Members("g1") as members:
             source, receiver = members.groups
