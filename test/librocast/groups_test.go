@@ -205,6 +205,7 @@ both: 0, posted 1, completed 1, received 0, `+nobody+`
 rate: ok
 20 bytes go
 g6: 3 done
+0 go before their time
 no rate: ok
 g6: 4 done
 `, "127.0.0.1 g6, 127.0.0.1 g1, 127.0.0.2 g6, 127.0.0.2 g1, 127.0.0.3 g6")

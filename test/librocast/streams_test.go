@@ -72,12 +72,12 @@ small: -1 262143 bytes are less than the 262144 of one piece of a stream
 an operation: ` + used + `
 a receive: ` + used + `
 a completion: ` + used + `
-no memory: -3 2097408 bytes cannot be registered (Invalid argument)
+no memory: -3 1573056 bytes cannot be registered (Invalid argument)
 another process: 1
 all: 0
-pinned: 8 pieces
+pinned: 6 pieces
 a default: 0
-pinned: 8 pieces
+pinned: 5 pieces
 one piece of both kinds: 0
 pinned: 2 pieces
 again: -1 group g1 carries streams already
@@ -95,6 +95,10 @@ end of the group: 0
 read: 262144 at 262144
 read: -8 127.0.0.1 has ended group g1
 read: -8 127.0.0.1 has ended group g1
+write: 524288
+read: 262144 at 0
+read: 262144 at 262144
+read: -8 127.0.0.1 has ended group g3
 write: -8 127.0.0.1 has ended group g2`,
 		"late": `
 write: 262145
@@ -136,7 +140,8 @@ a stream: 1 at 0, the last
 no stream: -8 what comes by group g2 ` + torn + `
 a stream: 1 at 0, the last
 a stream: 1 at 0, the last
-no stream: -8 what comes by group g3 ` + torn,
+no stream: -8 what comes by group g3 ` + torn + `
+an immediate: -8 what comes by group g7 ` + torn,
 		"both": `
 write: 262147
 read: 262144 at 0

@@ -372,6 +372,7 @@ static void progress(void)
 	(void)rocast_write(source, NULL, NULL, 0, 0, 0, 4);
 	printf("%g bytes go\n", source->paced_bytes);
 	take("g6", source, 0, 1);
+	printf("%d go before their time\n", rocast_wait(source, &none, 1, 20));
 	say("no rate", rocast_set_rate(source, 0));
 	take("g6", source, 0, 1);
 	for (int i = 0; i < 2; i++)

@@ -61,7 +61,7 @@ static unsigned operations_at_once(struct rocast_group *group)
 	struct link l = { .group = group, .outgoing = true, .ready = true, .qp = &qp };
 
 	group->operations = operations;
-	group->next = 8;
+	group->allowed = group->next = 8;
 	group->links = &l;
 	send_away(group);
 	group->links = NULL;

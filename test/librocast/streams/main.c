@@ -26,10 +26,12 @@ enum { PIECE = ROCAST_PIECE_BYTES, WINDOW = 2 * PIECE, HOSTS = 3, MOST = 7 * PIE
 
 static struct rocast *hosts[HOSTS]; /* 127.0.0.1 and so on */
 static unsigned char *message, *scratch;
+static unsigned send_depth = 8, receive_depth = 8;
 
 static struct rocast_group *enter(int host, const char *name, enum rocast_role role)
 {
-	struct rocast_membership wanted = { .name = name, .role = role, .members = 2, .give_up_ms = 30000, .send_depth = 8, .receive_depth = 8 };
+	struct rocast_membership wanted = { .name = name, .role = role, .members = 2, .give_up_ms = 30000, .send_depth = send_depth,
+		.receive_depth = receive_depth };
 	struct rocast_group *group;
 
 	if (strcmp(name, "g6") == 0)
@@ -189,11 +191,15 @@ static void waits(void)
 
 static void refused(void)
 {
-	struct rocast_group *source = enter(0, "g1", ROCAST_SOURCE), *receiver = enter(1, "g1", ROCAST_RECEIVER), *small = enter(2, "g2", ROCAST_BOTH);
+	struct rocast_group *source, *receiver, *small = enter(2, "g2", ROCAST_BOTH);
 	struct rocast_completion c;
 	struct rocast_memory *memory;
 	struct rocast_piece p;
 
+	receive_depth = 6;
+	source = enter(0, "g1", ROCAST_SOURCE);
+	send_depth = 5;
+	receiver = enter(1, "g1", ROCAST_RECEIVER);
 	say("no streams", rocast_stream_write(source, message, 1, 0));
 	say("no streams", rocast_stream_end(source, 0));
 	say("no streams", rocast_stream_read(receiver, &p, 0));
@@ -236,6 +242,7 @@ static void refused(void)
 static void cut(void)
 {
 	struct rocast_group *source = join(0, "g1", ROCAST_SOURCE), *receiver = join(1, "g1", ROCAST_RECEIVER);
+	struct rocast_completion c;
 	int64_t n;
 
 	write_message(MOST, 1);
@@ -245,6 +252,17 @@ static void cut(void)
 	while (read_piece("read", receiver, 10000) > 0)
 		;
 	(void)read_piece("read", receiver, 0);
+
+	/* What has arrived is read also when it is known that the group has ended. */
+	source = join(0, "g3", ROCAST_SOURCE);
+	receiver = join(1, "g3", ROCAST_RECEIVER);
+	say("write", rocast_stream_write(source, message, WINDOW, 0));
+	if (rocast_end(source))
+		exit(2);
+	while (!receiver->ended)
+		(void)rocast_poll(receiver, &c, 1);
+	while (read_piece("read", receiver, 0) > 0)
+		;
 
 	/* A member hears so that writes. */
 	source = join(0, "g2", ROCAST_BOTH);
@@ -297,6 +315,16 @@ static void send_as(struct rocast_group *source, struct rocast_memory *memory, u
 		exit(2);
 }
 
+/* The device carries no write_immediate, so this is what one leaves. */
+static void receive_immediate(void)
+{
+	struct rocast_group *group = join(1, "g7", ROCAST_RECEIVER);
+
+	group->ready[0] = (struct report){ .completion = { .kind = ROCAST_IMMEDIATE } };
+	group->ready_count = group->ready_receives = 1;
+	read_piece("an immediate", group, 0);
+}
+
 static void others(void)
 {
 	struct rocast_group *source = enter(0, "g1", ROCAST_SOURCE), *receiver = join(1, "g1", ROCAST_RECEIVER);
@@ -342,6 +370,7 @@ static void others(void)
 			exit(2);
 		read_piece("no stream", two, 0);
 	}
+	receive_immediate();
 }
 
 static void both(void)
