@@ -482,6 +482,10 @@ func TestWhatIsRefusedAtTheRoot(t *testing.T) {
 			strings.Replace(groupFile("10.3.0.2"), "mtu:", "addressing: virtual-qpn\nmtu:", 1), "10.1.0.100", "10.3.0.2", 1),
 		"source-switch is force, ack is a quorum and some members are behind other boxes, which would leave receivers behind that the quorum counts; use source-switch: guard": strings.Replace(
 			groupFile("10.1.0.2", "10.3.0.1"), "mtu:", "ack: quorum 1\nsource-switch: force\nmtu:", 1),
+		"silent-after is 19ms at box b1 and evict is true, and a box behind it needs half of that, which is 10ms at least, or one silent receiver would take all others there along; double silent-after": strings.Replace(
+			groupFile("10.1.0.2", "10.3.0.1"), "mtu:", "silent-after: 19ms\nevict: true\nmtu:", 1),
+		"box b2 refuses: silent-after is 19.5ms at box b2 and evict is true": strings.Replace(
+			groupFile("10.1.0.2", "10.3.0.1"), "mtu:", "silent-after: 39ms\nevict: true\nmtu:", 1),
 		"ip 10.1.0.100 is not an address of this box, and with addressing switch-ip members reach the group by an address the box has; add it with ip addr add, or use addressing: group-ip": strings.Replace(
 			groupFile("10.3.0.2"), "mtu:", "addressing: switch-ip\nmtu:", 1),
 	} {
@@ -490,7 +494,8 @@ func TestWhatIsRefusedAtTheRoot(t *testing.T) {
 	f.nothingLeft()
 	// Where an L2 network hides the boxes, via says who is behind which one.
 	f.box("b1").hops.Set(map[string]nexthop.Hop{"10.2.0.3": f.box("b1").hops.Hop(addr("10.1.0.2"))})
-	f.create(strings.Replace(groupFile("10.1.0.2", "10.2.0.3"), "psn: 23", "psn: 23, via: b2", 1))
+	hasty := strings.Replace(groupFile("10.1.0.2", "10.2.0.3"), "mtu:", "silent-after: 20ms\nevict: true\nmtu:", 1) // and not too hasty
+	f.create(strings.Replace(hasty, "psn: 23", "psn: 23, via: b2", 1))
 	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.3")
 }
 

@@ -286,6 +286,7 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 	ev := feedback.Event{
 		Kind: feedback.Response, Path: path, Syndrome: aeth.Syndrome,
 		PSN: v.PSN(head).Add(-st.offsets[path].deltaPSN), MSN: aeth.MSN.Add(st.offsets[path].deltaMSN), MigReq: v.MigReq(head),
+		Nobody: aeth.Syndrome == roce.NAKRemoteOperational && st.group.Paths[path].Box == mft.BoxBelow,
 	}
 	c.streaming = st.fan.at.Armed && st.fan.at.PSN.Sub(ev.PSN) > streamPackets
 	var outcome feedback.Outcome

@@ -468,3 +468,30 @@ func theBoxAboveIsWaitedFor(t *testing.T, cJoins bool) {
 	silent(t, &porttest.Net{Ports: p.lower.Ports[linkDown+1:]})
 	above()
 }
+
+// A box that says that nobody is left behind it is evicted where silent receivers are. A NIC that
+// says the same ends the source's queue pair, as the policy says of a receiver's fatal NAK.
+func TestABoxWithNobodyLeft(t *testing.T) {
+	for _, box := range []mft.Box{mft.BoxBelow, mft.NoBox} {
+		g := group()
+		g.Policy.SilentAfter, g.Policy.Evict = 1e8, true
+		g.Paths[0].Box = box
+		net := newNet(t, g)
+		say(t, net, write(firstPSN, nil))
+		for i, p := range g.Paths {
+			answer := roce.SyndromeUnlimited
+			if i == 0 {
+				answer = roce.NAKRemoteOperational
+			}
+			say(t, net, ack(p.Dst, p.FirstPSN, answer))
+		}
+		want := roce.SyndromeUnlimited
+		if box == mft.NoBox {
+			want = roce.NAKRemoteOperational
+		}
+		back := net.Ports[portOf[ipA]].Take()
+		if len(back) == 0 || decode(t, back[len(back)-1]).Syndrome != want {
+			t.Errorf("box %v: the source hears %d answers, not %v", box, len(back), want)
+		}
+	}
+}

@@ -12,7 +12,7 @@ const (
 	// Refuse is a request of the source that no group can carry, for instance a READ. Syndrome is
 	// the fatal NAK that answers it. It uses PSN and Syndrome.
 	Refuse
-	// Response is the answer of a receiver. It uses Path, PSN, Syndrome, MSN and MigReq.
+	// Response is the answer of a receiver. It uses Path, PSN, Syndrome, MSN, MigReq and Nobody.
 	Response
 	// CNP is the congestion notification of a receiver. It uses Path.
 	CNP
@@ -40,6 +40,7 @@ type Event struct {
 	First    bool // first packet of a message
 	Last     bool // last packet of a message
 	MigReq   bool
+	Nobody   bool // the path leads to another box, which says that no receiver is left behind it
 	Syndrome roce.Syndrome
 	Path     int
 	PSN      roce.PSN

@@ -40,6 +40,15 @@ type Policy struct {
 	RepairTimerCap   time.Duration
 }
 
+// Below returns the policy of a box that carries a part of the group for this one. It is faster to
+// find a receiver silent, so that this box does not take the whole link for silent before.
+func (p Policy) Below() Policy {
+	if p.SilentAfter > 0 {
+		p.SilentAfter = max(MinSilentAfter, p.SilentAfter/2)
+	}
+	return p
+}
+
 // AckPolicy is how many receivers must have a packet before it is acknowledged to the source: 0 all
 // of them, else that many (P4CE).
 type AckPolicy uint16

@@ -41,3 +41,15 @@ func TestAPolicyWithoutRepair(t *testing.T) {
 		t.Errorf("\ngot  %+v\nwant %+v", got, want)
 	}
 }
+
+// A box behind another one finds a silent receiver in half the time, so that the other one does not
+// take the whole box for silent.
+func TestABoxBelowIsFaster(t *testing.T) {
+	for after, want := range map[time.Duration]time.Duration{
+		0: 0, 1: MinSilentAfter, MinSilentAfter: MinSilentAfter, 2*MinSilentAfter + 2: MinSilentAfter + 1, time.Second: time.Second / 2,
+	} {
+		if p := (Policy{SilentAfter: after, Evict: true}).Below(); p.SilentAfter != want || !p.Evict {
+			t.Errorf("%v: %+v", after, p)
+		}
+	}
+}

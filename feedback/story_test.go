@@ -369,6 +369,8 @@ func (s *story) response(t *testing.T, d *datadriven.TestData, word []string) Ev
 			ev.MSN = roce.MSN(n)
 		case "credits":
 			ev.Syndrome = roce.SyndromeACK(roce.CreditCodeFor(uint32(n)))
+		case "nobody":
+			ev.Nobody = true
 		case "timer":
 			ev.Syndrome = roce.SyndromeRNR(roce.RNRTimer(n))
 		case "mig":

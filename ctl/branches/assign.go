@@ -160,7 +160,13 @@ func (t *Branches) linksFor(f *groupfile.File, now []*groups.Link, visited []str
 		}
 		l := groups.LinkTo(next, box)
 		if l == nil {
-			if l, err = t.linkFor(box, f, now); err != nil {
+			if groups.LinkTo(now, box) == nil {
+				err = refuseHasty(f, t.Box)
+			}
+			if err == nil {
+				l, err = t.linkFor(box, f, now)
+			}
+			if err != nil {
 				return nil, err
 			}
 			next = append(next, l)
@@ -178,6 +184,17 @@ func (t *Branches) linksFor(f *groupfile.File, now []*groups.Link, visited []str
 		}
 	}
 	return next, nil
+}
+
+// refuseHasty refuses that a box carries a part of a group whose silent receivers are evicted so
+// soon that the box behind could not be faster: see below.
+func refuseHasty(f *groupfile.File, box string) error {
+	p := &f.Policy
+	if !p.Evict || p.Ack != feedback.AckAll || p.SilentAfter >= 2*feedback.MinSilentAfter {
+		return nil
+	}
+	return yamldoc.Errorf(f.Lines["silent-after"], "silent-after is %v at box %s and evict is true, and a box behind it needs half of that, which is "+
+		"%v at least, or one silent receiver would take all others there along; double silent-after", p.SilentAfter, box, feedback.MinSilentAfter)
 }
 
 // passes reports whether the boxes behind this one pass frames on. They do where a quorum counts

@@ -28,9 +28,7 @@ func below(f *groupfile.File) *groupfile.File {
 	if p.Ack != feedback.AckAll {
 		p.Ack, p.OnFatal, p.Evict = feedback.AckAll, feedback.FatalFail, false
 	}
-	if p.SilentAfter > 0 {
-		p.SilentAfter = max(feedback.MinSilentAfter, p.SilentAfter/2)
-	}
+	*p = p.Below()
 	return &next
 }
 

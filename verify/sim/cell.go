@@ -288,6 +288,9 @@ func (d drawer) treeCell(c matrix.Cell, seed uint64) TreeScenario {
 		shapes = rackShapes
 	}
 	s := d.tree(shapes)
+	if len(s.At) == 2 { // the source and one receiver, without which nobody is left
+		s.At = append(s.At, 0)
+	}
 	s.Scenario = Scenario{Seed: seed, Hosts: make([]Host, len(s.At)+len(s.Boxes))} // the last are links, for now
 	d.say(&s.Scenario, c)
 	d.network(&s.Scenario)
@@ -300,6 +303,9 @@ func (d drawer) treeCell(c matrix.Cell, seed uint64) TreeScenario {
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
 		h.SendPSN, h.RecvPSN, h.Receiver = d.psn(), d.psn(), i > 0
+	}
+	if s.RetryCount = retryForEver; c.Is("event", "refused") { // only a WRITE can be refused
+		s.Timed = append(s.Timed, d.moment(KeyLost, cellPackets/2))
 	}
 	d.writes(&s.Scenario, cellPackets)
 	for b := range s.Boxes {
@@ -325,12 +331,45 @@ func (d drawer) treeCell(c matrix.Cell, seed uint64) TreeScenario {
 	case "route-moved":
 		d.moves(&s, cellPackets/2)
 	case "join":
-		d.boxChanges(&s, Join, cellPackets/2)
+		d.comesOrGoes(&s, Join, cellPackets/2)
 	case "leave":
-		d.boxChanges(&s, Leave, cellPackets/2)
+		d.comesOrGoes(&s, Leave, cellPackets/2)
+	case "region":
+		d.memoryChanges(&s, cellPackets/2)
 	}
+	parts := drawer{rand.New(rand.NewPCG(seed, partStream))}
+	parts.ends(&s, c)
 	s.endless()
 	return s
+}
+
+// comesOrGoes draws a host or a box that joins or leaves.
+func (d drawer) comesOrGoes(s *TreeScenario, kind Fault, packets int) {
+	if !d.oneIn(2) || !d.hostChanges(s, kind, packets) {
+		d.boxChanges(s, kind, packets)
+	}
+}
+
+// ends draws which receiver ends where the cell says so, and whether boxes go on without those that
+// are silent. Where they do, a receiver dies in many cells.
+func (d drawer) ends(s *TreeScenario, c matrix.Cell) {
+	dies := c.Is("evict", "yes")
+	if dies || d.oneIn(4) {
+		d.silent(s, dies)
+	}
+	victim, ok := d.victim(s)
+	for i := range s.Timed {
+		if f := &s.Timed[i]; f.Kind == KeyLost {
+			if f.Host = victim; !dies { // the NAK may be lost, and then the source waits in vain
+				s.RetryCount = uint8(3 + d.IntN(4))
+			}
+		}
+	}
+	if dies && ok && !s.has(KeyLost, Move) && !d.oneIn(4) {
+		f := d.moment(ReceiverCrash, cellPackets/2)
+		f.Host = victim
+		s.Timed = append(s.Timed, f)
+	}
 }
 
 // cellRacks draws the racks of a cell. Shared copies stop coming to boxes, and come again.

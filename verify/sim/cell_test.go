@@ -47,6 +47,11 @@ func TestMatrixHolds(t *testing.T) {
 			t.Errorf("event %s never happened to a box that relays", event)
 		}
 	}
+	for event, kind := range map[string]Fault{"refused": KeyLost, "region": MemoryChange} {
+		if happened["shape=racks event="+event][kind].Times == 0 || happened["shape=tree event="+event][kind].Times == 0 {
+			t.Errorf("event %s never happened to a tree, or to one with a rack", event)
+		}
+	}
 	for _, event := range []string{"join", "leave"} {
 		if tally := happened["shape=racks event="+event]; tally[Join].Times+tally[Leave].Times == 0 {
 			t.Errorf("event %s never happened to a box of a rack", event)
@@ -107,6 +112,7 @@ func TestCellsOfRacks(t *testing.T) {
 	var r Runner
 	for event, kind := range map[string]Fault{
 		"none": EdgeDies, "restart": SwitchCrash, "kill": SwitchCrash, "cut": Cut, "join": Join, "leave": Leave, "route-moved": Move,
+		"refused": KeyLost, "region": MemoryChange, "none evict=yes": ReceiverCrash, "join on-fatal=evict evict=yes": ReceiverCrash,
 	} {
 		c, err := matrix.Parse("shape=racks tag=vlan family=ipv6 loss=legs event=" + event)
 		if err != nil {

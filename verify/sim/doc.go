@@ -45,16 +45,20 @@
 // in silence, and the file says copies: own. A box joins a running group with everybody below it,
 // in a rack or not, or leaves it (treejoin.go).
 //
+// Single hosts join and leave in trees too. Receivers die or refuse a WRITE, and each box goes on
+// without them as its policy says, or without a box below that has nobody left (treepart.go). The
+// memory changes at each box at a time of its own. None of this happens where members take turns or
+// move to other boxes.
+//
 // A rack is only where no members take turns: there the product shares nothing. Not simulated are a
-// shared leg with hosts in a tree, a single host that joins or leaves in a tree, a join that waits
-// for what programs confirm, and what control at a box does beside the questions: how boxes agree
-// on a change (ctl/branches), joining addresses (ctl/above), and two groups at one address.
+// shared leg with hosts in a tree, a join in a tree that waits for what programs confirm, and what
+// control at a box does beside the questions: how boxes agree on a change (ctl/branches), joining
+// addresses (ctl/above), and two groups at one address.
 // test/branches runs daemons in racks. A box whose source is another box is simulated where members
 // take turns (treeturn.go).
 //
 // [DrawCell] makes a scenario of a cell of the matrix (internal/matrix), so that every pair of what
 // a group can be is simulated; only the moments, the network and the programs are drawn (cell.go).
-// In cells with racks nobody is evicted or refuses a WRITE, and the memory stays the same.
 //
 // [Compare] shows what loss costs: groups with each policy, and beside them programs that pass the
 // messages on without multicast (relay.go), on the same links.

@@ -15,6 +15,7 @@ const (
 	treeStream     = 3
 	treeTurnStream = 7
 	rackStream     = 10
+	partStream     = 11 // who is evicted, and which hosts come and go
 )
 
 // The boxes above box 1, 2 and so on, in the trees that are drawn: two and three levels.
@@ -71,8 +72,124 @@ func DrawTree(seed uint64) TreeScenario {
 			racker.boxChanges(&s, Join, packets)
 		}
 	}
+	if s.RetryCount = retryForEver; !s.TakeTurns && !s.has(Move) {
+		parts := drawer{rand.New(rand.NewPCG(seed, partStream))}
+		parts.parts(&s, packets)
+	}
 	s.endless()
 	return s
+}
+
+// parts draws hosts that come and go, that end, and that boxes go on without; and changes of the
+// memory.
+func (d drawer) parts(s *TreeScenario, packets int) {
+	if s.Regions > 0 && d.oneIn(4) {
+		d.memoryChanges(s, packets)
+	}
+	for _, kind := range []Fault{Join, Leave} {
+		if d.oneIn(3) {
+			d.hostChanges(s, kind, packets)
+		}
+	}
+	evict := d.oneIn(3)
+	if evict || d.oneIn(6) {
+		d.silent(s, evict)
+	}
+	for range pick(d, 0, 1, 2) {
+		f := d.moment(pick(d, ReceiverCrash, KeyLost), packets)
+		var ok bool
+		if f.Host, ok = d.victim(s); !ok || f.Kind == ReceiverCrash && !evict {
+			continue
+		}
+		if s.Timed = append(s.Timed, f); !evict { // its NAK may be lost, and then the source waits in vain
+			s.RetryCount = uint8(3 + d.IntN(4))
+		}
+	}
+	if d.oneIn(2) {
+		s.StoreAfter = d.between(time.Microsecond, s.ackTimeout())
+	}
+}
+
+// silent draws after which time a receiver is silent, and whether boxes go on without it then.
+func (d drawer) silent(s *TreeScenario, evict bool) {
+	for b := range s.Boxes {
+		if p := &s.Boxes[b].Policy; b == 0 {
+			p.Evict, p.SilentAfter = evict, max(4*feedback.MinSilentAfter, d.between(2*s.ackTimeout(), 4*s.ackTimeout()))
+		} else {
+			p.Evict, p.SilentAfter = evict, s.Boxes[s.Boxes[b].Parent].Policy.Below().SilentAfter
+		}
+	}
+}
+
+// memoryChanges draws when the memory of the group changes, at each box by itself.
+func (d drawer) memoryChanges(s *TreeScenario, packets int) {
+	for b := range s.Boxes {
+		for range 1 + d.IntN(2) {
+			f := d.moment(MemoryChange, packets)
+			f.Host = b
+			s.Timed = append(s.Timed, f)
+		}
+	}
+}
+
+// hostChanges draws a host that joins or leaves, and reports whether there is one that may. Its box
+// has somebody else.
+func (d drawer) hostChanges(s *TreeScenario, kind Fault, packets int) bool {
+	for _, h := range d.Perm(len(s.Hosts)) {
+		if h == 0 || s.happensTo(h) || s.Hosts[h].Outside || !s.othersAt(h) {
+			continue
+		}
+		f := d.moment(kind, packets)
+		f.Host = h
+		s.Timed = append(s.Timed, f)
+		s.Hosts[h].Outside = kind == Join
+		return true
+	}
+	return false
+}
+
+// othersAt reports whether the box of a host has somebody else all the time.
+func (s *TreeScenario) othersAt(h int) bool {
+	stays := func(n int) bool {
+		return !slices.ContainsFunc(s.Timed, func(f Timed) bool { return f.Host == n && (f.Kind == Join || f.Kind == Leave) })
+	}
+	for o, at := range s.At {
+		if o > 0 && o != h && at == s.At[h] && stays(o) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(s.below(s.At[h]), func(c int) bool { return stays(len(s.Hosts) + c) })
+}
+
+// happensTo reports whether a host joins, leaves or ends.
+func (s *TreeScenario) happensTo(h int) bool {
+	return slices.ContainsFunc(s.Timed, func(f Timed) bool {
+		return f.Host == h && (f.Kind == Join || f.Kind == Leave || f.Kind == ReceiverCrash || f.Kind == KeyLost)
+	})
+}
+
+// victim draws a receiver that may end: another one stays, whose boxes stay too. It reports whether
+// there is one.
+func (d drawer) victim(s *TreeScenario) (host int, ok bool) {
+	var may []int
+	stays := 0
+	for h := 1; h < len(s.At); h++ {
+		if s.Hosts[h].Outside || s.happensTo(h) {
+			continue
+		}
+		may = append(may, h)
+		goes := false
+		for b := s.At[h]; b > 0; b = s.Boxes[b].Parent {
+			goes = goes || s.Boxes[b].Outside || slices.ContainsFunc(s.Timed, func(f Timed) bool { return f.Kind == Leave && f.Host == len(s.Hosts)+b })
+		}
+		if !goes {
+			stays++
+		}
+	}
+	if len(may) < 2 || stays < 2 {
+		return 0, false
+	}
+	return pick(d, may...), true
 }
 
 // treeTurns draws whether members take turns, and who sends beside the first source. That one may
@@ -172,7 +289,7 @@ func (d drawer) tree(shapes [][]int) TreeScenario {
 
 // endless lets the source retry for ever, and sets how long the run may take.
 func (s *TreeScenario) endless() {
-	s.RetryCount, s.RNRRetry = retryForEver, retryForEver
+	s.RNRRetry = retryForEver
 	messages := 0
 	for i := range s.Hosts {
 		messages += len(s.Hosts[i].Messages)

@@ -87,16 +87,25 @@ func (w *world) mayDrop(h *host, f *frame, reason dataplane.Reason) bool {
 
 // noteProgress notes how far the answers of a receiver have come, by the answer d.
 func (w *world) noteProgress(h *host, d *dataplane.Frame) {
-	v, head := &d.View, d.Head()
-	acked := int(v.PSN(head).Sub(h.RecvPSN))
-	if v.Opcode == roce.OpAck && !v.AETH(head).Syndrome.IsACK() {
-		h.asked = acked
-		acked-- // a NAK acknowledges everything below it
+	acked := acknowledged(d, h.RecvPSN)
+	if v := &d.View; v.Opcode == roce.OpAck && !v.AETH(d.Head()).Syndrome.IsACK() {
+		h.asked = acked + 1
 	}
 	if acked > h.acked {
 		h.acked, h.progressAt = acked, w.now
 	}
 	w.noteGrant(h, d, acked)
+}
+
+// acknowledged returns up to which packet answer d acknowledges, as counted from PSN first. A NAK
+// acknowledges everything below it.
+func acknowledged(d *dataplane.Frame, first roce.PSN) int {
+	v, head := &d.View, d.Head()
+	acked := int(v.PSN(head).Sub(first))
+	if v.Opcode == roce.OpAck && !v.AETH(head).Syndrome.IsACK() {
+		acked--
+	}
+	return acked
 }
 
 // checkOutputs checks what the core sends and reports because of f; f is nil if the reason is that
@@ -323,7 +332,7 @@ func (w *world) lacking(h *host, c claim, withLeavers bool) (lacking *host) {
 			continue
 		}
 		counted += r.weight()
-		if next := r.next[h.number]; next > c.acked && h.plan.messagesBefore(next) >= c.messages {
+		if next := max(r.next[h.number], r.spared); next > c.acked && h.plan.messagesBefore(next) >= c.messages {
 			have += r.weight()
 			late = max(late, r.from[h.number])
 		} else {

@@ -259,7 +259,7 @@ func TestRacksMeetEverything(t *testing.T) {
 	if lost == 0 {
 		t.Error("no shared copies were reported as lost")
 	}
-	for _, kind := range []Fault{Join, Leave, Move, EdgeDies, CopiesOwn, SwitchCrash} {
+	for _, kind := range []Fault{Join, Leave, Move, EdgeDies, CopiesOwn, SwitchCrash, ReceiverCrash, KeyLost, MemoryChange} {
 		if happened[kind].Times == 0 {
 			t.Errorf("%v never happened to a tree with a rack", kind)
 		}

@@ -34,6 +34,7 @@ type receiver struct {
 	from       []int         // by stream: the first packet that it had to execute
 	joinedAt   int           // the packet of the first source's first turn with which it had joined when the switch crashed; 0: none
 	joinedWith roce.PSN      // the same in whichever turn it was, by its PSN, if open
+	spared     int           // in a tree: packets below this one may be acknowledged without it, because it was evicted, which a crash has forgotten
 	open       bool          // the source had not heard an ACK of everything before it then
 	acked      int           // up to here the switch took its acknowledgements, in its own PSNs
 	progressAt time.Duration // when acked moved last

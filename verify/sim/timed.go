@@ -25,13 +25,8 @@ func (w *world) beginFault(k int) {
 			w.storeOut(w.s.StoreAfter)
 		}
 		w.stopEngine()
-	case ReceiverCrash:
-		h.crashed = true
-	case KeyLost:
-		h.keyLost = true
-		for region := range max(1, w.s.Regions) {
-			h.regions.Deregister(w.keyOf(h.number, region).RKey)
-		}
+	case ReceiverCrash, KeyLost:
+		w.endReceiver(h, f.Kind)
 	case Join:
 		if f.For == 0 {
 			w.change(h, joining)
@@ -59,6 +54,18 @@ func (w *world) beginFault(k int) {
 	}
 	if f.For > 0 {
 		w.schedule.add(event{at: w.now + f.For, kind: faultEnds, index: int32(k)})
+	}
+}
+
+// endReceiver lets a receiver die, or deregister its memory.
+func (w *world) endReceiver(h *host, kind Fault) {
+	if kind == ReceiverCrash {
+		h.crashed = true
+		return
+	}
+	h.keyLost = true
+	for region := range max(1, w.s.Regions) {
+		h.regions.Deregister(w.keyOf(h.number, region).RKey)
 	}
 }
 

@@ -19,8 +19,8 @@ import (
 // at Boxes[0], the root.
 //
 // In Timed, host number len(Hosts)+b stands for box b as a receiver of the box above, and for the
-// link between them. It joins and leaves with everybody below it. The Host of a SwitchCrash or
-// CopiesOwn is a box.
+// link between them. It joins and leaves with everybody below it. The Host of a SwitchCrash,
+// CopiesOwn or MemoryChange is a box.
 type TreeScenario struct {
 	Scenario
 	Boxes []TreeBox
@@ -69,15 +69,16 @@ type treeRun struct {
 	edited dataplane.Frame
 	meddle func(*treeBox, *frame, dataplane.Reason) // tests only: changes what a box does with a frame
 
-	at         []int  // the box of each host, as control knows
-	cable      []int  // the box to which the cable of each host leads
-	hasMoved   []bool // by host
-	move       *move  // that control follows now, or nil
-	turns      int    // that have begun, at all boxes
-	crashes    int    // that Turns may still bring
-	legs       int    // generations of racks that were begun
-	forgets    bool   // tests only: a restart begins with the turn before the one that was stored last
-	keepsLinks bool   // tests only: a box above a receiver that came keeps the queue pair of its link
+	at         []int        // the box of each host, as control knows
+	own        []membership // of each host, in the group of its box: see takesPart
+	cable      []int        // the box to which the cable of each host leads
+	hasMoved   []bool       // by host
+	move       *move        // that control follows now, or nil
+	turns      int          // that have begun, at all boxes
+	crashes    int          // that Turns may still bring
+	legs       int          // generations of racks that were begun
+	forgets    bool         // tests only: a restart begins with the turn before the one that was stored last
+	keepsLinks bool         // tests only: a box above a receiver that came keeps the queue pair of its link
 }
 
 // treeBox is one box during a run.
@@ -109,9 +110,14 @@ type treeBox struct {
 	below    []int   // the hosts at this box and at the boxes below
 	hosts    []int   // the hosts at this box, as its group has them
 
-	standing membership // in the group of the box above
-	since    int        // the packet with which its link began
-	stored   int        // the same, as control at the box above knew when that box started
+	standing membership    // in the group of the box above
+	outAt    time.Duration // when the box above has evicted it
+	ended    bool          // the box above has taken a fatal NAK of it
+	acked    int           // up to here the box above took its acknowledgements, in PSNs of the link
+	cameOn   time.Duration // when acked moved last
+	memories int           // how often the memory of its group has changed
+	since    int           // the packet with which its link began
+	stored   int           // the same, as control at the box above knew when that box started
 
 	shares aboveRacks
 	maps   inRack
@@ -190,6 +196,7 @@ func (t *treeRun) open() error {
 	w.hosts, t.boxes = make([]host, len(s.Hosts)), make([]treeBox, len(s.Boxes))
 	t.crashes = s.Turns.Crashes
 	t.at, t.cable, t.hasMoved = slices.Clone(s.At), slices.Clone(s.At), make([]bool, len(s.At))
+	t.own = make([]membership, len(s.At))
 	for i := range w.hosts {
 		if err := w.openHost(&w.hosts[i], i, &s.Hosts[i]); err != nil {
 			return err
@@ -218,11 +225,15 @@ func (t *treeRun) open() error {
 		b.pool = boxPool{pool: &w.pool, kept: map[int32]bool{}, copied: copied{}}
 	}
 	for h := 1; h < len(s.At); h++ {
+		if t.own[h] = member; slices.ContainsFunc(s.Timed, func(f Timed) bool { return f.Kind == Join && f.Host == h }) {
+			t.own[h] = outsider
+		}
 		t.boxes[s.At[h]].hosts = append(t.boxes[s.At[h]].hosts, h)
 		for _, b := range t.waysUp(s.At[h]) {
 			t.boxes[b].below = append(t.boxes[b].below, h)
 		}
 	}
+	t.recount()
 	t.openRacks()
 	for i := range t.boxes {
 		if err := t.openBox(&t.boxes[i], false); err != nil {
@@ -240,7 +251,7 @@ func (t *treeRun) linkNumber(box int) int { return len(t.s.Hosts) + box }
 
 // openBox makes a box know its group, and again after a crash.
 func (t *treeRun) openBox(b *treeBox, restored bool) error {
-	b.group = t.makeGroup(b)
+	b.group = t.makeGroup(b, new(mft.Group))
 	b.group.Restored = restored
 	table, err := new(mft.Table).With(b.group)
 	if err != nil {
@@ -290,32 +301,46 @@ func (t *treeRun) forgetCalls(b *treeBox) {
 	}
 }
 
-// makeGroup returns the group that control would build from the group file of a box.
-func (t *treeRun) makeGroup(b *treeBox) *mft.Group {
+// makeGroup returns the group that control would build from the group file of a box. was is the
+// version before.
+func (t *treeRun) makeGroup(b *treeBox, was *mft.Group) *mft.Group {
 	w := &t.w
 	g := &mft.Group{
 		Name: "g", Addressing: t.s.Addressing, IP: w.groupIP(), QPN: groupQPN, PathMTU: t.s.MTUBytes, Policy: b.Policy,
 		Source: mft.Source{Leg: w.legOf(0), FirstPSN: t.s.Hosts[0].SendPSN},
 	}
-	g.Memory = w.makeMemory(nil)
+	w.memories = b.memories
+	g.Memory = w.makeMemory(was.Memory)
 	g.KeepsTurns, g.Turn = t.s.TakeTurns, b.turns.stored
 	if t.forgets {
 		g.Turn = b.turns.before
 	}
-	through := g.Memory.At(func(v mft.VirtualRegion) mft.Region { return mft.Region(v) })
+	through := func(p *mft.Path) mft.Regions {
+		same := func(v mft.VirtualRegion) mft.Region { return mft.Region(v) }
+		if i := was.FindPath(p.Dst, p.RemoteQPN); i >= 0 {
+			return was.Paths[i].Regions.Follow(was.Memory, g.Memory, same)
+		}
+		return g.Memory.At(same)
+	}
 	if b.number > 0 {
 		g.Source = mft.Source{Leg: t.linkLeg(b.number, 1, b.lower), RemoteQPN: t.linkQPN(b.number, 1, b.lower), FirstPSN: b.DownPSN}
 	}
 	if b.number == 0 && t.s.Hosts[0].Receiver {
-		g.Paths = append(g.Paths, w.makePath(0, g.Memory, new(mft.Group)))
+		g.Paths = append(g.Paths, w.makePath(0, g.Memory, was))
 	}
 	for _, h := range b.hosts {
-		g.Paths = append(g.Paths, w.makePath(h, g.Memory, new(mft.Group)))
+		if own := t.own[h]; own == outsider || own == left {
+			continue
+		}
+		g.Paths = append(g.Paths, w.makePath(h, g.Memory, was))
+		if t.own[h] == joining {
+			g.Parts = append(g.Parts, mft.Part{QP: g.Paths[len(g.Paths)-1].QP(), Part: feedback.PartJoining})
+		}
 	}
 	if b.number > 0 && t.s.TakeTurns {
-		g.Paths = append(g.Paths, mft.Path{
-			Leg: g.Source.Leg, RemoteQPN: g.Source.RemoteQPN, FirstPSN: b.UpPSN, SendPSN: b.DownPSN, Sends: true, Box: mft.BoxAbove, Regions: through,
-		})
+		p := mft.Path{Leg: g.Source.Leg, RemoteQPN: g.Source.RemoteQPN, FirstPSN: b.UpPSN, SendPSN: b.DownPSN, Sends: true, Box: mft.BoxAbove}
+		p.Regions = through(&p)
+		g.Paths = append(g.Paths, p)
 	}
 	if b.maps.Rack != nil {
 		g.Mappings = t.mappings(b, g)
@@ -326,8 +351,9 @@ func (t *treeRun) makeGroup(b *treeBox) *mft.Group {
 			continue
 		}
 		p := mft.Path{
-			Leg: t.linkLeg(c, 0, x.upper), RemoteQPN: t.linkQPN(c, 0, x.upper), FirstPSN: x.DownPSN.Add(-int32(x.stored)), Box: mft.BoxBelow, Regions: through,
+			Leg: t.linkLeg(c, 0, x.upper), RemoteQPN: t.linkQPN(c, 0, x.upper), FirstPSN: x.DownPSN.Add(-int32(x.stored)), Box: mft.BoxBelow,
 		}
+		p.Regions = through(&p)
 		if x.standing == joining {
 			g.Parts = append(g.Parts, mft.Part{QP: p.QP(), Part: feedback.PartJoining})
 		}
@@ -426,25 +452,28 @@ func (t *treeRun) fault(k, n int) {
 		t.follow(k)
 	case f.Kind == SwitchCrash:
 		t.crash(&t.boxes[f.Host], n)
+	case f.Kind == MemoryChange:
+		t.boxes[f.Host].memories++
+		t.publish(&t.boxes[f.Host])
 	case f.Kind == CopiesOwn:
 		t.boxes[f.Host].shares.own += n
 		t.publish(&t.boxes[f.Host])
 	case f.Kind == SourceChange:
 		w.start(&w.hosts[f.Host])
 	case f.Host < len(t.s.Hosts):
-		h := &w.hosts[f.Host]
-		afflict(h, f.Kind, n)
-		w.repay(h)
+		t.befalls(&w.hosts[f.Host], f.Kind, n)
 	default:
 		b := &t.boxes[f.Host-len(t.s.Hosts)]
 		switch f.Kind {
 		case EdgeDies:
 			b.maps.deaf += n
 		case Join:
-			t.stands(b, joining)
+			b.standing = joining
+			t.recount()
 			t.publish(&t.boxes[b.Parent])
 		case Leave:
-			t.stands(b, left)
+			b.standing = left
+			t.recount()
 			t.publish(&t.boxes[b.Parent])
 		}
 		for _, l := range []*link{&b.toParent, &b.toBox} {
@@ -470,7 +499,9 @@ func (t *treeRun) crash(b *treeBox, n int) {
 		b.turns.lives++
 		t.forgetPlaces(b)
 		t.forgetCalls(b)
+		t.recallHosts(b)
 		t.recallBoxes(b)
+		t.recount()
 		b.maps.forget()
 	}
 	if b.crashed > 0 {
@@ -511,6 +542,7 @@ func (t *treeRun) arrive(b *treeBox, port mft.PortID, i int32) {
 	case b.fan != nil && b.fan.Answer(d, &b.outputs):
 		w.carried.Merged++
 		w.carried.Told += uint64(len(b.outputs.Replies))
+		t.comesOn(b)
 		t.note(b, f, "merged by the engine")
 		t.check(b, nil)
 		t.deliver(b, nil)
@@ -568,6 +600,8 @@ func (t *treeRun) decide(b *treeBox, i int32) {
 		w.fail(Damaged, "box %d dropped an undamaged frame: %v", b.number, reason)
 	case !dropped && f.stream != noStream:
 		t.took(b, f, reason)
+	case !dropped && f.stream == noStream:
+		t.comesOn(b)
 	}
 	t.check(b, f)
 	t.deliver(b, f)
@@ -583,8 +617,8 @@ func (t *treeRun) decide(b *treeBox, i int32) {
 }
 
 // mayDrop reports whether a box may drop an undamaged frame: feedback that it cannot attribute
-// after a crash or a move, what a receiver sends that has moved, and what was sent before the box
-// has joined, if that comes after a crash or because other boxes of its rack lack it.
+// after a crash or a move, what a receiver sends that has moved, left or ended, and what was sent
+// before the box has joined, if that comes after a crash or because others of its rack lack it.
 func (t *treeRun) mayDrop(b *treeBox, f *frame, reason dataplane.Reason) bool {
 	lost := reason == dataplane.Reason(feedback.BeyondSent) || reason == dataplane.Reason(feedback.OutsideWindow)
 	if lost && f.stream == noStream && t.w.tally[SwitchCrash].Times+t.w.tally[Move].Times > 0 {
@@ -596,17 +630,17 @@ func (t *treeRun) mayDrop(b *treeBox, f *frame, reason dataplane.Reason) bool {
 	if lost && f.stream == noStream && int(b.frame.Port) >= len(t.s.Hosts) && t.s.TakeTurns {
 		return true // a box yields for the second time
 	}
-	if t.s.TakeTurns && reason == dataplane.Reason(feedback.NotTakingPart) {
-		return f.stream == noStream
+	if reason == dataplane.Reason(feedback.NotTakingPart) {
+		return f.stream == noStream && (t.s.TakeTurns || t.isEnded(b))
 	}
 	return (reason == dataplane.NotReceiver || reason == dataplane.UnknownQPN) && t.isOld(b.frame.Port)
 }
 
-// isOld reports whether a frame by a port may come from a receiver that has moved, from a former
-// queue pair of a link, or from a box that has left or is lost.
+// isOld reports whether a frame by a port may come from a receiver that has moved or left, from a
+// former queue pair of a link, or from a box that has left or is lost.
 func (t *treeRun) isOld(port mft.PortID) bool {
 	if int(port) < len(t.hasMoved) {
-		return t.hasMoved[port]
+		return t.hasMoved[port] || t.own[port] == left
 	}
 	return t.w.tally[Move].Times+t.w.tally[Leave].Times+t.w.tally[Join].Times > 0
 }
@@ -652,7 +686,7 @@ func (t *treeRun) check(b *treeBox, f *frame) {
 		case feedback.NoteJoined:
 			t.joined(b, n, f)
 		case feedback.NoteFatal, feedback.NoteEvicted, feedback.NoteBehind:
-			w.fail(Membership, "box %d: %v is %v without a cause", b.number, n.Receiver, n.What)
+			t.isOut(b, n)
 		}
 	}
 	for k := range out.Replies {
@@ -772,10 +806,14 @@ func (t *treeRun) finish() {
 	}
 	retained := 0
 	for i := range w.hosts {
-		if s := w.hosts[i].status; s != rnic.Success {
-			w.fail(Ends, "%v, a source, heard %v", &w.hosts[i], s)
+		h := &w.hosts[i]
+		if h.status != rnic.Success && !t.s.has(KeyLost, ReceiverCrash) { // else world.checkError has looked at it
+			w.fail(Ends, "%v, a source, heard %v", h, h.status)
 		}
-		w.checkMemory(&w.hosts[i])
+		if h.qp.State() == rnic.StateError && !h.keyLost && h.status == rnic.Success {
+			w.fail(Ends, "%v: its queue pair is in error without a reason", h)
+		}
+		w.checkMemory(h)
 		w.checkLink(&w.hosts[i].toSwitch)
 		w.checkLink(&w.hosts[i].toHost)
 	}

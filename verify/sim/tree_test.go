@@ -52,7 +52,7 @@ func TestTreesHold(t *testing.T) {
 			t.Errorf("%v never happened: %+v", kind, tally[kind])
 		}
 	}
-	for _, kind := range []Fault{Burst, Cut, SlowHost, SwitchCrash, RNRStorm, Move, SourceChange} {
+	for _, kind := range []Fault{Burst, Cut, SlowHost, SwitchCrash, RNRStorm, Move, SourceChange, ReceiverCrash, KeyLost, MemoryChange, Join, Leave} {
 		if tally[kind].Times == 0 {
 			t.Errorf("%v never happened", kind)
 		}

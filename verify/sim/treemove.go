@@ -110,7 +110,7 @@ func (t *treeRun) publish(b *treeBox) {
 	if b.crashed > 0 {
 		return
 	}
-	next := t.makeGroup(b)
+	next := t.makeGroup(b, b.group)
 	next.Restored = b.group.Restored
 	if b.shares.racks != nil {
 		t.share(b, next)

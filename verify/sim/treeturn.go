@@ -147,7 +147,11 @@ func (t *treeRun) checkReply(b *treeBox, r *dataplane.Reply, f *frame) {
 		}
 	}
 	ahead := (t.s.TakeTurns || b.maps.once) && s.IsACK() && n < link.length() // a box has no place: see feedback.Group.Relay
-	if at := place.at(); n > at && !ahead && !(place.sentBack(n) && (s == roce.NAKSequence || s.IsRNR())) && !t.mayCall(b, port, n, s) {
+	at := place.at()
+	if s.IsFatal() { // see world.checkReply
+		at = place.last
+	}
+	if n > at && !ahead && !(place.sentBack(n) && (s == roce.NAKSequence || s.IsRNR())) && !t.mayCall(b, port, n, s) {
 		w.fail(Place, "box %d: %v of packet %d of the link, and what sends to it is at %d", b.number, s, n, at)
 	}
 	whole, misread := 0, 0
@@ -161,7 +165,7 @@ func (t *treeRun) checkReply(b *treeBox, r *dataplane.Reply, f *frame) {
 			if t.isBehind(b, port, h) || !w.hosts[h].counts() {
 				continue
 			}
-			if next := w.hosts[h].next[p.stream]; next <= packet {
+			if next := max(w.hosts[h].next[p.stream], w.hosts[h].spared); next <= packet {
 				w.fail(Truth, "box %d: %v of packet %d of %v, and %v executes packet %d next", b.number, s, packet, source, &w.hosts[h], next)
 			}
 		}

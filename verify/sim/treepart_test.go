@@ -1,0 +1,166 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/rnic"
+)
+
+// rackWithout is a calm rack of which box 2 has two hosts, d and e. Boxes go on without who is
+// silent for this time at the root.
+func rackWithout(silent time.Duration, faults ...Timed) TreeScenario {
+	s := calmRack()
+	s.Limit = time.Minute
+	s.At = append(s.At, 2)
+	s.Hosts = append(s.Hosts, s.Hosts[3])
+	s.Hosts[4].RecvPSN = 77
+	s.Hosts[0].Outstanding, s.Hosts[0].Think = 1, 5*time.Millisecond // 16 messages of four packets
+	s.Timed = faults
+	for b, after := range []time.Duration{silent, silent / 2, silent / 2} {
+		s.Boxes[b].Policy.Evict, s.Boxes[b].Policy.SilentAfter = true, max(after, feedback.MinSilentAfter)
+	}
+	return s
+}
+
+// A receiver of a box in a rack dies. Its box goes on without it and stays in the rack: the others
+// at that box get everything, by shared copies.
+func TestAReceiverDiesBelowARack(t *testing.T) {
+	s := rackWithout(40*time.Millisecond, Timed{Kind: ReceiverCrash, Host: 3, AfterPacket: 20})
+	run := playTree(t, &s, nil)
+	got := run.shared(&run.boxes[0])
+	if run.w.failure != nil || run.own[3] != evicted || run.boxes[2].standing != member || run.w.hosts[4].next[0] != 64 {
+		t.Errorf("%v; %v; box 2 is %v, and e has %d packets", run.w.failure, run.own, run.boxes[2].standing, run.w.hosts[4].next[0])
+	}
+	if run.legs != 1 || got.Packets < 32 || got.Saved != got.Packets {
+		t.Errorf("%d generations, %+v", run.legs, got)
+	}
+}
+
+// If both boxes gave a silent receiver the same time, the upper one could go on without the whole
+// box. So control refuses that.
+func TestABoxBelowThatIsNotFasterIsFound(t *testing.T) {
+	for _, after := range []time.Duration{feedback.MinSilentAfter, 2 * feedback.MinSilentAfter} {
+		found := 0
+		for k := range 40 {
+			s := rackWithout(after, Timed{Kind: ReceiverCrash, Host: 3, AfterPacket: 20 + k%4, Delay: time.Duration(k) * 100 * time.Microsecond})
+			s.Timeout = uint8(9 + k%5)
+			if f := playTree(t, &s, nil).w.failure; f != nil && f.Invariant == Membership {
+				found++
+			} else if f != nil {
+				t.Errorf("silent after %v, %d: %v", after, k, f)
+			}
+		}
+		if (found > 0) != (after == feedback.MinSilentAfter) {
+			t.Errorf("silent after %v: found in %d runs", after, found)
+		}
+	}
+}
+
+// One receiver of a box dies, and the other one leaves. The box says that nobody is left. Boxes
+// above go on without it, whatever they do about a receiver that refuses.
+func TestARackGoesOnWithoutABoxThatIsEmpty(t *testing.T) {
+	for _, fatal := range []feedback.FatalPolicy{feedback.FatalFail, feedback.FatalEvict} {
+		s := rackWithout(40*time.Millisecond, Timed{Kind: ReceiverCrash, Host: 3, AfterPacket: 12}, Timed{Kind: Leave, Host: 4, AfterPacket: 40})
+		for b := range s.Boxes {
+			s.Boxes[b].Policy.OnFatal = fatal
+		}
+		run := playTree(t, &s, nil)
+		if run.w.failure != nil || run.w.hosts[0].status != rnic.Success || run.own[3] != evicted || run.boxes[2].standing != evicted || run.w.hosts[2].next[0] != 64 {
+			t.Errorf("%v: %v; %v; the source heard %v, and box 2 is %v", fatal, run.w.failure, run.own, run.w.hosts[0].status, run.boxes[2].standing)
+		}
+	}
+}
+
+// A receiver of a box in a rack refuses a WRITE. The source's queue pair ends with that, or the box
+// goes on, and is left out itself if it has nobody else.
+func TestAReceiverRefusesBelowARack(t *testing.T) {
+	for _, c := range []struct {
+		fatal  feedback.FatalPolicy
+		host   int
+		status rnic.Status
+		box    membership // of box 1, where c is alone
+		legs   int
+	}{
+		{feedback.FatalFail, 3, rnic.RemoteAccess, member, 1},
+		{feedback.FatalEvict, 3, rnic.Success, member, 1},
+		{feedback.FatalEvict, 2, rnic.Success, evicted, 1},
+	} {
+		s := rackWithout(40*time.Millisecond, Timed{Kind: KeyLost, Host: c.host, AfterPacket: 21})
+		for b := range s.Boxes {
+			s.Boxes[b].Policy.OnFatal = c.fatal
+		}
+		run := playTree(t, &s, nil)
+		if run.w.failure != nil || run.w.hosts[0].status != c.status || run.boxes[1].standing != c.box || run.boxes[2].standing != member {
+			t.Errorf("%+v: %v; the source heard %v, and boxes 1 and 2 are %v and %v", c, run.w.failure, run.w.hosts[0].status, run.boxes[1].standing, run.boxes[2].standing)
+		}
+		if run.legs != c.legs {
+			t.Errorf("%+v: %d generations", c, run.legs)
+		}
+	}
+}
+
+// Single hosts join and leave at boxes of a rack, beside a box that joins it. The rack's generation
+// stays: to the box above nothing has changed.
+func TestHostsJoinAndLeaveBelowARack(t *testing.T) {
+	s := calmRackOf3()
+	s.Limit = time.Minute
+	s.At = append(s.At, 1, 2)
+	s.Hosts = append(s.Hosts, s.Hosts[3], s.Hosts[3])
+	s.Hosts[5].RecvPSN, s.Hosts[6].RecvPSN = 4711, 0xFFFFFE
+	s.Hosts[0].Outstanding, s.Hosts[0].Think = 1, 50*time.Millisecond
+	s.outside(3)
+	s.Hosts[5].Outside = true
+	s.Timed = []Timed{
+		{Kind: Join, Host: len(s.Hosts) + 3, AfterPacket: 17, Delay: time.Millisecond},
+		{Kind: Join, Host: 5, AfterPacket: 30, Delay: time.Millisecond},
+		{Kind: Leave, Host: 6, AfterPacket: 42},
+		{Kind: SwitchCrash, Host: 1, AfterPacket: 47, Delay: time.Millisecond, For: time.Microsecond},
+	}
+	run := playTree(t, &s, nil)
+	f, g := &run.w.hosts[5], &run.w.hosts[6]
+	if run.w.failure != nil || f.from[0] != 32 || f.next[0] != 64 || g.next[0] < 40 || g.next[0] == 64 || run.boxes[3].since != 20 {
+		t.Errorf("%v; f has packets %d to %d, g up to %d, and box 3 began with %d", run.w.failure, f.from[0], f.next[0], g.next[0], run.boxes[3].since)
+	}
+	if run.legs != 1 {
+		t.Errorf("%d generations", run.legs)
+	}
+}
+
+// A region comes to the memory of a rack's group, and leaves it again. With more than four regions
+// nobody shares, and when one is removed the shared copies have another QPN.
+func TestTheMemoryOfARackChanges(t *testing.T) {
+	got := map[int]int{} // how many runs have so many generations
+	for seed := range uint64(16) {
+		s := calmRack()
+		s.Seed, s.Hosts[0].Outstanding, s.Hosts[0].Think = seed, 1, 5*time.Millisecond
+		for b := range s.Boxes {
+			s.Timed = append(s.Timed, Timed{Kind: MemoryChange, Host: b, AfterPacket: 14 + b}, Timed{Kind: MemoryChange, Host: b, AfterPacket: 38 - b})
+		}
+		run := playTree(t, &s, nil)
+		if run.w.failure != nil {
+			t.Errorf("seed %d: %v", seed, run.w.failure)
+		}
+		got[run.legs]++
+	}
+	if got[1] == 0 || got[2] == 0 {
+		t.Errorf("generations: %v", got)
+	}
+}
+
+// A crash forgets who was evicted, if control had no time to store that. Else it stays out.
+func TestABoxThatCrashesForgetsWhoIsOut(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		s := rackWithout(40*time.Millisecond,
+			Timed{Kind: ReceiverCrash, Host: 3, AfterPacket: 12}, Timed{Kind: SwitchCrash, Host: 2, AfterPacket: 40, For: time.Microsecond})
+		if stored {
+			s.StoreAfter = time.Microsecond
+		}
+		run := playTree(t, &s, nil)
+		if out := run.own[3]; run.w.failure != nil || (out == left) != stored || !slices.Contains([]membership{left, evicted}, out) {
+			t.Errorf("stored %v: %v; d is %v", stored, run.w.failure, out)
+		}
+	}
+}
