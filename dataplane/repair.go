@@ -128,18 +128,19 @@ func (c *Core) retain(now feedback.Tick, st *state, f *Frame, outcome feedback.O
 }
 
 // makeRoom gives up packets until f, which belongs to st, can be retained: the group's own oldest
-// ones where the group is at its bound, and then the oldest ones of all groups. There is room for
-// one packet at least (Switch.Retains).
+// ones where the group is at its bound, and then the oldest ones of all groups (retention.first).
+// There is room for one packet at least (Switch.Retains).
 func (c *Core) makeRoom(now feedback.Tick, st *state, f *Frame, out *Outputs) {
 	for h := st.held; h.used > 0 && !h.hasRoom(f); {
 		c.lose(now, st, h.oldest, &c.repair.counts.GroupFull, out)
 	}
 	for r := c.repair.retained; !r.fits(f); {
-		owner := r.slots[r.oldest].owner
+		at := r.first()
+		owner, psn := r.slots[at].owner, r.slots[at].frame.Original.PSN
 		c.sync(now, owner, out)
 		r.releaseBelow(owner.held, owner.merge.Oldest()) // an ACK that the engine merged may have made packets unneeded
-		if !r.fits(f) && r.slots[r.oldest].owner == owner {
-			c.lose(now, owner, r.slots[r.oldest].frame.Original.PSN, &c.repair.counts.NoMemory, out)
+		if !r.fits(f) && owner.held.has(psn) {
+			c.lose(now, owner, psn, &c.repair.counts.NoMemory, out)
 		}
 		c.reconsider(now, owner, Reason(feedback.Absorbed), 1, out)
 		if owner != st {

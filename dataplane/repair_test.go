@@ -506,6 +506,96 @@ func TestARepairEndsWithTheMemory(t *testing.T) {
 	b.expectRetained(4)
 }
 
+// Three groups need more memory than there is: a quorum whose source is ahead of a slow receiver, a
+// group with a slow receiver, and a fast one. A packet that the quorum's source has let go of stays
+// as long as its policy is to wait and the slow receiver answers: what other sources still have goes
+// before. With on-slow: go-on the oldest packet goes, and then the receiver is behind.
+func TestWhatAWaitingQuorumNeedsStaysWhereMemoryIsShort(t *testing.T) {
+	const room = 32
+	for _, c := range []struct {
+		onSlow feedback.SlowPolicy
+		silent bool // the slow receiver of the quorum answers nothing any more
+		stays  bool
+	}{{feedback.SlowWait, false, true}, {feedback.SlowWait, true, false}, {feedback.SlowGoOn, false, false}} {
+		b := newRepairBench(t, room, func(g *mft.Group) { g.Policy.Ack, g.Policy.OnSlow = 2, c.onSlow })
+		others := b.withOthers(func(g *mft.Group) { g.Policy.Ack = feedback.AckAll }, "slow", "fast")
+		for i := range roce.PSN(4) {
+			b.send(asking(1000 + i))
+			b.answer(0, 1000+i, roce.SyndromeUnlimited)
+			b.answer(2, 1000+i, roce.SyndromeUnlimited)
+		}
+		b.expectSource("ACK 1000", "ACK 1001", "ACK 1002", "ACK 1003") // receiver 1 has nothing of that
+		if c.silent {
+			for range 40 {
+				b.now += feedback.Tick(10 * time.Millisecond)
+				b.Poll()
+			}
+		}
+		also := b.withOthers(func(*mft.Group) {}, "also")[0] // another quorum, that sends when memory gets short
+		for i := range roce.PSN(2 * room) {
+			if i < 14 {
+				b.send(asking(1000 + i).to(also))
+				b.answerOf(also, 1000+i, 0, 2)
+			}
+			for k, g := range others {
+				b.send(asking(1000 + i).to(g))
+				if _, buffers := dataplane.CoreOf(b.Switch.Workers()[0]).Retained(); buffers > room {
+					t.Fatalf("%d buffers are retained, of %d", buffers, room)
+				}
+				if k == 1 && i%8 == 7 {
+					b.answerOf(g, 1000+i, 0, 1, 2)
+				}
+			}
+		}
+		lost := moved(b.Switch)["repair-lost-no-memory"]
+		for _, p := range b.Ports {
+			p.Take()
+		}
+		b.answer(1, 1000, roce.NAKSequence)
+		want := 0
+		if c.stays {
+			want = 4
+		}
+		got := len(framesTo(t, b.group.Paths[1].Dst, b.take(1)))
+		if got != want || lost == 0 {
+			t.Errorf("%+v: receiver 1 was sent %d packets again, want %d; %d were lost for want of memory", c, got, want, lost)
+		}
+		if all := dataplane.CoreOf(b.Switch.Workers()[0]).RetainedBytes(also.ID) == 14*mft.BufferBytes; all != (c.onSlow == feedback.SlowWait) {
+			t.Errorf("%+v: the other quorum keeps all that its slow receiver lacks: %v", c, all)
+		}
+		state, _ := b.Switch.GroupState(b.group.ID)
+		if behind := state.Paths[1].Part == feedback.PartBehind; behind != (c.onSlow == feedback.SlowGoOn) {
+			t.Errorf("%+v: receiver 1 is %v", c, state.Paths[1].Part)
+		}
+	}
+}
+
+// withOthers adds groups with these names, changed.
+func (b *repairBench) withOthers(change func(*mft.Group), names ...string) (groups []*mft.Group) {
+	b.t.Helper()
+	for _, name := range names {
+		g := group()
+		g.Name, g.QPN, g.Policy = name, roce.QPN(name[0]), b.group.Policy
+		change(g)
+		for k := range g.Paths {
+			g.Paths[k].RemoteQPN = g.QPN
+		}
+		b.add(g)
+		groups = append(groups, g)
+	}
+	return groups
+}
+
+// answerOf lets some receivers of a group acknowledge everything up to a packet.
+func (b *repairBench) answerOf(g *mft.Group, psn roce.PSN, paths ...int) {
+	for _, i := range paths {
+		p := ack(g.Paths[i].Dst, psn.Add(g.DeltaPSN(i)), roce.SyndromeUnlimited)
+		p.bth.DestQPN = g.QPN
+		b.Ports[g.Paths[i].Port].Put(p.frame(b.t))
+	}
+	b.Poll()
+}
+
 // A group at its own bound gives up its own oldest packet, though another group has an older one. A
 // receiver that then asks for it gets it from the source.
 func TestAGroupAtItsBoundGivesUpItsOwnOldestPacket(t *testing.T) {

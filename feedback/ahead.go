@@ -41,6 +41,20 @@ func (rr *replier) bound(limit roce.PSN) roce.PSN {
 	return limit
 }
 
+// OnlyRetained reports whether nobody but the caller has packet psn for a receiver that lacks it and
+// that the source waits for: the source has let go of it.
+func (rr *replier) OnlyRetained(psn roce.PSN) bool {
+	if rr.policy.OnSlow != SlowWait || !rr.letGo(psn) {
+		return false
+	}
+	for i := range rr.legs {
+		if p := &rr.paths[i]; p.part == PartActive && rr.legs[i].owes(p.acked) && p.silent == silenceNone && p.acked.Before(psn) {
+			return true
+		}
+	}
+	return false
+}
+
 // ahead is how many packets the source may be told of beyond what a slow receiver has.
 func (rr *replier) ahead() int32 {
 	return max(0, min(rr.room/2, rr.room-rr.merged.flight))

@@ -3,6 +3,11 @@ package main
 // slow is what a quorum does about a receiver that does not keep up, or that repair has given up.
 var slow = []rule{
 	{"9", "a source waits for a slow receiver although the policy is to go on", "ahead.go", " || rr.policy.OnSlow != SlowWait || ", " || "},
+	{"9", "a packet that only this box has goes where memory is short", "dataplane/retention.go", "if !s.owner.merge", "if true || !s.owner.merge"},
+	{"9", "where memory is short a group gives up what only this box has", "dataplane/retention.go", "	if st.merge.OnlyRetained(h.oldest) {", "	if false && st.merge.OnlyRetained(h.oldest) {"},
+	{"9", "what a source has let go of stays although the policy is to go on", "ahead.go", "	if rr.policy.OnSlow != SlowWait || !rr.letGo(psn) {", "	if !rr.letGo(psn) {"},
+	{"9", "what a source still has stays", "ahead.go", "	if rr.policy.OnSlow != SlowWait || !rr.letGo(psn) {", "	if rr.policy.OnSlow != SlowWait {"},
+	{"9", "what a silent receiver lacks stays", "ahead.go", "rr.legs[i].owes(p.acked) && p.silent == silenceNone && p.acked.Before(psn) {", "p.acked.Before(psn) {"},
 	{"9", "a source that goes back to what the quorum has is not told of it", "ahead.go", "if goesBack := s.pos != s.sent && ", "if goesBack := false && s.pos != s.sent && "},
 	{"9", "a source that goes back beyond what the quorum has waits for nobody", "ahead.go", "s.pos != s.sent && !s.pos.After(rr.floor.psn)", "s.pos != s.sent"},
 	{"9", "a source that has just sent its newest packet waits for nobody", "ahead.go", "s.pos != s.sent && !s.pos.After", "!s.pos.After"},

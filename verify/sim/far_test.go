@@ -86,6 +86,7 @@ func TestFastNearPartSlowFarPart(t *testing.T) {
 		if ahead == 0 {
 			t.Errorf("loss %g: the near part was never ahead of the far part", loss)
 		}
+		t.Logf("loss %g: in %d of %d runs the source had ended in the first half, by the near part alone; no receiver was left behind", loss, ahead, seeds)
 	}
 }
 
