@@ -508,8 +508,8 @@ func TestARepairEndsWithTheMemory(t *testing.T) {
 
 // Three groups need more memory than there is: a quorum whose source is ahead of a slow receiver, a
 // group with a slow receiver, and a fast one. A packet that the quorum's source has let go of stays
-// as long as its policy is to wait and the slow receiver answers: what other sources still have goes
-// before. With on-slow: go-on the oldest packet goes, and then the receiver is behind.
+// as long as its policy is to wait and the slow receiver answers: what other sources still have
+// goes before. With on-slow: go-on the oldest packet goes, and then the receiver is behind.
 func TestWhatAWaitingQuorumNeedsStaysWhereMemoryIsShort(t *testing.T) {
 	const room = 32
 	for _, c := range []struct {

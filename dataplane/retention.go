@@ -98,15 +98,16 @@ func (r *retention) fits(f *Frame) bool { return r.chunks+f.FragmentCount <= r.r
 // looksBack is how many of the newest packets are looked at for one that may go.
 const looksBack = 64
 
-// first returns the slot of the packet that goes first where memory is short: the oldest of all. If a receiver of a quorum may get that one from nobody else, one goes that its source still
-// has: the oldest one of a group that has just sent something.
+// first returns the slot of the packet that goes first where memory is short: the oldest of all. If
+// a receiver of a quorum may get that one from nobody else, one goes that its source still has: the
+// oldest one of a group that has just sent something.
 func (r *retention) first() int32 {
 	s := &r.slots[r.oldest]
 	if !s.owner.merge.OnlyRetained(s.frame.Original.PSN) {
 		return r.oldest
 	}
 	for i, n := r.newest, 0; i != noSlot && n < looksBack; i, n = r.slots[i].older, n+1 {
-		if k := r.slots[i].owner.spare(); k != noSlot {
+		if k := spare(r.slots[i].owner); k != noSlot {
 			return k
 		}
 	}
@@ -115,7 +116,7 @@ func (r *retention) first() int32 {
 
 // spare returns the slot of the group's oldest retained packet, if its source still has that
 // packet; else noSlot.
-func (st *state) spare() int32 {
+func spare(st *state) int32 {
 	h := st.held
 	if st.merge.OnlyRetained(h.oldest) {
 		return noSlot

@@ -41,8 +41,8 @@ func (rr *replier) bound(limit roce.PSN) roce.PSN {
 	return limit
 }
 
-// OnlyRetained reports whether nobody but the caller has packet psn for a receiver that lacks it and
-// that the source waits for: the source has let go of it.
+// OnlyRetained reports whether nobody but the caller has packet psn for a receiver that lacks it
+// and that the source waits for: the source has let go of it.
 func (rr *replier) OnlyRetained(psn roce.PSN) bool {
 	if rr.policy.OnSlow != SlowWait || !rr.letGo(psn) {
 		return false
