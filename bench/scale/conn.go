@@ -57,9 +57,9 @@ type conn struct {
 	there, back []int32
 	receiver    responder
 	taken       uint64 // packets that the receiver took
-	arrivedAt   Time   // when the receiver had everything
-	relay       *Relay
-	node        int // of the relay, at the other end
+	arrival
+	relay *Relay
+	node  int // of the relay, at the other end
 }
 
 func (n *Net) newConn(host int, depth int) (*conn, error) {
@@ -86,7 +86,10 @@ type Flow struct{ conn *conn }
 func (f Flow) Began() Time { return f.conn.beganAt }
 
 // Arrived returns when the receiver had everything; 0: it has not.
-func (f Flow) Arrived() Time { return f.conn.arrivedAt }
+func (f Flow) Arrived() Time { return f.conn.Arrived() }
+
+// Then makes do run as soon as the receiver has everything.
+func (f Flow) Then(do func()) { f.conn.Then(do) }
 
 // Bytes returns how much the flow is to bring.
 func (f Flow) Bytes() int64 { return f.conn.bytes }
@@ -268,7 +271,7 @@ func (n *Net) deliver(c *conn, p *packet) {
 		return
 	}
 	if int(c.receiver.msn) == c.messages {
-		c.arrivedAt = n.now
+		c.arrival.note(n)
 	}
 	if c.relay != nil {
 		c.relay.arrived(n, c.node)

@@ -18,9 +18,9 @@ type Group struct {
 	boxes     []box // the first one is the root
 	receivers []receiver
 	source    *conn
-	missing   int  // receivers that do not have everything
-	arrivedAt Time // when the last one had it
+	missing   int // receivers that do not have everything
 	acts      []feedback.Action
+	arrival
 }
 
 // box is the box at one switch, as far as one group is concerned.
@@ -146,9 +146,6 @@ func (g *Group) Send(n *Net, bytes int64) {
 
 // Began returns when the source began to send.
 func (g *Group) Began() Time { return g.source.beganAt }
-
-// Arrived returns when the last receiver had everything; 0: not yet.
-func (g *Group) Arrived() Time { return g.arrivedAt }
 
 // Heard returns when the program of the source heard that; 0: not yet.
 func (g *Group) Heard() Time { return g.source.heardAt }
@@ -278,7 +275,7 @@ func (g *Group) deliver(n *Net, number int32, p *packet) {
 	if r.msn != before && int(r.msn) == g.source.messages {
 		r.arrivedAt = n.now
 		if g.missing--; g.missing == 0 {
-			g.arrivedAt = n.now
+			g.arrival.note(n)
 		}
 	}
 }

@@ -416,3 +416,23 @@ func TestFairnessIsJainsIndex(t *testing.T) {
 		}
 	}
 }
+
+// What follows a transfer begins when the last receiver has everything, once, and may begin another.
+func TestOneTransferFollowsAnother(t *testing.T) {
+	n := network(t, Papers(FatTree(4), 100*gigabit))
+	g := makeGroup(t, n, feedback.Policy{}, 0, 1, 15)
+	r, err := n.NewRelay(0, []int{1, 15}, relaying.Chain, 64, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []Time
+	f := makeFlow(t, n, 0, 4, 64)
+	f.Then(func() { order = append(order, n.Now()); g.Send(n, 64) })
+	g.Then(func() { order = append(order, n.Now()); r.Start(n) })
+	r.Then(func() { order = append(order, n.Now()) })
+	finish(t, n)
+	if len(order) != 3 || order[0] != f.Arrived() || order[1] != g.Arrived() || order[2] != r.Arrived() ||
+		g.Began() != f.Arrived() || r.Began() != g.Arrived() {
+		t.Errorf("%v; flow %v, group %v to %v, chain %v to %v", order, f.Arrived(), g.Began(), g.Arrived(), r.Began(), r.Arrived())
+	}
+}

@@ -10,13 +10,13 @@ import (
 // Relay is programs that bring a transfer to many hosts without multicast: each passes it on, in
 // slices, over connections of its own.
 type Relay struct {
-	hosts     []int // host 0 is the source
-	sizes     []int // of the slices
-	next      [][]*conn
-	has       []int // slices that each host has
-	missing   int   // hosts that do not have everything
-	beganAt   Time
-	arrivedAt Time
+	hosts   []int // host 0 is the source
+	sizes   []int // of the slices
+	next    [][]*conn
+	has     []int // slices that each host has
+	missing int   // hosts that do not have everything
+	beganAt Time
+	arrival
 }
 
 // slice is a slice that a program is to post.
@@ -63,9 +63,6 @@ func (r *Relay) Start(n *Net) {
 // Began returns when the source began to send.
 func (r *Relay) Began() Time { return r.beganAt }
 
-// Arrived returns when the last receiver had everything; 0: not yet.
-func (r *Relay) Arrived() Time { return r.arrivedAt }
-
 // passOn lets a host send a slice to the hosts that get it from there, one after the other.
 func (r *Relay) passOn(n *Net, node, number int) {
 	h := &n.nics[r.hosts[node]]
@@ -81,7 +78,7 @@ func (r *Relay) arrived(n *Net, node int) {
 	r.passOn(n, node, number)
 	if r.has[node] == len(r.sizes) {
 		if r.missing--; r.missing == 0 {
-			r.arrivedAt = n.now
+			r.arrival.note(n)
 		}
 	}
 	n.pump(r.hosts[node])

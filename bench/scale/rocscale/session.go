@@ -29,7 +29,8 @@ type experiment struct {
 
 var experiments = []experiment{
 	{"sizes", (*session).sizes}, {"loss", (*session).loss}, {"share", (*session).share}, {"legs", (*session).legs},
-	{"load", (*session).load}, {"copies", (*session).copies}, {"panels", (*session).panels}, {"state", (*session).state},
+	{"load", (*session).load}, {"copies", (*session).copies}, {"panels", (*session).panels}, {"hpl", (*session).hpl},
+	{"reads", (*session).reads}, {"training", (*session).training}, {"state", (*session).state},
 }
 
 func newSession(short bool, seed uint64) *session { return &session{short: short, seed: seed} }
@@ -51,6 +52,7 @@ const (
 // The networks of the papers.
 func (s *session) cepheus() scale.Config { return s.config(scale.FatTree(16), 100*giga) }
 func (s *session) gleam() scale.Config   { return s.config(scale.Pods64(), 200*giga) }
+func (s *session) mcRDMA() scale.Config  { return s.config(scale.FatTree(6), 100*giga) }
 
 func (s *session) config(shape scale.Shape, rate int64) scale.Config {
 	c := scale.Papers(shape, rate)

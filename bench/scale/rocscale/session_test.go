@@ -162,3 +162,82 @@ func TestReportShowsAPartOfLongTables(t *testing.T) {
 		}
 	}
 }
+
+// The report states what a broadcast over three hops in a row takes, beside one of a group. All
+// ways to train and to store have the same work: where nothing is shared, reads take equally long.
+func TestGroupsSpareWhatOthersSend(t *testing.T) {
+	s := played(t, 1, (*session).hpl, (*session).training)
+	for _, row := range s.sections[0].rows {
+		if row[3] != "67 %" {
+			t.Errorf("%v", row)
+		}
+	}
+	row := s.sections[1].rows[0]
+	var took []float64
+	for _, cell := range row[1:5] {
+		v, err := strconv.ParseFloat(cell, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, v)
+	}
+	// Six messages of 1 MiB have to come over one link of 100 Gb/s.
+	const gather, share = 6 * mega * 8 / 100e6, mega * 8 / 100e6
+	if took[0] < gather+share || took[1]-took[0] < 4*share || took[2]-took[0] < 4*share || took[3] > took[1] {
+		t.Errorf("%v: ms by group, fan-out, chain, chain of slices", took)
+	}
+}
+
+func TestReadsWaitForReplicationOnly(t *testing.T) {
+	s := newSession(true, 1)
+	web := workloads[1]
+	idle, busy := [4]means{}, [2]means{}
+	for i := range replicated {
+		var err error
+		if idle[i], err = s.stored(&workloads[0], &replicated[i], 0.001); err != nil {
+			t.Fatal(err)
+		}
+		if i < len(busy) {
+			if busy[i], err = s.stored(&web, &replicated[i], 0.3); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range idle {
+		if idle[i].read != idle[0].read || i > 0 && idle[i].write <= idle[0].write {
+			t.Errorf("%s: %+v; a group %+v", replicated[i].name, idle[i], idle[0])
+		}
+	}
+	if busy[1].read < 1.1*busy[0].read || busy[1].write < busy[0].write {
+		t.Errorf("fan-out %+v, group %+v", busy[1], busy[0])
+	}
+}
+
+func TestWorkloadsAreAsStated(t *testing.T) {
+	for i, want := range []float64{40_870, 1_711_250} {
+		w := &workloads[i]
+		if mean := w.mean(); mean < 0.999*want || mean > 1.001*want {
+			t.Errorf("%s: mean %.0f", w.name, mean)
+		}
+		sum, before := 0.0, int64(0)
+		const draws = 100_000
+		for k := range draws {
+			b := w.at(float64(k) / draws)
+			if sum += float64(b); b < before || b < 1 {
+				t.Fatalf("%s: %d bytes behind %d", w.name, b, before)
+			}
+			before = b
+		}
+		if got := sum / draws; got < 0.999*w.mean() || got > 1.001*w.mean() {
+			t.Errorf("%s: draws have %.0f bytes on average, stated are %.0f", w.name, got, w.mean())
+		}
+		for j, p := range w.parts[:len(w.parts)-1] {
+			if got := w.at(p); got != int64(w.bytes[j]) {
+				t.Errorf("%s: %v have %d bytes at most", w.name, p, got)
+			}
+		}
+		if got := w.at(1); got != int64(w.bytes[len(w.bytes)-1]) {
+			t.Errorf("%s: the longest has %d bytes", w.name, got)
+		}
+	}
+}
