@@ -417,7 +417,8 @@ func TestFairnessIsJainsIndex(t *testing.T) {
 	}
 }
 
-// What follows a transfer begins when the last receiver has everything, once, and may begin another.
+// What follows a transfer begins when the last receiver has everything, once, and may begin
+// another.
 func TestOneTransferFollowsAnother(t *testing.T) {
 	n := network(t, Papers(FatTree(4), 100*gigabit))
 	g := makeGroup(t, n, feedback.Policy{}, 0, 1, 15)

@@ -58,8 +58,8 @@ type way struct {
 	without *relayed // nil: a group
 }
 
-// The ways that MC-RDMA compares. Its chain passes on whole messages (CR), and its fan-out sends one
-// message to each receiver.
+// The ways that MC-RDMA compares. Its chain passes on whole messages (CR), and its fan-out sends
+// one message to each receiver.
 var (
 	wholeChain = relayed{"chain, whole messages", relaying.Chain, 0}
 	replicated = []way{

@@ -99,7 +99,8 @@ func (s *session) reads() error {
 // means are mean times in seconds.
 type means struct{ read, write float64 }
 
-// stored lets clients read and write for the workload's time, and waits for the end of all requests.
+// stored lets clients read and write for the workload's time, and waits until all requests have
+// ended.
 func (s *session) stored(w *workload, by *way, load float64) (m means, err error) {
 	c := s.mcRDMA()
 	c.MessageBytes = int(w.at(1))
