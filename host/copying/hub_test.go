@@ -24,6 +24,7 @@ type member struct {
 	left    chan struct{}
 	once    sync.Once
 	spoil   func([]byte) // changes a message on its way; nil: nothing
+	lent    []byte       // the message that the caller has
 }
 
 const hubBuffers = 3
@@ -50,8 +51,10 @@ func (h *hub) join() *member {
 func (m *member) leave() { m.once.Do(func() { close(m.left) }) }
 
 func (m *member) Next(ctx context.Context) ([]byte, error) {
+	clear(m.lent) // another message uses its buffer
 	select {
 	case b := <-m.arrived:
+		m.lent = b
 		return b, nil
 	case <-m.left:
 		return nil, errors.New("the member has left")

@@ -548,8 +548,6 @@ func (r *Receiver) file(k kind, i int, rest []byte) error {
 		p.sum = bytes.Clone(rest)
 		x.promises[i] = p
 		return nil
-	case k == kindUpTo && x.promises[i].givers != nil:
-		return nil
 	case k == kindUpTo:
 		if _, err := takeNumbers(rest, &at); err != nil {
 			return err

@@ -248,6 +248,7 @@ func TestOneOfTheOthersIsKilled(t *testing.T) {
 				hosts[0].leave()
 				hosts[0].stop()
 				<-hosts[0].ends
+				return 0, io.ErrUnexpectedEOF // whatever the kernels still have
 			}
 			n, err := c.Read(p)
 			come.Add(int64(n))
@@ -413,6 +414,12 @@ func TestWhoIsNamed(t *testing.T) {
 	s.relay(asked, many, plan)
 	if a, b := haveThis(plan[0].givers, nil), haveThis(plan[1].givers, nil); a != "all also" || b != "also all" {
 		t.Errorf("%q, %q", a, b)
+	}
+	// If a receiver says that nothing has come from others, they are not named any more.
+	s.reported(asked[2], &report{Lacks: &lacks{Alone: true}})
+	plan = s.plan(asked, many)
+	if s.relay(asked, many, plan); plan[0].givers != nil {
+		t.Errorf("%+v", plan[0])
 	}
 	three := []giver{{"a", sum{1}}, {"b", sum{2}}, {"c", nil}, {"d", sum{1}}}
 	if got := haveThis(three, sum{1}); got != "a c" {

@@ -361,3 +361,54 @@ func TestAFileWithTwoNames(t *testing.T) {
 		}
 	}
 }
+
+// What another program does to a file with two names counts, also between two changes of this one.
+func TestAFileWithTwoNamesIsChanged(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a"), []byte("x"))
+	if err := os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "b")); err != nil {
+		t.Fatal(err)
+	}
+	target, err := OpenTarget(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Entry{Kind: File, Mode: 0o640, ModTime: 1e18, Size: 1, Path: "a"}
+	c, err := target.has(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := target.openSame("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	stat := func() os.FileInfo {
+		info, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	// The clock of a file system may stand still for some milliseconds.
+	until := func(change func() error) {
+		for before := stat(); changeTime(stat()) == changeTime(before); {
+			if err := change(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	own := func() error { return target.attributes(e, f) }
+	until(own)
+	if !target.unchanged(e, stat(), c.info) {
+		t.Error("a change of its own is one of another program")
+	}
+	until(func() error { return os.WriteFile(filepath.Join(dir, "a"), []byte("y"), 0) })
+	until(own)
+	if target.unchanged(e, stat(), c.info) {
+		t.Error("a change of another program is not seen")
+	}
+	if err := target.Close(); err != nil {
+		t.Error(err)
+	}
+}
