@@ -286,7 +286,7 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 	ev := feedback.Event{
 		Kind: feedback.Response, Path: path, Syndrome: aeth.Syndrome,
 		PSN: v.PSN(head).Add(-st.offsets[path].deltaPSN), MSN: aeth.MSN.Add(st.offsets[path].deltaMSN), MigReq: v.MigReq(head),
-		Nobody: aeth.Syndrome == roce.NAKRemoteOperational && st.group.Paths[path].Box == mft.BoxBelow,
+		Nobody: aeth.Syndrome == roce.NAKRemoteOperational && saysNobody(&st.group.Paths[path], v, head),
 	}
 	c.streaming = st.fan.at.Armed && st.fan.at.PSN.Sub(ev.PSN) > streamPackets
 	var outcome feedback.Outcome
@@ -389,7 +389,9 @@ func (c *Core) perform(st *state, f *Frame, out *Outputs) {
 // sendToSource sends the source an answer, or passes on the congestion notification f.
 func (st *state) sendToSource(f *Frame, a *feedback.Action, out *Outputs) {
 	if a.Kind == feedback.Reply {
-		out.reply(st.reply(st.sourceLeg(), a.PSN, roce.AETH{Syndrome: a.Syndrome, MSN: a.MSN}, a.MigReq))
+		r := st.reply(st.sourceLeg(), a.PSN, roce.AETH{Syndrome: a.Syndrome, MSN: a.MSN}, a.MigReq)
+		r.Nobody = a.Nobody
+		out.reply(r)
 		return
 	}
 	out.Replies = append(out.Replies, Reply{

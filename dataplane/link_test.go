@@ -469,29 +469,61 @@ func theBoxAboveIsWaitedFor(t *testing.T, cJoins bool) {
 	above()
 }
 
-// A box that says that nobody is left behind it is evicted where silent receivers are. A NIC that
-// says the same ends the source's queue pair, as the policy says of a receiver's fatal NAK.
+// A box that says that nobody is left behind it is evicted where silent receivers are. A receiver
+// that says NAK remote operational ends the source's queue pair, as the policy says of a fatal NAK:
+// its box passes that on, and others there are well.
 func TestABoxWithNobodyLeft(t *testing.T) {
-	for _, box := range []mft.Box{mft.BoxBelow, mft.NoBox} {
+	const plain, shared = 0xC000 | groupQPN&0x3FFF, 1 // the UDP source port of a box, and a bit of it
+	for _, c := range []struct {
+		box  mft.Box
+		port uint16
+		nak  roce.Syndrome
+		want roce.Syndrome
+	}{
+		{mft.BoxBelow, plain ^ 2, roce.NAKRemoteOperational, roce.SyndromeUnlimited},
+		{mft.BoxBelow, plain ^ 2 ^ shared, roce.NAKRemoteOperational, roce.SyndromeUnlimited},
+		{mft.BoxBelow, plain ^ 2, roce.NAKRemoteAccess, roce.NAKRemoteAccess},
+		{mft.BoxBelow, plain, roce.NAKRemoteOperational, roce.NAKRemoteOperational}, // one of an older release, too
+		{mft.BoxBelow, plain ^ shared, roce.NAKRemoteOperational, roce.NAKRemoteOperational},
+		{mft.NoBox, plain ^ 2, roce.NAKRemoteOperational, roce.NAKRemoteOperational},
+	} {
 		g := group()
 		g.Policy.SilentAfter, g.Policy.Evict = 1e8, true
-		g.Paths[0].Box = box
+		g.Paths[0].Box = c.box
 		net := newNet(t, g)
 		say(t, net, write(firstPSN, nil))
 		for i, p := range g.Paths {
-			answer := roce.SyndromeUnlimited
+			answer := ack(p.Dst, p.FirstPSN, roce.SyndromeUnlimited)
 			if i == 0 {
-				answer = roce.NAKRemoteOperational
+				answer = ack(p.Dst, p.FirstPSN, c.nak)
+				answer.port = c.port
 			}
-			say(t, net, ack(p.Dst, p.FirstPSN, answer))
-		}
-		want := roce.SyndromeUnlimited
-		if box == mft.NoBox {
-			want = roce.NAKRemoteOperational
+			say(t, net, answer)
 		}
 		back := net.Ports[portOf[ipA]].Take()
-		if len(back) == 0 || decode(t, back[len(back)-1]).Syndrome != want {
-			t.Errorf("box %v: the source hears %d answers, not %v", box, len(back), want)
+		if len(back) == 0 || decode(t, back[len(back)-1]).Syndrome != c.want {
+			t.Errorf("%+v: the source hears %d answers, not that", c, len(back))
 		}
+	}
+}
+
+// Behind the lower box one receiver's NIC says NAK remote operational, and the other one is well.
+// The source hears that. It does not go on without both.
+func TestOneOfTwoBehindABoxEnds(t *testing.T) {
+	p := newPair(t, func(upper, lower *mft.Group) {
+		for _, g := range []*mft.Group{upper, lower} {
+			g.Policy.SilentAfter, g.Policy.Evict = 1e8, true
+		}
+	})
+	say(t, p.upper, write(firstPSN, nil))
+	p.cross(t)
+	for host, s := range map[netip.Addr]roce.Syndrome{ipC: roce.NAKRemoteOperational, ipD: roce.SyndromeUnlimited} {
+		say(t, p.lower, ack(host, heard(t, p.lower, host, roce.OpWriteOnly), s))
+	}
+	p.cross(t)
+	say(t, p.upper, ack(ipB, heard(t, p.upper, ipB, roce.OpWriteOnly), roce.SyndromeUnlimited))
+	back := p.upper.Ports[portOf[ipA]].Take()
+	if len(back) == 0 || decode(t, back[len(back)-1]).Syndrome != roce.NAKRemoteOperational {
+		t.Errorf("the source hears %d answers, and no NAK remote operational", len(back))
 	}
 }

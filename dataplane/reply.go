@@ -15,6 +15,7 @@ type Reply struct {
 	Question     bool
 	MigReq       bool
 	Shared       bool // see sharedBit
+	Nobody       bool // see nobodyBit
 	TrafficClass uint8
 	HopLimit     uint8
 	PCP          uint8 // of VLAN tags that keep the priority of what is answered
@@ -58,9 +59,19 @@ func flowOf(destQPN roce.QPN) uint16 { return 0xC000 | uint16(destQPN)&0x3FFF }
 // answered, so when it comes says little of the way to the box.
 const sharedBit = 1
 
+// nobodyBit of it tells the box above, in a NAK remote operational, that no receiver is left behind
+// this box. Without the bit a receiver's NIC has said that, and others here may be well. A box of
+// an older release sets no such bit, and takes no notice of it.
+const nobodyBit = 2
+
 // saysShared reports whether an answer of the box behind a path has the bit.
 func saysShared(p *mft.Path, v *roce.View, head []byte) bool {
 	return p.Box == mft.BoxBelow && v.UDPSrcPort(head) == flowOf(p.RemoteQPN)^sharedBit
+}
+
+// saysNobody reports whether a NAK of the box behind a path says that no receiver is left there.
+func saysNobody(p *mft.Path, v *roce.View, head []byte) bool {
+	return p.Box == mft.BoxBelow && v.UDPSrcPort(head)|sharedBit == flowOf(p.RemoteQPN)^nobodyBit|sharedBit
 }
 
 // Append appends the frame to b. The only error is a leg that mixes address families, which control
@@ -75,6 +86,9 @@ func (r *Reply) Append(b []byte) ([]byte, error) {
 	}
 	if r.Shared {
 		ip.SrcPort ^= sharedBit
+	}
+	if r.Nobody {
+		ip.SrcPort ^= nobodyBit
 	}
 	if r.CNP {
 		h := roce.CNPHeader(leg.DestQPN)

@@ -134,6 +134,7 @@ type Action struct {
 	Note     Note
 	MigReq   bool
 	AckReq   bool
+	Nobody   bool // the NAK that ends the source says that no receiver is left; another box takes notice of that
 	Syndrome roce.Syndrome
 	Cause    Cause // of a reply that is a NAK or an RNR NAK
 	Path     int

@@ -32,6 +32,7 @@ const (
 	silenceNone  silence = iota
 	silenceTotal         // it makes no progress (rule 8)
 	silenceReady         // it had no receive for long, and still lacks what the source has let go of (neverReady)
+	silenceEmpty         // the NAK that ended it says that no receiver is left behind it (rule 7)
 )
 
 // creditNone is the credit of a path that has not sent an ACK yet. It is no code of the wire.

@@ -1,6 +1,10 @@
 package feedback
 
-import "github.com/rocast/rocast/roce"
+import (
+	"slices"
+
+	"github.com/rocast/rocast/roce"
+)
 
 // replier is what the source is sent, and when: ACKs as far as the floor and the source's place
 // allow, the NAK whose turn it is, the NAK that ends its QP, and what breaks its silence.
@@ -74,7 +78,15 @@ func (rr *replier) replyEnd(acts []Action) []Action {
 		return acts
 	}
 	e.sent, e.told = true, true
-	return because(append(acts, rr.reply(e.psn, e.syndrome)), CauseEnd)
+	a := rr.reply(e.psn, e.syndrome)
+	a.Nobody = e.syndrome == roce.NAKRemoteOperational && rr.nobodyLeft()
+	return because(append(acts, a), CauseEnd)
+}
+
+// nobodyLeft reports whether the source ends only because no receiver is left. A receiver's own NAK
+// is another reason: then others may be well.
+func (rr *replier) nobodyLeft() bool {
+	return rr.hopeful() == 0 && !slices.ContainsFunc(rr.paths, func(p path) bool { return p.part == PartDead && p.silent != silenceEmpty })
 }
 
 // replyGoBack sends the RNR NAK or sequence NAK whose turn has come. A NAK acknowledges everything

@@ -155,6 +155,9 @@ func (g *Group) fatal(ev *Event, p *path, acts []Action) (Outcome, []Action) {
 	}
 	g.setPending(p, ev.Syndrome)
 	p.part = PartDead
+	if ev.Nobody {
+		p.silent = silenceEmpty
+	}
 	g.endLeg(ev.Path)
 	g.recountRetained()
 	g.endAt(g.merged.endPSN(ev.PSN), ev.Syndrome)

@@ -574,6 +574,9 @@ func (s *story) reply(a Action) string {
 	if a.MigReq {
 		text += " mig"
 	}
+	if a.Nobody {
+		text += ", nobody is left"
+	}
 	return text
 }
 
