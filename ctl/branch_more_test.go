@@ -488,6 +488,22 @@ func TestABranchWithOtherKeysIsReplaced(t *testing.T) {
 	}
 }
 
+// A group that runs may have a silent-after that a new group is refused for: an older release has
+// made it. A box that has lost its part, or to which members move, carries it.
+func TestARunningGroupIsNotRefusedForItsSilentAfter(t *testing.T) {
+	f := newTree(t)
+	file := parsed(t, strings.Replace(groupFile("10.3.0.1"), "mtu:", "silent-after: 19ms\nevict: true\nmtu:", 1))
+	for version, begun := range []bool{false, true} {
+		_, err := f.box("b2").Branches.PutBranch(t.Context(), "b1", "g1", api.Branch{
+			Registration: api.Registration, Root: "b1", Epoch: 1, Visited: []string{"b1"}, Version: uint64(version) + 1, Lease: 60, Within: 1000, Begun: begun,
+			Link: api.LinkEnd{IP: "10.9.0.1", QPN: 900, PSN: 5}, File: string(file.BranchText(file.Receivers)),
+		})
+		if (err == nil) != begun {
+			t.Errorf("begun %v: %v", begun, err)
+		}
+	}
+}
+
 // A route that goes and comes back moves nobody: without one it is unknown where a member is.
 func TestAMemberStaysWhileNoRouteLeadsToIt(t *testing.T) {
 	f := newTree(t)

@@ -160,7 +160,7 @@ func (t *Branches) linksFor(f *groupfile.File, now []*groups.Link, visited []str
 		}
 		l := groups.LinkTo(next, box)
 		if l == nil {
-			if groups.LinkTo(now, box) == nil {
+			if begins {
 				err = refuseHasty(f, t.Box)
 			}
 			if err == nil {
@@ -187,7 +187,9 @@ func (t *Branches) linksFor(f *groupfile.File, now []*groups.Link, visited []str
 }
 
 // refuseHasty refuses that a box carries a part of a group whose silent receivers are evicted so
-// soon that the box behind could not be faster: see below.
+// soon that the box behind could not be faster: see below. A group that runs already is not
+// refused: an older release has made it, and it may have to follow its routes, or another box takes
+// it over.
 func refuseHasty(f *groupfile.File, box string) error {
 	p := &f.Policy
 	if !p.Evict || p.Ack != feedback.AckAll || p.SilentAfter >= 2*feedback.MinSilentAfter {
