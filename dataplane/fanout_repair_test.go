@@ -220,6 +220,32 @@ func TestAFetchedPacketTakesTheRoomOfTheOldest(t *testing.T) {
 	b.expectSource(nak, nak, nak)
 }
 
+// Room for a packet that the engine has is not made with what only the box has of a quorum that
+// waits: another group's oldest packet goes, which its source still has.
+func TestAFetchedPacketLeavesWhatAQuorumNeeds(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	b.send(quiet(psn), quiet(psn+1))
+	waits := b.withOthers(func(g *mft.Group) { g.Policy.Ack, g.Engine = 2, mft.EngineAFXDP }, "waits")[0]
+	for i := range roce.PSN(4) {
+		b.send(asking(1000 + i).to(waits))
+		b.answerOf(waits, 1000+i, 0, 2)
+	}
+	other := b.withOthers(func(g *mft.Group) { g.Engine = mft.EngineAFXDP }, "other")[0]
+	core := dataplane.CoreOf(b.Switch.Workers()[0])
+	for i := range roce.PSN(60) {
+		b.send(quiet(1000 + i).to(other))
+	}
+	b.expectRetained(64)
+	for _, p := range b.Ports {
+		p.Take()
+	}
+	b.answer(1, psn, roce.NAKSequence)
+	b.wait(10 * time.Millisecond)
+	if n := moved(b.Switch)["repair-lost-no-memory"]; n == 0 || core.RetainedBytes(waits.ID) != 4*mft.BufferBytes {
+		t.Errorf("%d packets made room, and the quorum that waits has %d bytes", n, core.RetainedBytes(waits.ID))
+	}
+}
+
 // What the engine does not have when it is asked for is counted apart.
 func TestWhatTheEngineDoesNotHave(t *testing.T) {
 	b, psn := newCarriedBench(t)

@@ -234,15 +234,16 @@ func (r *repairs) fetch(st *state, psn roce.PSN, head, rest []byte) (ok bool, lo
 	return true, nil
 }
 
-// releaseOldest gives up the oldest retained packet, so that packet psn of st finds room when the
-// worker has put the buffers back. Packets of st itself from psn on are not given up for it. The
-// merging of the packet's group hears of it later: it may be at work.
+// releaseOldest gives up a retained packet (retention.first), so that packet psn of st finds room
+// when the worker has put the buffers back. Packets of st itself from psn on are not given up for
+// it. The merging of the packet's group hears of it later: it may be at work.
 func (r *repairs) releaseOldest(st *state, psn roce.PSN) bool {
 	all := r.retained
 	if all.oldest == noSlot {
 		return true // what was released is not put back yet
 	}
-	owner, oldest := all.slots[all.oldest].owner, all.slots[all.oldest].frame.Original.PSN
+	s := &all.slots[all.first()]
+	owner, oldest := s.owner, s.frame.Original.PSN
 	if owner == st && !oldest.Before(psn) {
 		return false
 	}

@@ -106,10 +106,16 @@ func (r *retention) first() int32 {
 	if !s.owner.merge.OnlyRetained(s.frame.Original.PSN) {
 		return r.oldest
 	}
+	tried := s.owner // many of the newest packets may be of one group with many receivers
 	for i, n := r.newest, 0; i != noSlot && n < looksBack; i, n = r.slots[i].older, n+1 {
-		if k := spare(r.slots[i].owner); k != noSlot {
+		owner := r.slots[i].owner
+		if owner == tried {
+			continue
+		}
+		if k := spare(owner); k != noSlot {
 			return k
 		}
+		tried = owner
 	}
 	return r.oldest
 }
