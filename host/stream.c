@@ -115,12 +115,15 @@ void free_stream(struct stream *s)
 	free(s);
 }
 
-/* Takes what has completed. */
+/*
+ * Takes what has completed. In a group that goes on, what has failed is the receive of a piece that
+ * had come in part when a queue pair ended. The piece comes again, and its room is posted again.
+ */
 static int take(struct rocast_group *group)
 {
 	struct stream *s = group->stream;
 	struct rocast_completion c;
-	int n;
+	int n, error;
 
 	while ((n = poll_group(group, &c, 1)) > 0) {
 		if (c.kind == ROCAST_DONE)
@@ -129,6 +132,8 @@ static int take(struct rocast_group *group)
 			s->arrivals[(s->first + s->arrived++) % s->count] = (struct arrival){ (unsigned)c.id, c.bytes };
 		else if (c.kind == ROCAST_IMMEDIATE)
 			s->torn = true;
+		else if (!group->broken && (error = post_room(group, &s->rooms[c.id])))
+			return error;
 	}
 	return n;
 }

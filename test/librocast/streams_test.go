@@ -40,6 +40,7 @@ func TestStreams(t *testing.T) {
 	for what, want := range map[string]string{
 		"sizes":    sizes,
 		"fallback": sizes,
+		"spoilt":   sizes,
 		"waits": `
 nothing has come: 0
 nothing to write: 0

@@ -302,6 +302,23 @@ struct ibv_qp *__wrap_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 
 static unsigned newest_class, lost_answers;
 static int lost_error;
+static unsigned spoilt;
+
+void spoil_receives(unsigned count)
+{
+	spoilt = count;
+}
+
+/* Fails receives of a queue pair that has ended. */
+static void fail_receives(struct pair *p)
+{
+	struct receives *r = (struct receives *)p->verbs.srq;
+
+	for (unsigned n = spoilt; r && n > 0 && r->count > 0; n--, r->count--) {
+		complete(p->verbs.recv_cq, (struct ibv_wc){ .wr_id = r->wr[r->first].wr_id, .status = IBV_WC_WR_FLUSH_ERR, .qp_num = p->verbs.qp_num });
+		r->first = (r->first + 1) % ROOM;
+	}
+}
 
 void lose_answers(unsigned tries, int error)
 {
@@ -328,6 +345,8 @@ int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 		p->peer = attr->dest_qp_num;
 	if (mask & IBV_QP_AV)
 		newest_class = attr->ah_attr.grh.traffic_class;
+	if (attr->qp_state == IBV_QPS_ERR && !p->dead)
+		fail_receives(p);
 	p->dead = attr->qp_state == IBV_QPS_ERR;
 	pthread_mutex_unlock(&lock);
 	return 0;

@@ -19,6 +19,9 @@ void let_groups_work(bool work);
  */
 void lose_answers(unsigned tries, int error);
 
+/* A queue pair that ends fails so many receives, as it does one that a message fills in part. */
+void spoil_receives(unsigned count);
+
 /* Registrations fail with this error, or, with 0, as those of the kernel. */
 void refuse_registrations(int error);
 

@@ -11,6 +11,7 @@
  *   streams others     sends what is no stream, or comes twice; prints what the receiver reads
  *   streams both       has two members that send streams, one after the other
  *   streams fallback   sends by single connections
+ *   streams spoilt     does so where the fallback comes in the middle of pieces
  */
 #include <endian.h>
 #include <errno.h>
@@ -416,8 +417,9 @@ int main(int argc, char **argv)
 		hosts[i] = new_host(addresses[i]);
 	if (strcmp(argv[1], "sizes") == 0) {
 		sizes("g3");
-	} else if (strcmp(argv[1], "fallback") == 0) {
+	} else if (strcmp(argv[1], "fallback") == 0 || strcmp(argv[1], "spoilt") == 0) {
 		let_groups_work(false);
+		spoil_receives(argv[1][0] == 's' ? WINDOW / PIECE : 0);
 		sizes("g6");
 	}
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
