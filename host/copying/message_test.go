@@ -2,7 +2,11 @@ package copying
 
 import (
 	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -212,5 +216,62 @@ func TestAStrangerIsNotHeardForLong(t *testing.T) {
 		if known && (err != nil || heard != 1) || !known && (err == nil || heard != 0) {
 			t.Errorf("known %v: heard %d, %v", known, heard, err)
 		}
+	}
+}
+
+// listening is a receiver into a directory whose answers nobody reads, and a way to bring it
+// records in one message.
+func listening(t *testing.T) (r *Receiver, take func(records ...[]byte) error) {
+	t.Helper()
+	target, err := OpenTarget(t.TempDir(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far := net.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, far) }()
+	r = &Receiver{Target: target, line: &line{conn: near}, Events: func(Event) {}, done: map[[32]byte]struct{}{}}
+	r.ctx, r.end = context.WithCancelCause(t.Context())
+	t.Cleanup(func() {
+		r.end(nil)
+		r.tasks.Wait()
+		if err := errors.Join(target.Close(), near.Close(), far.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return r, func(records ...[]byte) error {
+		return r.take(bytes.Join(append([][]byte{new(header).append(nil)}, records...), nil))
+	}
+}
+
+// batchOf are the records of a batch that lists one file.
+func batchOf(path string) (batch, entry, listed []byte) {
+	text := (&Entry{Kind: File, Path: path, Size: 1}).append(nil)
+	digest := sha256.Sum256(text)
+	return appendRecord(nil, kindBatch, numbers(1)), appendRecord(nil, kindEntry, text), appendRecord(nil, kindListed, digest[:])
+}
+
+// A source that is no friend goes on with a list that has ended.
+func TestAnEntryBehindTheEndOfTheListIsNotHeard(t *testing.T) {
+	r, take := listening(t)
+	batch, entry, listed := batchOf("f")
+	if err := take(batch, entry, listed); err != nil {
+		t.Fatal(err)
+	}
+	r.tasks.Wait()
+	if err := take(entry); err != nil {
+		t.Error(err)
+	}
+	if err := take(appendRecord(nil, kindData, numbers(1, 0), []byte("x"))); !errors.Is(err, errForeign) {
+		t.Error(err)
+	}
+}
+
+// What a receiver does for long uses its files without the lock, so nothing else may use them
+// before its answer.
+func TestNothingComesBehindAQuestion(t *testing.T) {
+	_, take := listening(t)
+	batch, entry, listed := batchOf("f")
+	if err := take(batch, entry, listed, appendRecord(nil, kindData, numbers(0, 0), []byte("x"))); !errors.Is(err, errForeign) {
+		t.Error(err)
 	}
 }

@@ -284,7 +284,12 @@ func (r *Receiver) take(m []byte) error {
 		r.bytes.Store(0)
 		r.files.Store(0)
 	}
-	return records(rest, r.record)
+	return records(rest, func(k kind, b []byte) error {
+		if r.errand != nil { // a source waits for the answer
+			return errForeign
+		}
+		return r.record(k, b)
+	})
 }
 
 // errand is what a receiver does for long while the source waits for its answer. It is done without
@@ -401,7 +406,7 @@ func (r *Receiver) report(what report) error {
 const maxEntries = 1 << 16
 
 func (r *Receiver) entry(b []byte) error {
-	if !r.batch.heard {
+	if !r.batch.heard || r.batch.listed {
 		return nil
 	}
 	if len(r.batch.entries) == maxEntries {
