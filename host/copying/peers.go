@@ -99,7 +99,7 @@ func (s *peers) hear(conn net.Conn) {
 			}
 			_ = conn.SetReadDeadline(time.Time{})
 			p.line.known = true
-			p.shares = r.Hello.Shares
+			p.shares = givesAt(r.Hello.Shares)
 			s.add(p, r.Hello.Host)
 		case p.name != "":
 			s.reported(p, r)

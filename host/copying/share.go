@@ -12,6 +12,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +29,9 @@ const (
 	peerPatience = 5 * time.Second
 	slowestPeer  = 2 << 20
 	maxGivers    = 2
+	// maxGiven is how many others are given something at a time. Each takes memory for a block and
+	// two descriptors, and anybody may connect.
+	maxGiven = 64
 )
 
 // given is what has come from another receiver.
@@ -97,6 +101,15 @@ type giver struct {
 	whole   sum // what it has; nil: this process has verified it
 }
 
+// givesAt is where a receiver says that it gives files, or nothing if that is no address. Others
+// get it as a word of a list, and one that cannot read the list ends.
+func givesAt(said string) string {
+	if _, err := netip.ParseAddrPort(said); err != nil || strings.Contains(said, " ") {
+		return ""
+	}
+	return said
+}
+
 // haveThis lists the addresses of receivers that have what the source has.
 func haveThis(givers []giver, sum []byte) string {
 	var list []string
@@ -110,12 +123,19 @@ func haveThis(givers []giver, sum []byte) string {
 
 // serve answers other receivers until the listener is closed.
 func (r *Receiver) serve(ctx context.Context) {
+	free := make(chan struct{}, maxGiven)
 	for {
+		select {
+		case free <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
 		conn, err := r.Peers.Accept()
 		if err != nil {
 			return // others get what they lack from the source
 		}
 		r.tasks.Go(func() {
+			defer func() { <-free }()
 			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 			_ = r.give(conn) // the other one notices
 			_ = conn.Close()

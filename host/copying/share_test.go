@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -273,7 +274,7 @@ func TestOneOfTheOthersIsKilled(t *testing.T) {
 // mutePeers are a listener with an address that is not that of the source.
 type mutePeers struct{ *pipes }
 
-func (mutePeers) Addr() net.Addr { return &net.TCPAddr{Port: 1} }
+func (mutePeers) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
 // One that stands still, or is slow, holds up nobody for long.
 func TestAGiverThatTakesLong(t *testing.T) {
@@ -461,4 +462,59 @@ func TestWhatIsGiven(t *testing.T) {
 	if _, err := r.entryOf(&request{token, 3, 5, 1}); err == nil {
 		t.Error("it gives before it knows its source")
 	}
+}
+
+// A receiver that says that it gives files at no address, or at several, is not named to others.
+func TestWhoGivesAtNoAddressIsNotNamed(t *testing.T) {
+	for said, want := range map[string]string{
+		"127.0.0.1:1": "127.0.0.1:1", "[fe80::1%eth0]:1": "[fe80::1%eth0]:1", "": "", "a:1": "", "127.0.0.1": "",
+		"127.0.0.1:1 127.0.0.1:2": "", "[fe80::1%a b c]:1": "",
+	} {
+		near, far := net.Pipe()
+		s := newPeers("t", time.Minute, func(Event) {})
+		s.tasks.Go(func() { s.hear(near) })
+		if err := (&line{conn: far}).report(report{Hello: &hello{Token: "t", Host: "h", Shares: said}}); err != nil {
+			t.Fatal(err)
+		}
+		<-s.news
+		if got := s.all[0].shares; got != want {
+			t.Errorf("%q: %q", said, got)
+		}
+		_ = far.Close()
+		s.tasks.Wait()
+	}
+}
+
+// crowd are connections of strangers that say nothing.
+type crowd struct {
+	*pipes
+	left, come int
+}
+
+func (c *crowd) Accept() (net.Conn, error) {
+	if c.left == 0 {
+		return c.pipes.Accept()
+	}
+	c.left, c.come = c.left-1, c.come+1
+	near, _ := net.Pipe()
+	return near, nil
+}
+
+// However many connect, a receiver serves some at a time, and the others have their turn.
+func TestACrowdWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crowd{&pipes{calls: make(chan net.Conn), closed: make(chan struct{})}, 2*maxGiven + 1, 0}
+		r := &Receiver{Peers: c}
+		ctx, cancel := context.WithCancel(t.Context())
+		r.tasks.Go(func() { r.serve(ctx) })
+		for _, want := range []int{maxGiven, 2 * maxGiven, 2*maxGiven + 1} {
+			if synctest.Wait(); c.come != want {
+				t.Errorf("%d are served, and not %d", c.come, want)
+			}
+			time.Sleep(peerPatience) // of the test's clock
+		}
+		cancel()
+		_ = c.Close()
+		r.tasks.Wait()
+	})
 }
