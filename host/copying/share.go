@@ -87,7 +87,7 @@ func (s *peers) relay(asked []*peer, entries []Entry, plan map[int]wanted) {
 				givers = append(givers, giver{p.shares, c.Whole})
 			}
 		}
-		if alone || lack > len(givers) {
+		if alone || lack > len(givers) || len(givers) == 0 { // who lacks it may have gone meanwhile
 			continue
 		}
 		first := i % len(givers) // each one gives some of the files

@@ -404,14 +404,21 @@ func TestWhoIsNamed(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
+	// Who lacks it may go when the plan is made.
+	leaves := has("", claim{})
+	s := newPeers("", 0, func(Event) {})
+	plan := s.plan([]*peer{leaves}, file)
+	leaves.gone = true
+	if s.relay([]*peer{leaves}, file, plan); plan[0].givers != nil {
+		t.Errorf("it has gone meanwhile: %+v", plan[0])
+	}
 	// Each one gives some of the files.
 	many := make([]Entry, 4)
 	for i := range many {
 		many[i] = file[0]
 	}
 	asked := []*peer{all, {shares: "also", have: &have{All: true}}, {shares: "b", have: &have{}}}
-	s := newPeers("", 0, func(Event) {})
-	plan := s.plan(asked, many)
+	plan = s.plan(asked, many)
 	s.relay(asked, many, plan)
 	if a, b := haveThis(plan[0].givers, nil), haveThis(plan[1].givers, nil); a != "all also" || b != "also all" {
 		t.Errorf("%q, %q", a, b)
