@@ -99,8 +99,8 @@ func (r *retention) fits(f *Frame) bool { return r.chunks+f.FragmentCount <= r.r
 const looksBack = 64
 
 // first returns the slot of the packet that goes first where memory is short: the oldest of all. If
-// a receiver of a quorum may get that one from nobody else, one goes that its source still has: the
-// oldest one of a group that has just sent something.
+// a receiver of a waiting quorum may get that one from nobody else, one goes of which that is not
+// so: the oldest one of a group that has just sent something.
 func (r *retention) first() int32 {
 	s := &r.slots[r.oldest]
 	if !s.owner.merge.OnlyRetained(s.frame.Original.PSN) {
@@ -120,8 +120,8 @@ func (r *retention) first() int32 {
 	return r.oldest
 }
 
-// spare returns the slot of the group's oldest retained packet, if its source still has that
-// packet; else noSlot.
+// spare returns the slot of the group's oldest retained packet, unless a waiting quorum needs it
+// from this box alone, or the engine has it: then noSlot.
 func spare(st *state) int32 {
 	h := st.held
 	if st.merge.OnlyRetained(h.oldest) {

@@ -284,6 +284,8 @@ int join_group(struct rocast_group *group, int64_t deadline)
 	group->way = ROCAST_MULTICAST;
 	group->posted = group->allowed = group->done = group->oldest;
 	group->message = group->has = 0;
+	for (uint64_t n = group->oldest; n < group->next; n++)
+		group->operations[n % group->send_depth].pushed = false; /* its number was of the messages before */
 	group->failed = group->degraded = false;
 	group->progress_at = group->multicast_since = now_ms();
 	return ROCAST_OK;
