@@ -495,14 +495,16 @@ func TestWhoGivesAtNoAddressIsNotNamed(t *testing.T) {
 // crowd are connections of strangers that say nothing.
 type crowd struct {
 	*pipes
-	left, come int
+	left int
+	come atomic.Int64
 }
 
 func (c *crowd) Accept() (net.Conn, error) {
 	if c.left == 0 {
 		return c.pipes.Accept()
 	}
-	c.left, c.come = c.left-1, c.come+1
+	c.left--
+	c.come.Add(1)
 	near, _ := net.Pipe()
 	return near, nil
 }
@@ -510,13 +512,13 @@ func (c *crowd) Accept() (net.Conn, error) {
 // However many connect, a receiver serves some at a time, and the others have their turn.
 func TestACrowdWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &crowd{&pipes{calls: make(chan net.Conn), closed: make(chan struct{})}, 2*maxGiven + 1, 0}
+		c := &crowd{pipes: &pipes{calls: make(chan net.Conn), closed: make(chan struct{})}, left: 2*maxGiven + 1}
 		r := &Receiver{Peers: c}
 		ctx, cancel := context.WithCancel(t.Context())
 		r.tasks.Go(func() { r.serve(ctx) })
-		for _, want := range []int{maxGiven, 2 * maxGiven, 2*maxGiven + 1} {
-			if synctest.Wait(); c.come != want {
-				t.Errorf("%d are served, and not %d", c.come, want)
+		for _, want := range []int64{maxGiven, 2 * maxGiven, 2*maxGiven + 1} {
+			if synctest.Wait(); c.come.Load() != want {
+				t.Errorf("%d are served, and not %d", c.come.Load(), want)
 			}
 			time.Sleep(peerPatience) // of the test's clock
 		}
