@@ -271,6 +271,8 @@ static void allow(struct rocast_group *group)
 
 	if (group->rate == 0)
 		group->allowed = group->next;
+	if (group->allowed < group->oldest) /* the receivers had it before the way changed */
+		group->allowed = group->oldest;
 	for (; group->allowed < group->next && copies > 0; group->allowed++) {
 		double lasts = group->paced_bytes * 1e9 / (double)group->rate;
 

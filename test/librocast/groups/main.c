@@ -367,6 +367,7 @@ static void progress(void)
 	atomic_store(&others[1].may_receive, true);
 	take("g6", source, 0, 2);
 	say_progress("both", source);
+	source->allowed -= 2; /* as after a fallback, when the receivers have what was on its way */
 	say("rate", rocast_set_rate(source, 1));
 	(void)rocast_write(source, memories[0], bytes[0], 10, 0, 0, 3);
 	(void)rocast_write(source, NULL, NULL, 0, 0, 0, 4);
