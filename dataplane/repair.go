@@ -222,7 +222,7 @@ func (r *repairs) fetch(st *state, psn roce.PSN, head, rest []byte) (ok bool, lo
 	f.Group = st.group.ID
 	switch {
 	case !r.retained.fitsBeside(f):
-		if !r.releaseOldest(st, psn) {
+		if !r.giveUpOne(st, psn) {
 			lost = &counts.NoMemory
 		}
 		return false, lost
@@ -234,10 +234,10 @@ func (r *repairs) fetch(st *state, psn roce.PSN, head, rest []byte) (ok bool, lo
 	return true, nil
 }
 
-// releaseOldest gives up a retained packet (retention.first), so that packet psn of st finds room
+// giveUpOne gives up a retained packet (retention.first), so that packet psn of st finds room
 // when the worker has put the buffers back. Packets of st itself from psn on are not given up for
 // it. The merging of the packet's group hears of it later: it may be at work.
-func (r *repairs) releaseOldest(st *state, psn roce.PSN) bool {
+func (r *repairs) giveUpOne(st *state, psn roce.PSN) bool {
 	all := r.retained
 	if all.oldest == noSlot {
 		return true // what was released is not put back yet

@@ -112,7 +112,7 @@ func (r *retention) first() int32 {
 		if owner == tried {
 			continue
 		}
-		if k := spare(owner); k != noSlot {
+		if k := mayGo(owner); k != noSlot {
 			return k
 		}
 		tried = owner
@@ -120,9 +120,9 @@ func (r *retention) first() int32 {
 	return r.oldest
 }
 
-// spare returns the slot of the group's oldest retained packet, unless a waiting quorum needs it
+// mayGo returns the slot of the group's oldest retained packet, unless a waiting quorum needs it
 // from this box alone, or the engine has it: then noSlot.
-func spare(st *state) int32 {
+func mayGo(st *state) int32 {
 	h := st.held
 	if st.merge.OnlyRetained(h.oldest) {
 		return noSlot

@@ -339,7 +339,8 @@ enum {
  *
  * ROCAST_EARGUMENT: it has been called, window is less than a piece, or the group has operations,
  * receives or completions that were not taken. ROCAST_EMEMORY, ROCAST_EDEVICE: the memory cannot be
- * had or registered; nothing has happened.
+ * had or registered, and nothing has happened; or the device takes no receive, and then the group
+ * is only good for leaving.
  */
 int rocast_use_streams(struct rocast_group *group, size_t window);
 

@@ -208,11 +208,10 @@ func (r *reading) pass(ctx context.Context, at, end int64) (why, err error) {
 		if r.unsent < upToBytes {
 			continue
 		}
+		r.unsent = 0
 		if r.givers != nil { // who has it hashes nothing, and who lacks it has nothing yet
-			r.unsent = 0
 			continue
 		}
-		r.unsent = 0
 		if err := r.out.add(ctx, kindUpTo, r.number, numbers(uint64(at))); err != nil {
 			return nil, err
 		}

@@ -95,7 +95,7 @@ func (s *peers) relay(asked []*peer, entries []Entry, plan map[int]wanted) {
 	}
 }
 
-// giver is a receiver that has a file, or what it takes for that file.
+// giver is a receiver that has a file, or has something that it takes for the file.
 type giver struct {
 	address string
 	whole   sum // what it has; nil: this process has verified it

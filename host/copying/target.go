@@ -131,8 +131,8 @@ type partial struct {
 	entry *Entry
 	name  string // until it is complete
 	hash  hash.Hash
-	// hashed is how far hash has come. After a write below, which no source sends that runs this
-	// program, the file comes once more.
+	// hashed is how far hash has come. A source sends a file in order; after a write below hashed
+	// the file comes once more.
 	hashed int64
 	again  bool
 }

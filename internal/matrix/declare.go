@@ -193,7 +193,7 @@ var Left = []Rule{
 	{"edge=shared shape=standby", Namespaces, "edges ask one box, and no other one when the address moves"},
 }
 
-const evictedMidway = "between two steps of a move the old box may evict who moves, which verify/sim does not follow"
+const evictedMidway = "a known fault: between two steps of a move the old box may evict the member that moves, which is then stranded"
 
 const firstSends = "in cells no other member of a simulated tree sends; verify/sim/treeturn_test.go has their turns"
 

@@ -213,7 +213,7 @@ var carrying = []rule{
 	{"repair", "a packet to another group is fetched from the engine", "dataplane/repair.go", " && v.DstIP(head) == from.Dst", ""},
 	{"repair", "a packet with a damaged header is sent again", "roce/icrc.go", "(v.IPv6 || v.ipv4ChecksumValid(fragments[0])) && ", ""},
 	{"repair", "a damaged packet of the engine is sent again", "dataplane/repair.go", " || !f.View.Undamaged(f.Bytes()) || !st.isAt", " || !st.isAt"},
-	{"repair", "a fetched packet does not make room", "dataplane/repair.go", "		if !r.releaseOldest(st, psn) {\n", "		if true {\n"},
+	{"repair", "a fetched packet does not make room", "dataplane/repair.go", "		if !r.giveUpOne(st, psn) {\n", "		if true {\n"},
 	{"repair", "a group does not hear that it was robbed", "dataplane/repair.go", "		r.robbed = append(r.robbed, owner)\n", ""},
 	{"repair", "the first packet waits for the records", "dataplane/switch.go", "	s.reserve(g)\n", ""},
 	{"repair", "a packet of the engine is not replaced by what the source resends", "dataplane/repair.go", " || st.held.engineHas(psn)) &&", ") &&"},

@@ -22,7 +22,7 @@ func (t *treeRun) recount() {
 }
 
 // takesPart returns how a host takes part: as its box has it, or as a box above has the box below
-// that leads to it. Who has left does not come back with his box.
+// that leads to it. A host that has left does not come back with its box.
 func (t *treeRun) takesPart(h int) membership {
 	part := t.own[h]
 	if part == left {
@@ -109,7 +109,7 @@ func (t *treeRun) isOut(b *treeBox, n *dataplane.Note) {
 	fatal, at := false, time.Duration(0)
 	switch {
 	case h == nil && c == nil:
-		w.fail(Membership, "box %d: %v is %v, and nobody here", b.number, n.Receiver, n.What)
+		w.fail(Membership, "box %d: %v is %v, and is neither a host nor a box here", b.number, n.Receiver, n.What)
 		return
 	case h != nil:
 		fatal, at = h.qp.State() == rnic.StateError, h.progressAt

@@ -5,7 +5,6 @@ import (
 
 	"github.com/rocast/rocast/bench/scale"
 	"github.com/rocast/rocast/feedback"
-	"github.com/rocast/rocast/internal/relaying"
 )
 
 const hplText = "Cepheus, figure 11, and Gleam, figures 10 and 11: the panel broadcast of HPL on four hosts at one switch of 100 Gb/s. " +
@@ -17,7 +16,6 @@ const hplAfter = "Both papers state 67 % less time for communication in the pane
 // hpl is the broadcast of a panel as HPL does it, on the four hosts of the testbeds of Cepheus and
 // Gleam.
 func (s *session) hpl() error {
-	ring := relayed{"ring", relaying.Chain, 0}
 	x := section{
 		name: "hpl", title: "The panel broadcast of HPL", text: hplText, after: hplAfter,
 		columns: []string{"panel", "group", "ring", "less"},
@@ -28,7 +26,7 @@ func (s *session) hpl() error {
 		if err != nil {
 			return err
 		}
-		_, r, err := s.relayTo(c, &ring, 0, []int{1, 2, 3}, bytes)
+		_, r, err := s.relayTo(c, &wholeChain, 0, []int{1, 2, 3}, bytes)
 		if err != nil {
 			return err
 		}

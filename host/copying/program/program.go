@@ -164,7 +164,8 @@ once, whatever the number of receivers.
   tar c data | rocast-cp send - --group data --members 4                      # and recv - | tar x on the others
 
 Each receiver checks the SHA-256 of a file before the file gets its name. Directories, symlinks, holes, modes and times are kept;
-owners, hard links and extended attributes are not. A receiver that comes later gets what it lacks when the others have everything, with recv --from-peers from one of these.
+owners, hard links and extended attributes are not. A receiver that comes later gets what it lacks when the others have everything:
+from the source, or with recv --from-peers from one of them.
 If the group stops working, the source goes on by a connection to each receiver, and says so.
 
 Exit status: 0 all is where it belongs; 1 it failed; 3 send: some receivers do not have everything, and are named; 4 some files
