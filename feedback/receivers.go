@@ -76,10 +76,12 @@ func (rx *receivers) someoneLacks(from roce.PSN) bool {
 	return false
 }
 
+// someoneAheadOf reports whether another path has got further than p. What a path has acknowledged
+// before its fatal NAK counts.
 func (rx *receivers) someoneAheadOf(p *path) bool {
 	for i := range rx.paths {
 		q := &rx.paths[i]
-		if q.part == PartActive && (p.part == PartUnknown || q.acked.After(p.acked)) {
+		if (q.part == PartActive || q.part == PartDead) && (p.part == PartUnknown || q.acked.After(p.acked)) {
 			return true
 		}
 	}

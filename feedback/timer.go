@@ -38,8 +38,9 @@ func (g *Group) silence(now Tick, acts []Action) []Action {
 		}
 		// A path that cannot be spared stays, because it may come back. It does not stay if it has
 		// not acknowledged what the source has let go of, or has not answered since a restart: it
-		// may be silent for ever, and the source would wait for ever.
-		stuck := g.merged.known && (p.part == PartUnknown || p.acked.Before(g.merged.highest))
+		// may be silent for ever, and the source would wait for ever. So it would where a fatal NAK
+		// waits for such a path: the source's QP ends with that NAK in any case.
+		stuck := g.merged.known && (p.part == PartUnknown || p.acked.Before(g.merged.highest)) || g.end.syndrome != 0
 		if g.policy.Evict && (g.spare(i) || stuck && i != g.needed) {
 			acts = g.evict(i, acts)
 		}

@@ -145,6 +145,8 @@ var merging = []rule{
 	{"8", "a receiver is silent although no other receiver is ahead", "timer.go", "|| !g.someoneAheadOf(p)", ""},
 	{"8", "a receiver is silent too early", "timer.go", " || now-p.since < Tick(g.policy.SilentAfter) ||", " ||"},
 	{"8", "a silent receiver is reported at every tick", "timer.go", "		if p.silent == silenceNone {\n", "		{\n"},
+	{"8", "a fatal NAK waits for ever for the last receiver, which is silent", "timer.go", " || g.end.syndrome != 0\n", "\n"},
+	{"8", "nobody is silent beside a receiver that has ended", "receivers.go", "(q.part == PartActive || q.part == PartDead) && (p.part", "q.part == PartActive && (p.part"},
 	{"8", "a silent receiver is evicted without evict", "timer.go", "if g.policy.Evict && (g.spare(i)", "if (g.spare(i)"},
 	{"8", "the group waits for a receiver that cannot come back", "timer.go", "g.merged.known && (p.part == PartUnknown || p.acked.Before(g.merged.highest))", "false"},
 	{"8", "the group waits for a receiver that has not answered since a restart", "timer.go", "p.part == PartUnknown || p.acked", "p.acked"},
