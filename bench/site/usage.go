@@ -36,19 +36,23 @@ func (l *Lab) Use(source *bed.Host) (u Usage, err error) {
 type Used struct {
 	Seconds   float64 `json:"seconds"`
 	Sent      uint64  `json:"sourceBytes"` // on the source's link
-	LinkShare float64 `json:"linkShare"`   // of what that link carries in this time
+	LinkShare float64 `json:"linkShare"`   // of what that link carries in this time; 0: nothing limits the link
 	HostsCPUs float64 `json:"cpuHosts"`    // of all hosts together, and of packets that the kernel forwards in their time
 	BoxCPUs   float64 `json:"cpuBox"`      // of rocastd
 }
 
-// Since is what was used since an earlier moment, over links of a rate in bits per second.
+// Since is what was used since an earlier moment, over links of a rate in bits per second, or 0.
 func (u Usage) Since(before Usage, rate int) Used {
 	span := u.at.Sub(before.at)
 	sent := u.sent - before.sent
-	return Used{
-		Seconds: span.Seconds(), Sent: sent, LinkShare: 8 * float64(sent) / float64(rate) / span.Seconds(),
+	used := Used{
+		Seconds: span.Seconds(), Sent: sent,
 		HostsCPUs: float64(u.hosts-before.hosts) / float64(span), BoxCPUs: float64(u.box-before.box) / float64(span),
 	}
+	if rate > 0 {
+		used.LinkShare = 8 * float64(sent) / float64(rate) / span.Seconds()
+	}
+	return used
 }
 
 // Quantile returns the shortest of some times that is not shorter than a share of them, in

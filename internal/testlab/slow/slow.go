@@ -9,7 +9,9 @@ package slow
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 
@@ -52,12 +54,30 @@ func Attach(end netns.Link, rate int) (*Link, error) {
 }
 
 // Shape limits the frames that leave end to a rate in bits per second, until its namespace is
-// removed. ACKs, NAKs and CNPs pass the data that waits, as in a NIC, which builds data only when
-// the link is free; the group and the hosts have IPv4 addresses. Frames have at most 1600 bytes.
+// removed or Shape is called again. ACKs, NAKs and CNPs pass the data that waits, as in a NIC,
+// which builds data only when the link is free; the group and the hosts have IPv4 addresses. Frames
+// have at most 1600 bytes. With rate 0 no frame waits, and Sent counts the frames all the same.
+// Frames that wait when Shape is called are lost.
 //
 // A frame that XDP redirects to end does not wait: shape the end at which a packet socket or the
 // kernel sends.
 func Shape(end netns.Link, rate int) error {
+	commands := [][]string{{"qdisc", "replace", "dev", end.Name, "root", "handle", "2:", "bfifo", "limit", strconv.Itoa(queueBytes)}}
+	if rate > 0 {
+		commands = append(commands, limit(end, rate)...)
+	}
+	script := "tc -batch - <<end\n"
+	for _, command := range commands {
+		script += strings.Join(command, " ") + "\n"
+	}
+	if _, err := end.NS.Exec("sh", "-ec", script+"end\n"); err != nil {
+		return fmt.Errorf("shape %s: %w", end.Name, err)
+	}
+	return nil
+}
+
+// limit returns the arguments of tc that put a limit where another queue is.
+func limit(end netns.Link, rate int) [][]string {
 	// A burst leaves at once: as little as possible, so that short transfers are not faster than
 	// the link, and at least what the link carries between two ticks of a coarse timer.
 	burst := strconv.Itoa(max(1600, rate/8/1000))
@@ -69,7 +89,7 @@ func Shape(end netns.Link, rate int) error {
 		return []string{"qdisc", "add", "dev", end.Name, "parent", class, "bfifo", "limit", strconv.Itoa(queueBytes)}
 	}
 	commands := [][]string{
-		{"qdisc", "add", "dev", end.Name, "root", "handle", "1:", "htb", "default", "2"},
+		{"qdisc", "replace", "dev", end.Name, "root", "handle", "1:", "htb", "default", "2"},
 		class("1:", "1:3", 1, "0"),
 		class("1:3", "1:1", 2, "0"), queue("1:1"), // ACKs
 		class("1:3", "1:2", 2, "1"), queue("1:2"),
@@ -78,22 +98,17 @@ func Shape(end netns.Link, rate int) error {
 		commands = append(commands, []string{"filter", "add", "dev", end.Name, "parent", "1:", "protocol", "ip", "u32",
 			"match", "ip", "protocol", "17", "0xff", "match", "u8", opcode, "0xff", "at", "28", "flowid", "1:1"})
 	}
-	for _, command := range commands {
-		if _, err := end.NS.Exec("tc", command...); err != nil {
-			return fmt.Errorf("shape %s: %w", end.Name, err)
-		}
-	}
-	return nil
+	return commands
 }
 
-// Sent returns how many bytes have left a shaped end, Ethernet headers included, which the counters
-// of a veth leave out.
+// Sent returns how many bytes have left a shaped end since Shape was called, Ethernet headers
+// included, which the counters of a veth leave out.
 func Sent(end netns.Link) (uint64, error) {
 	link, err := end.NS.Netlink().LinkByIndex(end.Index)
 	if err != nil {
 		return 0, err
 	}
-	return queued(end.NS, link, "htb")
+	return queued(end.NS, link, "htb", "bfifo")
 }
 
 // Carried returns how many bytes a slow link has carried, Ethernet headers included.
@@ -105,14 +120,15 @@ func (l *Link) Carried() (uint64, error) {
 	return queued(l.ns, link, "tbf")
 }
 
-// queued returns how many bytes have left the queue of this kind of an interface.
-func queued(ns *netns.NS, of netlink.Link, kind string) (uint64, error) {
+// queued returns how many bytes have left an interface whose queue is of one of these kinds. The
+// kernel lists it before the queues of its classes.
+func queued(ns *netns.NS, of netlink.Link, kinds ...string) (uint64, error) {
 	list, err := ns.Netlink().QdiscList(of)
 	if err != nil {
 		return 0, err
 	}
 	for _, q := range list {
-		if s := q.Attrs().Statistics; q.Type() == kind && s != nil && s.Basic != nil {
+		if s := q.Attrs().Statistics; slices.Contains(kinds, q.Type()) && s != nil && s.Basic != nil {
 			return s.Basic.Bytes, nil
 		}
 	}

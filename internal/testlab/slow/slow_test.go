@@ -10,6 +10,45 @@ import (
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
+// An end can be shaped again and again. What leaves it without a limit is counted too, and so is
+// what leaves it with another one. A limit that is set later holds.
+func TestAnEndThatIsShapedAgain(t *testing.T) {
+	testlab.NeedRoot(t)
+	const (
+		frames  = 30
+		bytes   = 1000
+		headers = 14 + 20 + 8
+	)
+	a, b := netns.New(t), netns.New(t)
+	from, to := netns.Veth(t, a, "a", b, "b", netns.VethOptions{})
+	testlab.Must(t, errors.Join(from.AddAddress("10.0.0.1/24"), to.AddAddress("10.0.0.2/24")))
+	var sender, receiver net.PacketConn
+	testlab.Must(t, b.Do(func() (err error) { receiver, err = net.ListenPacket("udp", "10.0.0.2:4791"); return err }))
+	defer receiver.Close()
+	testlab.Must(t, a.Do(func() (err error) { sender, err = net.ListenPacket("udp", "10.0.0.1:4791"); return err }))
+	defer sender.Close()
+	for _, rate := range []int{0, 2_000_000, 4_000_000, 0} {
+		testlab.Must(t, Shape(from, rate))
+		testlab.Must(t, receiver.SetReadDeadline(time.Now().Add(testlab.Patience)))
+		began := time.Now()
+		for range frames {
+			_, err := sender.WriteTo(make([]byte, bytes), receiver.LocalAddr())
+			testlab.Must(t, err)
+		}
+		for range frames {
+			_, _, err := receiver.ReadFrom(make([]byte, bytes))
+			testlab.Must(t, err)
+		}
+		const burst = 1600
+		if took := time.Since(began); rate > 0 && took < time.Second*(frames*bytes-burst)*8/time.Duration(rate) {
+			t.Errorf("at %d bit/s %d frames took %v", rate, frames, took)
+		}
+		if sent, err := Sent(from); err != nil || sent < frames*(headers+bytes) || sent > (frames+5)*(headers+bytes) {
+			t.Errorf("at %d bit/s: %d bytes were sent, %v", rate, sent, err)
+		}
+	}
+}
+
 // Data does not get through faster than the rate, and an ACK passes the data that waits.
 func TestAShapedLink(t *testing.T) {
 	testlab.NeedRoot(t)
