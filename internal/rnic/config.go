@@ -131,7 +131,17 @@ func (c *Config) ackTimeout() time.Duration {
 	if c.Timeout == 0 {
 		return Never
 	}
-	return 4096 * time.Nanosecond << c.Timeout
+	return AckTimeout(c.Timeout)
+}
+
+// AckTimeout is the local ACK timeout with this exponent, which is not 0.
+func AckTimeout(exponent uint8) time.Duration { return 4096 * time.Nanosecond << exponent }
+
+// PacketsIn returns how many full packets of a path MTU a link carries in some time. The rate is in
+// bits per second.
+func PacketsIn(d time.Duration, mtuBytes int, rate int64) int {
+	frame := 14 + 20 + 8 + roce.BTHBytes + mtuBytes + 4 // Ethernet, IPv4, UDP, ICRC: one in the middle of a WRITE
+	return int(d.Seconds() * float64(rate) / 8 / float64(frame))
 }
 
 // udpSrcPort is the source port that the kernel derives when there is no flow label

@@ -170,9 +170,10 @@ func (s *setting) String() string {
 	if s.messages == 1 {
 		load = fmt.Sprintf("one message of %d KiB", s.bytes>>10)
 	}
-	timeout := (4096 * time.Nanosecond << s.timeout).Round(time.Millisecond)
-	return fmt.Sprintf("Receivers: %d. Loss on %s. Round trip %v (%d KiB at 25 Gbit/s). Source timeout %v. Load: %s.",
-		s.receivers, where, 4*s.delay, (4*s.delay).Nanoseconds()*1000/comparedPicosPerByte>>10, timeout, load)
+	timeout := rnic.AckTimeout(s.timeout)
+	packets := rnic.PacketsIn(timeout, comparedMTU, int64(time.Second)*1000*8/comparedPicosPerByte)
+	return fmt.Sprintf("Receivers: %d. Loss on %s. Round trip %v (%d KiB at 25 Gbit/s). Source timeout %v (%d packets of a link). Load: %s.",
+		s.receivers, where, 4*s.delay, (4*s.delay).Nanoseconds()*1000/comparedPicosPerByte>>10, timeout.Round(time.Millisecond), packets, load)
 }
 
 // scenario is one transfer.

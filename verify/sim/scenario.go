@@ -141,7 +141,7 @@ func (h *Host) weight() int { return max(1, h.Weight) }
 func (s *Scenario) packets(m *Message) int { return max(1, (m.Bytes+s.MTUBytes-1)/s.MTUBytes) }
 
 // ackTimeout is the local ACK timeout of the sources.
-func (s *Scenario) ackTimeout() time.Duration { return 4096 * time.Nanosecond << s.Timeout }
+func (s *Scenario) ackTimeout() time.Duration { return rnic.AckTimeout(s.Timeout) }
 
 // longestRNR is the longest time that a receiver may make a source wait with an RNR NAK.
 func (s *Scenario) longestRNR() (longest time.Duration) {

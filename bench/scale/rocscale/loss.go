@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/bench/plots"
 	"github.com/rocast/rocast/bench/scale"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/rnic"
 )
 
 // lossy is a transfer over links that lose packets.
@@ -20,12 +21,18 @@ type lossy struct {
 	bytes     int64
 }
 
+// Exponents of the requesters' timeouts: 67 ms and 1 ms.
+const (
+	patient   = 14
+	impatient = 8
+)
+
 // lossMethods are the ways that are compared. timeout is the exponent of the requester's.
 var lossMethods = []lossMethod{
-	{"group, `hold`, 67 ms", feedback.Policy{}, 14, nil},
-	{"group, `hold`, 1 ms", feedback.Policy{}, 8, nil},
-	{"group, `repair: local`, 67 ms", feedback.Policy{Repair: feedback.RepairLocal}, 14, nil},
-	{"chain, 1 ms", feedback.Policy{}, 8, &chain},
+	{"group, `hold`, 67 ms", feedback.Policy{}, patient, nil},
+	{"group, `hold`, 1 ms", feedback.Policy{}, impatient, nil},
+	{"group, `repair: local`, 67 ms", feedback.Policy{Repair: feedback.RepairLocal}, patient, nil},
+	{"chain, 1 ms", feedback.Policy{}, impatient, &chain},
 }
 
 type lossMethod struct {
@@ -55,7 +62,7 @@ func (s *session) loss() error {
 
 // Texts of the sections about loss.
 const (
-	lossText  = "%d MiB."
+	lossText  = "%d MiB. In a timeout of 67 ms a link carries %d packets, and in one of 1 ms %d."
 	lossFirst = "Cepheus, figure 13, and Gleam, figure 16: links between switches lose packets at random. *goodput* is relative to the same without loss; *resent* " +
 		"is for each packet of the transfer. The time is the requesters' timeout; where nothing times out, 1 ms is as 67 ms and is left out. "
 	lossDifferences = "Gleam states that goodput falls by 10 % at most up to 10^-4 and to 42 % at 10^-3, without sizes and trees. Here 10^-4 on each link means " +
@@ -76,14 +83,20 @@ func (x *section) inPart(i int) {
 	}
 }
 
+// lossTextOf says how much is sent, and how long the timeouts are beside a packet.
+func lossTextOf(c scale.Config, bytes int64) string {
+	packets := func(timeout uint8) int { return rnic.PacketsIn(rnic.AckTimeout(timeout), c.MTUBytes, c.Rate) }
+	return fmt.Sprintf(lossText, bytes/mega, packets(patient), packets(impatient))
+}
+
 func (s *session) losses(t *lossy) (x section, err error) {
 	x = section{
 		title:   fmt.Sprintf("Loss: group of %d, %s", t.receivers+1, t.network),
-		text:    fmt.Sprintf(lossText, t.bytes/mega),
 		columns: []string{"lost", "", "FCT, ms", "goodput", "timeouts", "resent by hosts", "resent by boxes"},
 		plot:    &plots.Curves{X: "packets lost on each link between switches", Y: "goodput; 1 is without loss", LogX: true},
 	}
 	c := t.config(s)
+	x.text = lossTextOf(c, t.bytes)
 	x.name = fmt.Sprintf("loss-%d-%d", c.Hosts(), t.receivers+1)
 	x.plot.File = "scale-" + x.name + ".svg"
 	late := map[float64]bool{} // rates at which something times out

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/bench/scale"
 	"github.com/rocast/rocast/internal/testlab"
 )
 
@@ -159,6 +160,25 @@ func TestReportShowsAPartOfLongTables(t *testing.T) {
 			t.Errorf("section %d names no file: %s", i, part)
 		} else if table, err := os.ReadFile(filepath.Join(dir, file)); err != nil || strings.Count(string(table), "\n") != 3 || !strings.Contains(string(table), "10^-4,group,9.2,") {
 			t.Errorf("%s: %q, %v", file, table, err)
+		}
+	}
+}
+
+// The page says of each network with losses how many packets a link carries in a timeout.
+func TestTimeoutsInPackets(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/evaluation.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSession(false, 1)
+	if text := lossTextOf(s.cepheus(), 32*mega); text != "32 MiB. In a timeout of 67 ms a link carries 201940 packets, and in one of 1 ms 3155." {
+		t.Error(text)
+	}
+	for _, c := range []scale.Config{s.cepheus(), s.gleam()} {
+		for _, bytes := range []int64{32 * mega, 128 * mega} {
+			if text := lossTextOf(c, bytes); strings.Count(string(page), text) != 1 {
+				t.Errorf("the page does not say once: %s", text)
+			}
 		}
 	}
 }
