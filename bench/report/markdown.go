@@ -29,7 +29,7 @@ func (r *Report) Markdown() string {
 	fmt.Fprintf(&b, "`make bench`%s, %s, %.0f minutes. %s.\n\n", map[bool]string{true: " with SHORT=1"}[r.Form == "short"],
 		r.Began.UTC().Format("2006-01-02 15:04 UTC"), r.Seconds/60, m.line())
 	if m.Busy > busyCPUs {
-		b.WriteString("**The machine was busy before the run began: do not trust these figures.**\n\n")
+		b.WriteString(busyWarning + "\n\n")
 	}
 	b.WriteString(method)
 	r.contestants(&b)

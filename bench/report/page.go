@@ -15,11 +15,18 @@ const (
 	plotsPath = "evaluation"
 )
 
+// Headings of the lists before the part.
+const (
+	promisesHeading = "## What has to hold"
+	behindHeading   = "## Where ours is behind"
+)
+
 const pageHead = `# Evaluation
 
 What the papers behind rocast measure: MC-RDMA, Cepheus (HPCA 2024), Gleam (2023), Khooi et al. (ANCS 2021) and P4CE (ICDCS 2024).
-` + "`make bench-apps UPDATE=1` writes the page from its own run and from the latest `make sim-scale`" + `; its end is written by hand. The papers
-have hardware of 100 and 200 Gb/s, and here all is software: compare the ways with each other, and not with the papers' figures.
+` + "`make bench-apps UPDATE=1` writes the page from its own run and from the latest `make sim-scale`; its end is written by hand. With `ONLY=iops,loss`" + `
+the command writes only these sections again. The papers have hardware of 100 and 200 Gb/s, and here all is software: compare the ways with each
+other, and not with the papers' figures.
 
 `
 
@@ -51,29 +58,42 @@ func WritePage(dir string, p *Part, scale string) error {
 // promises lists what has to hold, whether it does, and where ours is behind.
 func promises(p *Part) string {
 	var b strings.Builder
-	b.WriteString("## What has to hold\n\n")
+	b.WriteString(promisesHeading + "\n\n")
 	for i := range p.Sections {
-		s := &p.Sections[i]
-		held, failed := 0, 0
-		for _, h := range s.Holds {
-			if h.OK {
-				held++
-				continue
-			}
-			failed++
-			fmt.Fprintf(&b, "- **%s: %s: does not hold.**\n", s.Title, h.What)
-		}
-		if held > 0 && failed == 0 {
-			fmt.Fprintf(&b, "- %s: everything holds, %d of %d. The first: %s.\n", s.Title, held, held, s.Holds[0].What)
-		}
+		b.WriteString(p.Sections[i].promises())
 	}
-	b.WriteString("\n## Where ours is behind\n\n")
+	b.WriteString("\n" + behindHeading + "\n\n")
 	for i := range p.Sections {
-		for _, text := range p.Sections[i].Behind {
-			fmt.Fprintf(&b, "- %s: %s\n", p.Sections[i].Title, text)
-		}
+		b.WriteString(p.Sections[i].behind())
 	}
 	b.WriteString("\n")
+	return b.String()
+}
+
+// promises are the section's lines of what has to hold.
+func (s *Section) promises() string {
+	var b strings.Builder
+	held, failed := 0, 0
+	for _, h := range s.Holds {
+		if h.OK {
+			held++
+			continue
+		}
+		failed++
+		fmt.Fprintf(&b, "- **%s: %s: does not hold.**\n", s.Title, h.What)
+	}
+	if held > 0 && failed == 0 {
+		fmt.Fprintf(&b, "- %s: everything holds, %d of %d. The first: %s.\n", s.Title, held, held, s.Holds[0].What)
+	}
+	return b.String()
+}
+
+// behind are the section's lines of where ours is behind.
+func (s *Section) behind() string {
+	var b strings.Builder
+	for _, text := range s.Behind {
+		fmt.Fprintf(&b, "- %s: %s\n", s.Title, text)
+	}
 	return b.String()
 }
 

@@ -130,29 +130,42 @@ func (p *Part) Markdown() string {
 func (p *Part) page(folder string) string {
 	b := p.head()
 	for i := range p.Sections {
-		s := &p.Sections[i]
-		s.begin(b, folder)
-		if s.Brief == nil {
-			tables.Write(b, s.Columns, s.Rows)
-		} else {
-			s.Brief.Write(b, folder, len(s.Rows))
-		}
-		if list(b, s.Notes); len(s.Notes) > 0 {
-			b.WriteString("\n")
-		}
+		p.Sections[i].write(b, folder, "")
 	}
 	return p.end(b)
 }
+
+// write renders the section for the page. run is empty, or says of which run it is.
+func (s *Section) write(b *strings.Builder, folder, run string) {
+	s.begin(b, folder)
+	if run != "" {
+		b.WriteString(run + "\n\n")
+	}
+	if s.Brief == nil {
+		tables.Write(b, s.Columns, s.Rows)
+	} else {
+		s.Brief.Write(b, folder, len(s.Rows))
+	}
+	if list(b, s.Notes); len(s.Notes) > 0 {
+		b.WriteString("\n")
+	}
+}
+
+// What a page says of figures that are not to be trusted.
+const (
+	busyWarning  = "**The machine was busy before the run began: do not trust these figures.**"
+	shortWarning = "**This is the short form, which measures each row for less than a second: do not trust its second digit.**"
+)
 
 func (p *Part) head() *strings.Builder {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n", p.Title)
 	fmt.Fprintf(&b, "`%s`, %s, %.0f minutes, on this machine: %s.\n\n", p.Command, p.Began.UTC().Format("2006-01-02 15:04 UTC"), p.Seconds/60, p.Machine.line())
 	if p.Machine.Busy > busyCPUs {
-		b.WriteString("**The machine was busy before the run began: do not trust these figures.**\n\n")
+		b.WriteString(busyWarning + "\n\n")
 	}
 	if p.Short {
-		b.WriteString("**This is the short form, which measures each row for less than a second: do not trust its second digit.**\n\n")
+		b.WriteString(shortWarning + "\n\n")
 	}
 	b.WriteString(p.Text + "\n\n")
 	return &b

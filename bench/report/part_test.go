@@ -115,6 +115,53 @@ func TestWritePage(t *testing.T) {
 	}
 }
 
+// A run of some sections writes these again, each with its run, and the new ones behind those
+// before them; so it does with their lines at the top. Everything else stays. A page without the
+// part, or a run in which something failed, changes nothing.
+func TestSplicePage(t *testing.T) {
+	dir := t.TempDir()
+	whole := examplePart()
+	whole.Left = nil
+	whole.Sections = append(whole.Sections, Section{Title: "(e) Loss", Command: "make bench-apps ONLY=loss", Text: "As before.", Columns: []string{"lost"}, Rows: [][]string{{"1"}}, Behind: []string{"Stays."}})
+	some := examplePart()
+	some.Text, some.Left, some.Began, some.Short, some.Machine.Busy = "How it is now.", nil, some.Began.Add(time.Hour), true, 1
+	writes, cast := some.Sections[0], some.Sections[1]
+	writes.Rows, writes.Holds, writes.Behind = [][]string{{"rocast", "95"}}, []Bound{{"rocast is as fast", false}}, []string{"First.", "Second."}
+	cast.Rows, cast.Holds, cast.Behind = [][]string{{"64", "6"}}, cast.Holds[:1], []string{"Third."}
+	cast.Brief = &tables.Brief{File: "c.csv", Columns: []string{"us"}, Rows: [][]string{{"6"}}}
+	other := Section{Title: "(a) WRITEs, over other links", Command: "make bench-apps ONLY=iops", Text: "New.", Columns: []string{"x"}, Rows: [][]string{{"1"}}, Behind: []string{"New."}}
+	some.Sections = []Section{writes, other, cast}
+
+	file := filepath.Join(dir, pageFile)
+	if err := os.WriteFile(file, []byte("# Evaluation\n\n"+byHand+"\n## By hand\n\nA figure.\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := SplicePage(dir, some); err == nil || !strings.Contains(err.Error(), "write the whole page first") {
+		t.Errorf("a page without the part: %v", err)
+	}
+	if err := WritePage(dir, whole, filepath.Join(dir, "nothing")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // what is there is replaced, and nothing comes twice
+		if err := SplicePage(dir, some); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, file, "testdata/spliced.md")
+	}
+	if table, err := os.ReadFile(filepath.Join(dir, plotsPath, "c.csv")); err != nil || string(table) != "bytes,us\n64,6\n" {
+		t.Errorf("the whole table: %q, %v", table, err)
+	}
+	if svg, err := os.Stat(filepath.Join(dir, plotsPath, "c.svg")); err != nil || svg.Size() == 0 {
+		t.Errorf("the plot: %v", err)
+	}
+	some.Left = []Left{{What: "loss", Why: "no time"}}
+	some.Sections[0].Rows = nil
+	if err := SplicePage(dir, some); err == nil || !strings.Contains(err.Error(), "loss failed") {
+		t.Errorf("a run of which something failed: %v", err)
+	}
+	golden(t, file, "testdata/spliced.md")
+}
+
 func golden(t *testing.T, file, want string) {
 	t.Helper()
 	got, err := os.ReadFile(file)
