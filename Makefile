@@ -119,7 +119,7 @@ bench: build ## rocast compared with other forwarders, and what each hot functio
 	$(GO) build -o $(BUILD)/ ./bench/rocbench
 	$(BUILD)/rocbench -bin $(BUILD) -out $(BUILD)/bench $(if $(SHORT),-short)
 
-bench-apps: build ## the papers' tables: WRITEs, broadcast (also behind one port), consensus, storage, loss, files; SHORT=1; ONLY=iops,loss: these sections; UPDATE=1 writes docs/evaluation.md
+bench-apps: build ## the papers' tables: WRITEs, broadcast (also behind one port), consensus, storage, loss, files; SHORT=1; ONLY=iops,loss: these sections; UPDATE=1 writes docs/evaluation.md, or these sections of it
 	@scripts/need ip:iproute2 bridge:iproute2 tc:iproute2 ethtool:ethtool
 	@scripts/need $(COPY_NEEDS) || true
 	$(GO) build -o $(BUILD)/ ./bench/rocapps ./bench/consensus ./bench/storage

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,6 +32,7 @@ const outstanding = 100
 // plan says what is measured.
 type plan struct {
 	rate     int           // of the hosts' links, bits per second
+	rates    []int         // over which the throughput is measured, the first one is rate; 0: nothing limits the links
 	rounds   int           // of the throughput
 	span     time.Duration // of a measurement
 	replicas []int
@@ -40,7 +42,7 @@ type plan struct {
 }
 
 func newPlan(rate int, short bool) plan {
-	p := plan{rate: rate, rounds: 3, span: 3 * time.Second, replicas: []int{2, 4},
+	p := plan{rate: rate, rates: []int{rate, rate / 2, 0}, rounds: 3, span: 3 * time.Second, replicas: []int{2, 4},
 		loads: []int{10, 20, 40, 60, 80, 95}, bursts: []int{1, 2, 5, 10, 20, 50, 100}, repeats: 100}
 	if short {
 		p.rounds, p.span, p.loads, p.bursts, p.repeats = 1, time.Second, []int{10, 40, 80}, []int{1, 10, 100}, 20
@@ -51,8 +53,10 @@ func newPlan(rate int, short bool) plan {
 // figures is what was measured.
 type figures struct {
 	Bits       int        `json:"linkBitsPerSecond"`
+	Rounds     int        `json:"rounds"`     // of the throughput
 	Throughput []measured `json:"throughput"` // as fast as the leader can; of several rounds the median
 	Ratio      []ratio    `json:"ratio"`
+	Links      []overLink `json:"links"` // the throughput over links of several rates
 	Load       []measured `json:"load"`
 	Bursts     []measured `json:"bursts"`
 	Failover   []failover `json:"failover"`
@@ -74,6 +78,16 @@ type measured struct {
 // ratio compares the entries per second of both ways.
 type ratio struct {
 	Replicas int     `json:"replicas"`
+	Ratio    float64 `json:"ratio"`
+}
+
+// overLink is the throughput by each way over links of a rate, from rounds in which rates and ways
+// take turns.
+type overLink struct {
+	Replicas int     `json:"replicas"`
+	Bits     int     `json:"linkBitsPerSecond"` // 0: nothing limits the links
+	Group    float64 `json:"group"`             // entries per second
+	Each     float64 `json:"each"`
 	Ratio    float64 `json:"ratio"`
 }
 
@@ -116,7 +130,7 @@ type rig struct {
 
 // measure measures everything, and says so on the way.
 func measure(ctx context.Context, out io.Writer, program string, p plan) (*figures, error) {
-	f := &figures{Bits: p.rate}
+	f := &figures{Bits: p.rate, Rounds: p.rounds}
 	for _, n := range p.replicas {
 		if err := f.with(ctx, out, program, p, n); err != nil {
 			return nil, fmt.Errorf("%d replicas: %w", n, err)
@@ -136,23 +150,24 @@ func (f *figures) with(ctx context.Context, out io.Writer, program string, p pla
 		fmt.Fprintln(out, m)
 		*list = append(*list, m)
 	}
-	rates := map[string][]measured{}
-	for range p.rounds {
-		for _, way := range []string{byGroup, byEach} {
-			m, err := r.during(ctx, way, r.saturate)
-			if err != nil {
-				return fmt.Errorf("as fast as possible, by %s: %w", way, err)
-			}
-			rates[way] = append(rates[way], m)
+	got, err := r.overLinks(ctx)
+	if err != nil {
+		return err
+	}
+	for i, rate := range p.rates {
+		group, each := middle(got[rate][byGroup]), middle(got[rate][byEach])
+		if i == 0 {
+			add(&f.Throughput, byGroup, group)
+			add(&f.Throughput, byEach, each)
+			f.Ratio = append(f.Ratio, ratio{n, group.PerSecond / each.PerSecond})
 		}
+		l := overLink{Replicas: n, Bits: rate, Group: group.PerSecond, Each: each.PerSecond, Ratio: group.PerSecond / each.PerSecond}
+		f.Links = append(f.Links, l)
+		fmt.Fprintf(out, "%d replicas, links of %d bits per second (0: not shaped): a group decides %.2f times as many entries\n", n, rate, l.Ratio)
 	}
-	for _, way := range []string{byGroup, byEach} {
-		slices.SortFunc(rates[way], func(a, b measured) int { return int(a.PerSecond - b.PerSecond) })
-		add(&f.Throughput, way, rates[way][len(rates[way])/2])
+	if err := r.shape(p.rate); err != nil {
+		return err
 	}
-	got := f.Throughput[len(f.Throughput)-2:]
-	f.Ratio = append(f.Ratio, ratio{n, got[0].PerSecond / got[1].PerSecond})
-	fmt.Fprintf(out, "%d replicas: a group decides %.2f times as many entries\n", n, got[0].PerSecond/got[1].PerSecond)
 	for _, load := range p.loads {
 		offered := float64(load) / 100 * float64(p.rate) / 8 / packetBytes
 		for _, way := range []string{byGroup, byEach} {
@@ -172,6 +187,47 @@ func (f *figures) with(ctx context.Context, out io.Writer, program string, p pla
 			}
 			m.Burst, m.PerSecond = burst, 0
 			add(&f.Bursts, way, m)
+		}
+	}
+	return nil
+}
+
+// overLinks measures the throughput over links of each rate, by each way: a measurement for each
+// round.
+func (r *rig) overLinks(ctx context.Context) (map[int]map[string][]measured, error) {
+	got := map[int]map[string][]measured{}
+	for range r.rounds {
+		for _, rate := range r.rates {
+			if err := r.shape(rate); err != nil {
+				return nil, err
+			}
+			if got[rate] == nil {
+				got[rate] = map[string][]measured{}
+			}
+			for _, way := range []string{byGroup, byEach} {
+				m, err := r.during(ctx, way, r.saturate)
+				if err != nil {
+					return nil, fmt.Errorf("as fast as possible, by %s: %w", way, err)
+				}
+				got[rate][way] = append(got[rate][way], m)
+			}
+		}
+	}
+	return got, nil
+}
+
+// middle is the measurement with the median throughput.
+func middle(list []measured) measured {
+	slices.SortFunc(list, func(a, b measured) int { return cmp.Compare(a.PerSecond, b.PerSecond) })
+	return list[len(list)/2]
+}
+
+// shape gives the links from all hosts another rate. Nothing is under way.
+func (r *rig) shape(rate int) error {
+	r.rate = rate
+	for _, h := range r.Hosts {
+		if err := slow.Shape(h.End, rate); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -211,8 +267,8 @@ func raise(ctx context.Context, program string, p plan, n int) (r *rig, err erro
 		Source: r.Hosts[0], Receivers: r.Hosts[1:], MTU: pathMTU, First: firstQPN, Timeout: ways.Calm,
 		Target: ways.Target{VA: groupVA, RKey: groupRKey, Bytes: logBytes},
 	}
+	err = r.shape(p.rate)
 	for _, h := range r.Hosts {
-		err = errors.Join(err, slow.Shape(h.End, p.rate))
 		m := make([]byte, logBytes)
 		if h != r.settings.Source {
 			err = errors.Join(err, h.RNIC.Register(rnic.Region{VA: groupVA, RKey: groupRKey, Access: rnic.RemoteWrite, Bytes: m}))
@@ -347,9 +403,10 @@ func (r *rig) append(ctx context.Context, t *timed, due time.Time) error {
 	return err
 }
 
-// saturate keeps many entries under way.
+// saturate keeps many entries under way, until the time is over or the log is full, as it may be
+// where nothing limits the links.
 func (r *rig) saturate(ctx context.Context, t *timed) error {
-	for end := time.Now().Add(r.span); time.Now().Before(end); {
+	for end := time.Now().Add(r.span); time.Now().Before(end) && len(r.log) < logEntries; {
 		if err := t.WaitFor(ctx, uint64(max(len(r.log)+1-outstanding, 0))); err != nil {
 			return err
 		}

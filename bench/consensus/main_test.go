@@ -256,7 +256,7 @@ func TestTheFigures(t *testing.T) {
 	program := boxes.NeedProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	p := plan{rate: 2_000_000, rounds: 1, span: 300 * time.Millisecond, replicas: []int{2}, loads: []int{10}, bursts: []int{10}, repeats: 3}
+	p := plan{rate: 2_000_000, rates: []int{2_000_000, 1_000_000, 0}, rounds: 1, span: 300 * time.Millisecond, replicas: []int{2}, loads: []int{10}, bursts: []int{10}, repeats: 3}
 	var out strings.Builder
 	f, err := measure(ctx, &out, program, p)
 	if err != nil {
@@ -291,6 +291,15 @@ func TestTheFigures(t *testing.T) {
 				t.Errorf("%d bytes for %.0f entries: %+v", m.Sent, entries, m)
 			}
 		}
+	}
+	for i, rate := range p.rates {
+		l, of := f.Links[i], float64(rate)/8/packetBytes // entries that such a link carries once
+		if l.Replicas != 2 || l.Bits != rate || l.Group <= 0 || l.Ratio != l.Group/l.Each || rate > 0 && l.Group > 1.1*of {
+			t.Errorf("links of %d bit/s, which carry %.0f entries/s: %+v", rate, of, l)
+		}
+	}
+	if n := len(f.Links); n != len(p.rates) || f.Links[0].Ratio != f.Ratio[0].Ratio || f.Links[2].Each < f.Links[1].Each {
+		t.Errorf("over links: %+v", f.Links)
 	}
 	if group := f.Throughput[0]; float64(group.Sent)/(group.PerSecond*group.Seconds) > 2*packetBytes {
 		t.Errorf("an entry is sent more than once: %+v", group)

@@ -47,11 +47,12 @@ func receivesFor(comm string, interfaces []string) bool {
 	return slices.ContainsFunc(interfaces, func(name string) bool { return strings.HasPrefix(comm, "napi/"+name+"-") })
 }
 
-// Ticks are how long a CPU was there, and how much of that it was idle.
-type Ticks struct{ all, idle uint64 }
+// Ticks are how long a CPU was there, how much of that it was idle, and how much a process that
+// spins has used of it.
+type Ticks struct{ all, idle, spun uint64 }
 
-// AllTicks returns the ticks of each CPU since the boot.
-func AllTicks() ([]Ticks, error) {
+// allTicks returns the ticks of each CPU since the boot.
+func allTicks() ([]Ticks, error) {
 	text, err := os.ReadFile("/proc/stat")
 	return readTicks(string(text)), err
 }
@@ -73,12 +74,24 @@ func readTicks(stat string) (cpus []Ticks) {
 	return cpus
 }
 
-// Busiest returns the largest share of the time between two moments that a CPU was not idle.
+// Busiest returns the largest share of the time between two moments in which a CPU was not idle.
+// The time of the process that spins does not count: it gives way to others that want the CPU.
 func Busiest(from, to []Ticks) (share float64) {
 	for i := range min(len(from), len(to)) {
 		if all := to[i].all - from[i].all; all > 0 {
-			share = max(share, 1-float64(to[i].idle-from[i].idle)/float64(all))
+			spare := to[i].idle - from[i].idle + to[i].spun - from[i].spun
+			share = max(share, 1-float64(spare)/float64(all))
 		}
 	}
 	return share
+}
+
+// Spun returns how many CPUs the process that spins has used between two moments.
+func Spun(from, to []Ticks) (cpus float64) {
+	for i := range min(len(from), len(to)) {
+		if all := to[i].all - from[i].all; all > 0 {
+			cpus += float64(to[i].spun-from[i].spun) / float64(all)
+		}
+	}
+	return cpus
 }

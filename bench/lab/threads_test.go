@@ -1,7 +1,12 @@
 package lab
 
 import (
+	"fmt"
+	"math"
+	"os/exec"
 	"runtime"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -89,7 +94,69 @@ func TestBusiest(t *testing.T) {
 	if got := Busiest(from, to); got != 0.5 { // CPU 0: 20 + 10 of 110 idle are 80; CPU 1: 50 of 100
 		t.Errorf("the busiest CPU was busy for %.3f of the time", got)
 	}
-	if now, err := AllTicks(); err != nil || len(now) < runtime.NumCPU() || Busiest(now, now) != 0 {
+	if now, err := allTicks(); err != nil || len(now) < runtime.NumCPU() || Busiest(now, now) != 0 || Spun(now, now) != 0 {
 		t.Errorf("%v, %v", now, err)
+	}
+}
+
+// What a process that spins has used of a CPU does not make it busy, whatever other CPUs do.
+func TestASpinnerDoesNotMakeACPUBusy(t *testing.T) {
+	from := []Ticks{{all: 1000, idle: 500, spun: 100}, {all: 1000, idle: 500, spun: 200}}
+	to := []Ticks{{all: 1100, idle: 505, spun: 180}, {all: 1100, idle: 560, spun: 200}}
+	if got := Busiest(from, to); math.Abs(got-0.4) > 1e-9 { // CPU 0: 95 of 100, of which 80 were spun
+		t.Errorf("the busiest CPU was busy for %.3f of the time", got)
+	}
+	if got := Spun(from, to); math.Abs(got-0.8) > 1e-9 {
+		t.Errorf("%.3f CPUs were spun", got)
+	}
+}
+
+// A thread's time counts for the CPU on which it is seen. A thread that is new counts from its
+// start.
+func TestAThreadThatMoves(t *testing.T) {
+	stat := func(user, system, cpu int) string {
+		return fmt.Sprintf("7 (a) b) R 1 7 7 0 -1 4194368 200 0 0 0 %d %d 0 0 20 0 9 0 12345 1 2 3 4 5 6 7 8 9 0 0 0 0 0 0 17 %d 0 0 0", user, system, cpu)
+	}
+	s := &Spinner{used: map[string]uint64{}}
+	for _, c := range []struct {
+		thread, stat string
+		want         []uint64
+	}{
+		{"7", stat(10, 5, 1), []uint64{0, 15}},
+		{"7", stat(12, 8, 0), []uint64{5, 15}},
+		{"8", stat(1, 2, 0), []uint64{8, 15}},
+		{"7", stat(12, 8, 1), []uint64{8, 15}},
+	} {
+		if err := s.add(c.thread, c.stat); err != nil || !slices.Equal(s.cpus, c.want) {
+			t.Errorf("%v, want %v; %v", s.cpus, c.want, err)
+		}
+	}
+	for _, broken := range []string{"", "7 (a) R 1 2", strings.Replace(stat(77, 5, 1), "77", "x", 1)} {
+		if err := s.add("7", broken); err == nil {
+			t.Errorf("%q is taken", broken)
+		}
+	}
+}
+
+// The time of a process that spins is its own, on the CPU that it uses, from the beginning on.
+func TestFollow(t *testing.T) {
+	cpus, err := allowed()
+	testlab.Must(t, err)
+	cpu := cpus[len(cpus)-1]
+	burn := exec.Command("sh", "-c", "while :; do :; done")
+	testlab.Must(t, burn.Start())
+	defer func() { _, _ = burn.Process.Kill(), burn.Wait() }()
+	testlab.Must(t, Pin(burn.Process.Pid, cpu))
+	s, err := Follow(burn.Process.Pid)
+	testlab.Must(t, err)
+	defer s.Close()
+	from, err := s.AllTicks()
+	testlab.Must(t, err)
+	testlab.Eventually(t, testlab.Patience, "a process that spins is seen", func() bool {
+		to, err := s.AllTicks()
+		return err == nil && to[cpu].spun-from[cpu].spun > 20 && to[cpu].spun-from[cpu].spun <= to[cpu].all-from[cpu].all+5
+	}, nil)
+	if _, err := Follow(1 << 22); err == nil {
+		t.Error("a process that there is not is followed")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot/plotter"
@@ -18,11 +19,13 @@ import (
 // consensusFigures is what bench/consensus writes with -figures.
 type consensusFigures struct {
 	LinkBitsPerSecond        float64
+	Rounds                   int
 	Throughput, Load, Bursts []consensusRow
 	Ratio                    []struct {
 		Replicas int
 		Ratio    float64
 	}
+	Links    []consensusLink
 	Failover []struct {
 		What           string
 		P50ms, WorstMs float64
@@ -41,6 +44,12 @@ type consensusRow struct {
 	P50us, P99us     float64
 	LinkShare        float64
 	CPUHosts, CPUBox float64
+}
+
+// consensusLink is the throughput over links of a rate, by a group and by a connection to each.
+type consensusLink struct {
+	Replicas, LinkBitsPerSecond int
+	Group, Each, Ratio          float64
 }
 
 // storageRow is what bench/storage writes with -figures, for each size and way.
@@ -92,7 +101,7 @@ func (b *bench) consensus(ctx context.Context) error {
 	if err := b.example(ctx, "consensus", &f); err != nil {
 		return err
 	}
-	b.part.Sections = append(b.part.Sections, f.throughput(), f.load(), f.failover())
+	b.part.Sections = append(b.part.Sections, f.throughput(), f.overLinks(), f.load(), f.failover())
 	return nil
 }
 
@@ -148,6 +157,37 @@ func (f *consensusFigures) throughput() report.Section {
 		})
 	}
 	sec.Notes = []string{noteConsensus}
+	return sec
+}
+
+func (f *consensusFigures) overLinks() report.Section {
+	var rates, replicas []int
+	for _, l := range f.Links {
+		if !slices.Contains(rates, l.LinkBitsPerSecond) {
+			rates = append(rates, l.LinkBitsPerSecond)
+		}
+		if !slices.Contains(replicas, l.Replicas) {
+			replicas = append(replicas, l.Replicas)
+		}
+	}
+	sec := report.Section{
+		Title: titleConsensusLinks, Command: consensusCommand,
+		Text:    fmt.Sprintf(textLinks, "(d)", f.Rounds),
+		Columns: linkColumns([]string{"replicas", ""}, "entries/s", "of each", rates),
+	}
+	for _, n := range replicas {
+		group, each := []string{strconv.Itoa(n), "group"}, []string{strconv.Itoa(n), "each"}
+		for _, rate := range rates {
+			i := slices.IndexFunc(f.Links, func(l consensusLink) bool { return l.Replicas == n && l.LinkBitsPerSecond == rate })
+			l := f.Links[i]
+			group = append(group, fmt.Sprintf("%.0f", l.Group), fmt.Sprintf("%.2f", l.Ratio))
+			each = append(each, fmt.Sprintf("%.0f", l.Each), "1.00")
+			if l.Ratio < ofEach[n] {
+				sec.Behind = append(sec.Behind, fmt.Sprintf("%s, %d replicas: a group decides %.2f times as many entries, with P4CE %.1f.", linkName(rate), n, l.Ratio, ofEach[n]))
+			}
+		}
+		sec.Rows = append(sec.Rows, group, each)
+	}
 	return sec
 }
 

@@ -26,7 +26,7 @@ func main() {
 	flag.StringVar(&b.bin, "bin", "build", "directory of rocastd")
 	only := flag.String("only", "", "comma-separated sections: "+strings.Join(names(), ", ")+" (default: all)")
 	mbits := flag.Int("rate", 100, "of the hosts' links, Mb/s")
-	page := flag.String("page", "", "write the page and its plots into this directory, too (docs)")
+	page := flag.String("page", "", "write the page and its plots into this directory, too (docs); with -only, these sections of the page that is there")
 	scale := flag.String("scale", "build/sim-scale", "directory of the report of make sim-scale, for the page")
 	flag.Parse()
 	b.rate = *mbits * 1_000_000
@@ -37,7 +37,7 @@ func main() {
 	defer stop()
 	err := b.run(ctx, *only)
 	if err == nil {
-		err = b.write(*out, *page, *scale)
+		err = b.write(*out, *page, *scale, *only == "")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "rocapps:", err)
@@ -108,7 +108,7 @@ func (b *bench) begin() {
 	if b.part.Short {
 		b.part.Command += " SHORT=1"
 	}
-	b.part.Text = fmt.Sprintf(howMeasured, receivers, b.rate/1_000_000, percent(busyShare))
+	b.part.Text = fmt.Sprintf(howMeasured, receivers, b.rate/1_000_000, percent(busyShare), percent(fullShare))
 }
 
 const howMeasured = `A source and %d receivers in network namespaces around a box with rocastd, as it is shipped, with soft RDMA NICs (RC, path MTU 1024, at most 129
@@ -119,7 +119,8 @@ Each host's link carries %d Mb/s from the host (HTB, ACKs first), a millisecond 
 pipeline. Virtual machines with Soft-RoCE are not measured: their emulation would be the limit in every row.
 
 *source's link* is how busy that link was. The CSV files also have the CPUs of source, receivers and box, with their soft NICs and the kernel's
-receive work. The *limit* of a row is **CPU** if the busiest CPU was busy for more than %s.`
+receive work. The *limit* of a row is **CPU** if the busiest CPU was busy for more than %[3]s. Time of rocastd does not count in that, because its threads
+spin while packets are on their way, and give way to others. It is **box** if rocastd used more than %[3]s of a CPU and the link was less than %[4]s busy.`
 
 // at builds a site for f, whose queue pairs have a timeout, and whose hosts have so much memory.
 func (b *bench) at(ctx context.Context, timeout uint8, memory int, f func(*site) error) error {
@@ -142,20 +143,22 @@ func (b *bench) skip(what string, why error) {
 	b.part.Left = append(b.part.Left, report.Left{What: what, Why: why.Error(), Failed: true})
 }
 
-// write writes the report, and the page if it is asked for. Its error says what failed and what
-// does not hold.
-func (b *bench) write(out, page, scale string) error {
+// write writes the report, and the page if it is asked for, or some sections of the page. Its error
+// says what failed and what does not hold.
+func (b *bench) write(out, page, scale string, whole bool) error {
 	shorten(&b.part)
 	if err := b.part.Write(out); err != nil {
 		return err
 	}
 	fmt.Println(out + "/report.md")
-	if page != "" {
-		if err := report.WritePage(page, &b.part, scale); err != nil {
-			return err
-		}
-	}
 	var errs []error
+	switch {
+	case page == "":
+	case whole:
+		errs = append(errs, report.WritePage(page, &b.part, scale))
+	default:
+		errs = append(errs, report.SplicePage(page, &b.part))
+	}
 	for _, what := range b.part.Failed() {
 		errs = append(errs, fmt.Errorf("does not hold: %s", what))
 	}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/rocast/rocast/bench/report"
 	"github.com/rocast/rocast/internal/testlab"
@@ -222,14 +225,103 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// A row is marked when a CPU was busy for more than 80 % of the time.
+// A row is marked when a CPU was busy for more than 80 % of the time. A box that spins marks it
+// only if the link was not full.
 func TestMarks(t *testing.T) {
-	for busiest, want := range map[float64]string{0.79: "", 0.81: "**CPU**"} {
-		r := rounds{{load: load{busiest: busiest, source: 0.2}}, {load: load{busiest: 0.1, source: 0.4}}}
+	for _, c := range []struct {
+		busiest, spinner, link float64
+		want                   string
+	}{
+		{0.79, 0, 1, ""}, {0.81, 0, 1, "**CPU**"}, {0.81, 0.9, 0.1, "**CPU**"},
+		{0.79, 0.79, 0.5, ""}, {0.79, 0.81, 0.94, "**box**"}, {0.79, 0.81, 0.96, ""}, {0.79, 0.81, 0, "**box**"},
+	} {
+		r := rounds{{load: load{busiest: c.busiest, spinner: c.spinner, link: c.link, source: 0.2}}, {load: load{busiest: 0.1, link: c.link, source: 0.4}}}
 		l := r.load()
-		if cells := l.cells(); len(cells) != len(loadColumns) || cells[5] != want || cells[0] != "30 %" {
-			t.Errorf("%v: %q", busiest, cells)
+		if cells := l.cells(); len(cells) != len(loadColumns) || cells[5] != c.want || cells[0] != "30 %" {
+			t.Errorf("%+v: %q", c, cells)
 		}
+	}
+}
+
+// The time of the source's timeout is told in packets of the link, by its rate.
+func TestTheTimeoutInPackets(t *testing.T) {
+	if text := lossTextAt(100_000_000); !strings.Contains(text, "is 67 ms, in which a link of 100 Mb/s carries 775 packets.") {
+		t.Error(text)
+	}
+	if text := lossTextAt(12_500_000); !strings.Contains(text, "a link of 12.5 Mb/s carries 96 packets.") {
+		t.Error(text)
+	}
+}
+
+// Beside each ratio of shaped links stand that of another rate and that without a limit, each of
+// its own rounds. A mark is that of its link, and the page hears where ours is behind.
+func TestOverOtherLinks(t *testing.T) {
+	b := &bench{rate: 100_000_000, plan: plan{linkSizes: []int{4 * kib}}}
+	ways := []*method{unicast(nameOne, 1), rocast(nameRocast, "")}
+	iops := byLink{}
+	for rate, n := range map[int]int{100_000_000: 990, 50_000_000: 490, 0: 600} {
+		busy := fixed(time.Millisecond, n)
+		busy.busiest = map[int]float64{0: 1}[rate]
+		one := max(1000-500*(rate%100_000_000)/50_000_000, 1)
+		iops[rate] = map[string]rounds{nameOne: {fixed(time.Millisecond, one)}, nameRocast: {busy}}
+	}
+	sec := b.iopsOverLinks(ways, iops)
+	want := [][]string{{nameOne, "1000", "1.00", "500", "1.00", "1000", "1.00"}, {nameRocast, "990", "0.99", "490", "0.98", "600 **CPU**", "0.60"}}
+	if diff := cmp.Diff(want, sec.Rows); diff != "" || len(sec.Behind) != 1 || !strings.Contains(sec.Behind[0], "not shaped: a group of 3 does 0.60") {
+		t.Errorf("%q\n%s", sec.Behind, diff)
+	}
+	if columns := []string{"", "IOPS, 100 Mb/s", "of 1 unicast, 100 Mb/s", "IOPS, 50 Mb/s", "of 1 unicast, 50 Mb/s", "IOPS, not shaped", "of 1 unicast, not shaped"}; !slices.Equal(sec.Columns, columns) {
+		t.Errorf("%q", sec.Columns)
+	}
+	took := byLink{}
+	for rate, group := range map[int]time.Duration{100_000_000: 100, 50_000_000: 200, 0: 90} {
+		took[rate] = map[string]rounds{}
+		for _, name := range []string{nameThree, nameTree, nameChain, namePipe, chainName(16), chainName(64)} {
+			took[rate][name] = rounds{fixed(180*time.Microsecond, 3)}
+		}
+		took[rate][nameRocast] = rounds{fixed(group*time.Microsecond, 3)}
+		took[rate][chainName(64)] = rounds{fixed(210*time.Microsecond, 3)}
+	}
+	took[50_000_000][chainName(64)] = rounds{fixed(150*time.Microsecond, 3)}
+	sec = b.broadcastLinksTable([]int{4 * kib}, map[int]byLink{4 * kib: took})
+	if len(sec.Rows) != len(broadcastRows) || !slices.Equal(sec.Rows[4], []string{"4 KiB", nameBestChain, "180", "1.80", "150", "0.75", "180", "2.00"}) {
+		t.Errorf("%q", sec.Rows)
+	}
+	if len(sec.Behind) != 5 || !strings.HasPrefix(sec.Behind[3], "50 Mb/s, 4 KiB: chain, best of 16 and 64 slices takes 0.75") {
+		t.Errorf("%q", sec.Behind)
+	}
+	f := consensusFigures{Rounds: 3, Links: []consensusLink{{2, 4_000_000, 3600, 1800, 2}, {2, 0, 9000, 9000, 1}, {4, 4_000_000, 3600, 900, 4}, {4, 0, 9000, 2000, 4.5}}}
+	sec = f.overLinks()
+	want = [][]string{{"2", "group", "3600", "2.00", "9000", "1.00"}, {"2", "each", "1800", "1.00", "9000", "1.00"}, {"4", "group", "3600", "4.00", "9000", "4.50"}, {"4", "each", "900", "1.00", "2000", "1.00"}}
+	if diff := cmp.Diff(want, sec.Rows); diff != "" || len(sec.Behind) != 1 || !strings.HasPrefix(sec.Behind[0], "not shaped, 2 replicas: a group decides 1.00 times") {
+		t.Errorf("%q\n%s", sec.Behind, diff)
+	}
+}
+
+// Rates and ways take turns at one site. A rate is that of the links while its rounds are measured:
+// shaped ones carry no more, and what nothing limits is faster than the slowest of them.
+func TestLinksTakeTurns(t *testing.T) {
+	const bytes = 40_000
+	s := testSite(t, bytes)
+	ways, rates := []*method{rocast(nameRocast, ""), unicast(nameThree, receivers)}, []int{8_000_000, 4_000_000, 0}
+	got, err := s.interleaved(t.Context(), 2, rates, ways, job{bytes: bytes, posted: 1, least: 3, drain: testlab.Patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rate := range rates {
+		for _, m := range ways {
+			if len(got[rate][m.name]) != 2 {
+				t.Fatalf("%s, %s: %d rounds", linkName(rate), m.name, len(got[rate][m.name]))
+			}
+			for _, r := range got[rate][m.name] {
+				if carried := float64(r.sent) * byteRate / r.elapsed; r.sent < 3*bytes || rate > 0 && (carried > 1.1*float64(rate) || r.link <= 0) || rate == 0 && r.link != 0 {
+					t.Errorf("%s, %s: %d bytes in %.3f s, %.2f of the link", linkName(rate), m.name, r.sent, r.elapsed, r.link)
+				}
+			}
+		}
+	}
+	if free, slow := got[0][nameThree].median(toldP50), got[4_000_000][nameThree].median(toldP50); free >= slow {
+		t.Errorf("without a limit a broadcast takes %.0f us, over links of 4 Mb/s %.0f", free, slow)
 	}
 }
 
@@ -238,13 +330,13 @@ func TestMarks(t *testing.T) {
 func TestTheShortFormRuns(t *testing.T) {
 	testlab.NeedRoot(t)
 	tiny := plan{rounds: 1, span: 20 * time.Millisecond, latency: time.Millisecond, latencySizes: []int{64}, broadcast: time.Millisecond,
-		broadcastSize: []int{64, 4096}, rates: []int{0, 3906}, loss: 20 * time.Millisecond,
+		broadcastSize: []int{64, 4096}, linkSizes: []int{4096}, linkRounds: 1, rates: []int{0, 3906}, loss: 20 * time.Millisecond,
 		stickRate: 100_000_000, stickSizes: []int{64, 4096}}
 	b := &bench{plan: tiny, bin: programs(t), rate: 100_000_000}
 	if err := b.run(t.Context(), "iops,latency,broadcast,loss,stick"); err != nil {
 		t.Fatal(err)
 	}
-	if len(b.part.Left) > 0 || len(b.part.Sections) != 6 {
+	if len(b.part.Left) > 0 || len(b.part.Sections) != 8 {
 		t.Errorf("%d sections; left out: %+v", len(b.part.Sections), b.part.Left)
 	}
 	for _, s := range b.part.Sections {
@@ -261,7 +353,7 @@ func TestTheShortFormRuns(t *testing.T) {
 		t.Error(err)
 	}
 	b.part.Sections[0].Holds = []report.Bound{{What: "x", OK: false}}
-	if err := b.write(t.TempDir(), "", ""); err == nil || !strings.Contains(err.Error(), "does not hold: x") {
+	if err := b.write(t.TempDir(), "", "", true); err == nil || !strings.Contains(err.Error(), "does not hold: x") {
 		t.Error(err)
 	}
 }

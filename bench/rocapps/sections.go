@@ -14,6 +14,7 @@ import (
 
 	"github.com/rocast/rocast/bench/plots"
 	"github.com/rocast/rocast/bench/report"
+	"github.com/rocast/rocast/internal/rnic"
 )
 
 // plan is how much a form measures.
@@ -24,6 +25,8 @@ type plan struct {
 	latencySizes  []int
 	broadcast     time.Duration // of a way and a size
 	broadcastSize []int
+	linkSizes     []int // of broadcasts over links of several rates, ascending
+	linkRounds    int   // of these
 	rates         []int // packets lost of a million
 	loss          time.Duration
 	stickRate     int   // bits per second, for which nine soft NICs have the CPU
@@ -43,6 +46,7 @@ func fullForm() plan {
 		rounds: 5, span: 2 * time.Second,
 		latency: 1500 * time.Millisecond, latencySizes: []int{64, 512, 4 * kib, 8 * kib, 64 * kib, 512 * kib},
 		broadcast: 700 * time.Millisecond, broadcastSize: []int{64, kib, 4 * kib, 32 * kib, 256 * kib, 2 * mib, 16 * mib, 64 * mib},
+		linkSizes: []int{4 * kib, 16 * mib}, linkRounds: 3,
 		rates: []int{0, 61, 244, 977, 3906}, loss: 2 * time.Second,
 		stickRate: 40_000_000, stickSizes: []int{4 * kib, 64 * kib, mib, 4 * mib},
 		copyLayouts: []copyLayout{{1, 100_000_000, 1, 3}, {3, 100_000_000, 3, 3}, {8, 40_000_000, 1, 3}, {16, 20_000_000, 1, 1}},
@@ -55,6 +59,7 @@ func shortForm() plan {
 		rounds: 3, span: 700 * time.Millisecond,
 		latency: 300 * time.Millisecond, latencySizes: []int{64, 8 * kib, 512 * kib},
 		broadcast: 300 * time.Millisecond, broadcastSize: []int{64, 4 * kib, 64 * kib, mib, 4 * mib},
+		linkSizes: []int{4 * kib, mib}, linkRounds: 2,
 		rates: []int{0, 977, 3906}, loss: 800 * time.Millisecond,
 		stickRate: 40_000_000, stickSizes: []int{4 * kib, 64 * kib, mib},
 		copyLayouts: []copyLayout{{3, 100_000_000, 1, 2}},
@@ -65,6 +70,7 @@ func shortForm() plan {
 // Limits of a figure that can be trusted, and of what is promised.
 const (
 	busyShare    = 0.8  // of a CPU: beyond it, the CPU and not the link may be the limit
+	fullShare    = 0.95 // of a link: beyond it, the link is the limit, and not a box that spins
 	latencyOfOne = 1.1  // of the latency of one unicast: beyond it, a group is behind the papers
 	ofOneUnicast = 0.98 // what a group of 3 reaches at least
 	byteRate     = 8    // bits
@@ -92,11 +98,19 @@ var loadColumns = []string{"source CPU", "receivers' CPU", "box CPU", "busiest C
 
 // cells are the columns of loadColumns.
 func (l *load) cells() []string {
-	mark := ""
-	if l.busiest > busyShare {
-		mark = "**CPU**"
+	return []string{percent(l.source), percent(l.receivers), percent(l.box), percent(l.busiest), percent(l.link), l.mark()}
+}
+
+// mark says what the limit was, if it may not have been the link. How much of its time a thread
+// that spins has worked cannot be seen: while the link is full it is not the limit.
+func (l *load) mark() string {
+	switch {
+	case l.busiest > busyShare:
+		return "**CPU**"
+	case l.spinner > busyShare && l.link < fullShare:
+		return "**box**"
 	}
-	return []string{percent(l.source), percent(l.receivers), percent(l.box), percent(l.busiest), percent(l.link), mark}
+	return ""
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
@@ -123,6 +137,7 @@ func (r rounds) load() (sum load) {
 		sum.box += l.box / n
 		sum.busiest = max(sum.busiest, l.busiest)
 		sum.link += l.link / n
+		sum.spinner = max(sum.spinner, l.spinner)
 	}
 	return sum
 }
@@ -130,24 +145,17 @@ func (r rounds) load() (sum load) {
 // iops is table (a), and table (f) from the same runs.
 func (b *bench) iops(ctx context.Context) (err error) {
 	ways := []*method{unicast(nameOne, 1), unicast(nameThree, receivers), rocast(nameRocast, keyShipped)}
-	got := map[string]rounds{}
-	err = b.at(ctx, calmTimeout, iopsPosted*iopsBytes, func(s *site) error {
-		for round := range b.plan.rounds {
-			for k := range ways {
-				m := ways[(k+round)%len(ways)]
-				r, err := s.measure(ctx, m, job{bytes: iopsBytes, posted: iopsPosted, plain: true, span: b.plan.span, drain: drain})
-				if err != nil {
-					return err
-				}
-				got[m.name] = append(got[m.name], r)
-			}
-		}
-		return nil
+	var got byLink
+	err = b.at(ctx, calmTimeout, iopsPosted*iopsBytes, func(s *site) (err error) {
+		got, err = s.interleaved(ctx, b.plan.rounds, links(b.rate), ways,
+			job{bytes: iopsBytes, posted: iopsPosted, plain: true, span: b.plan.span, drain: drain})
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	b.part.Sections = append(b.part.Sections, iopsTable(ways, got), b.costTable(ways, got))
+	usual := got[b.rate]
+	b.part.Sections = append(b.part.Sections, iopsTable(ways, usual), b.iopsOverLinks(ways, got), costTable(ways, usual))
 	return nil
 }
 
@@ -163,13 +171,12 @@ func iopsTable(ways []*method, got map[string]rounds) report.Section {
 		Text:    fmt.Sprintf(textIOPS, iopsPosted, len(got[nameOne])),
 		Columns: append([]string{"", "IOPS", "goodput, Mb/s", "of 1 unicast", "Cepheus: of 1 unicast", "p50, us", "p99, us"}, loadColumns...),
 	}
-	rate := func(r *sample) float64 { return float64(r.messages) / r.seconds }
 	for _, m := range ways {
 		r := got[m.name]
 		l := r.load()
-		ratio := ratioOf(r, got[nameOne], rate)
+		ratio := ratioOf(r, got[nameOne], perSecond)
 		sec.Rows = append(sec.Rows, append([]string{
-			m.name, fmt.Sprintf("%.0f", r.median(rate)),
+			m.name, fmt.Sprintf("%.0f", r.median(perSecond)),
 			fmt.Sprintf("%.1f", r.median(func(s *sample) float64 { return s.goodput(iopsBytes) })/1e6), fmt.Sprintf("%.3f", ratio),
 			fmt.Sprintf("%.3f", paperIOPS[m.name]/paperIOPS[nameOne]), micros(r, 0.5), micros(r, 0.99),
 		}, l.cells()...))
@@ -181,7 +188,7 @@ func iopsTable(ways []*method, got map[string]rounds) report.Section {
 	}
 	sec.Notes = []string{"Cepheus is limited by its storage stack, and here the link is the limit: compare the ratios."}
 	sec.Behind = []string{fmt.Sprintf("Cepheus does %.3f M of these WRITEs a second in hardware, and a group here %.4f M on CPUs (docs/evaluation.md#throughput-of-the-box).",
-		paperIOPS[nameRocast], got[nameRocast].median(rate)/1e6)}
+		paperIOPS[nameRocast], got[nameRocast].median(perSecond)/1e6)}
 	return sec
 }
 
@@ -208,7 +215,7 @@ func micro(d time.Duration) string { return strconv.FormatFloat(float64(d)/1e3, 
 const textCost = "CPU time of the source for each GB that receivers got in the runs of (a), with the soft NIC, whose part a real NIC would do."
 
 // costTable is table (f).
-func (b *bench) costTable(ways []*method, got map[string]rounds) report.Section {
+func costTable(ways []*method, got map[string]rounds) report.Section {
 	sec := report.Section{
 		Title: titleCost, Command: "make bench-apps ONLY=iops",
 		Text:    textCost,
@@ -220,7 +227,7 @@ func (b *bench) costTable(ways []*method, got map[string]rounds) report.Section 
 		l := r.load()
 		sec.Rows = append(sec.Rows, []string{
 			m.name, fmt.Sprintf("%.2f", r.median(func(s *sample) float64 { return s.sourceTime.Seconds() / delivered(s) * 1e9 })),
-			fmt.Sprintf("%.2f", r.median(func(s *sample) float64 { return s.link * float64(b.rate) / byteRate * s.elapsed / delivered(s) })),
+			fmt.Sprintf("%.2f", r.median(func(s *sample) float64 { return float64(s.sent) / delivered(s) })),
 			l.cells()[len(loadColumns)-1],
 		})
 	}
@@ -297,7 +304,7 @@ const nameBestChain = "chain, best of 16 and 64 slices"
 func (b *bench) broadcast(ctx context.Context) error {
 	ways := []*method{rocast(nameRocast, keyShipped), unicast(nameThree, receivers), chain(nameChain, 4), tree(), pipeline()}
 	for _, n := range chainBest {
-		ways = append(ways, chain(fmt.Sprintf("chain, %d slices", n), n))
+		ways = append(ways, chain(chainName(n), n))
 	}
 	sizes := b.plan.broadcastSize
 	took, err := b.broadcasts(ctx, layout{receivers: receivers, rate: b.rate}, sizes, ways)
@@ -305,7 +312,7 @@ func (b *bench) broadcast(ctx context.Context) error {
 		return err
 	}
 	b.part.Sections = append(b.part.Sections, broadcastTable(took))
-	return nil
+	return b.broadcastOverLinks(ctx, ways)
 }
 
 // broadcasts measures broadcasts of each size by each way, at a site of this layout.
@@ -355,7 +362,7 @@ func broadcastTable(took map[int]map[string]sample) report.Section {
 		got := took[bytes]
 		best := ""
 		for _, n := range chainBest {
-			name := fmt.Sprintf("chain, %d slices", n)
+			name := chainName(n)
 			if best == "" || p50(got[name]) < p50(got[best]) {
 				best = name
 			}
@@ -392,7 +399,12 @@ func broadcastTable(took map[int]map[string]sample) report.Section {
 func p50(r sample) time.Duration { return report.Quantile(r.told, 0.5) }
 
 const textLoss = "Messages of 64 KiB, 16 posted. The receivers' links lose packets at random, in both directions. *goodput* is relative to one unicast without " +
-	"loss. The source's timeout is 67 ms. Times are until all receivers' programs have a message."
+	"loss. The source's timeout is %d ms, in which a link of %s carries %d packets. Times are until all receivers' programs have a message."
+
+func lossTextAt(rate int) string {
+	timeout := rnic.AckTimeout(usualTimeout)
+	return fmt.Sprintf(textLoss, timeout.Milliseconds(), linkName(rate), rnic.PacketsIn(timeout, pathMTU, int64(rate)))
+}
 
 var notesLoss = []string{
 	"MC-RDMA (fig. 7) loses packets on one receiver's path only.",
@@ -407,7 +419,7 @@ func (b *bench) losses(ctx context.Context) error {
 	}
 	sec := report.Section{
 		Title: titleLoss, Command: "make bench-apps ONLY=loss",
-		Text:    textLoss,
+		Text:    lossTextAt(b.rate),
 		Columns: append([]string{"lost", "", "goodput", "p50, us", "p99, us", "sent again, of the packets"}, loadColumns...),
 	}
 	curves := plots.Curves{LogX: true, File: "apps-loss.svg", X: "packets lost, of a million", Y: "goodput; 1 is one unicast without loss"}

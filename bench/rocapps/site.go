@@ -37,7 +37,7 @@ const (
 type layout struct {
 	receivers int
 	stick     bool   // the box is beside the switch, with one port (stick.go)
-	rate      int    // bits per second
+	rate      int    // bits per second; 0: nothing limits the links
 	timeout   uint8  // of the queue pairs, an exponent
 	memory    int    // bytes of each host
 	bin       string // directory of rocastd
@@ -48,6 +48,7 @@ type site struct {
 	layout
 	bed    *bed.Bed
 	daemon *peer.Daemon
+	spins  *lab.Spinner // the daemon, whose threads spin while packets are on their way
 	hosts  []*host
 	box    []int                  // kernel threads that receive at the box's ports
 	mesh   []map[int]*endpoint.QP // of each host, by the host at the other end
@@ -84,9 +85,6 @@ func (s *site) build(ctx context.Context) (err error) {
 			own.memory = bed.Random(s.memory, 1)
 		}
 		s.hosts = append(s.hosts, own)
-		if err := slow.Shape(h.End, s.rate); err != nil {
-			return err
-		}
 		if err := h.RNIC.Register(rnic.Region{VA: memoryVA, RKey: memoryRKey, Access: rnic.RemoteWrite, Bytes: own.memory}); err != nil {
 			return err
 		}
@@ -97,6 +95,9 @@ func (s *site) build(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err := s.shape(s.rate); err != nil {
+		return err
+	}
 	box, ports, config := s.bed.Box, s.bed.Ports(), ""
 	if s.stick {
 		if s.beside, err = beside.Put(s.bed, s.rate); err != nil {
@@ -105,6 +106,9 @@ func (s *site) build(ctx context.Context) (err error) {
 		box, ports, config = s.beside.NS, []string{s.beside.Port.Name}, beside.SharesCopies
 	}
 	if s.daemon, err = peer.StartDaemon(ctx, s.bin, box, ports, config); err != nil {
+		return err
+	}
+	if s.spins, err = lab.Follow(s.daemon.PID()); err != nil {
 		return err
 	}
 	if s.box, err = lab.ThreadNAPI(box, ports...); err != nil {
@@ -118,6 +122,17 @@ func (s *site) build(ctx context.Context) (err error) {
 		}
 	}
 	return s.connect(ctx)
+}
+
+// shape gives the links from all hosts another rate. Nothing is under way.
+func (s *site) shape(rate int) error {
+	s.rate = rate
+	for _, h := range s.hosts {
+		if err := slow.Shape(h.End, rate); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // connect connects every host with every other one.
@@ -226,6 +241,9 @@ func (s *site) close() error {
 	for _, link := range s.loss {
 		errs = append(errs, link.Close())
 	}
+	if s.spins != nil {
+		s.spins.Close()
+	}
 	if s.daemon != nil {
 		errs = append(errs, s.daemon.Stop())
 	}
@@ -260,7 +278,7 @@ func (s *site) clocks() (c clocks, err error) {
 		}
 	}
 	c.box, errs[0] = lab.CPUTimes(append([]int{s.daemon.PID()}, s.box...))
-	c.ticks, errs[1] = lab.AllTicks()
+	c.ticks, errs[1] = s.spins.AllTicks()
 	c.bytes, errs[2] = slow.Sent(s.hosts[0].End)
 	if s.stick {
 		c.port, errs[3] = s.beside.Sent()
@@ -279,8 +297,10 @@ func (h *host) used() (time.Duration, error) {
 // load is what a measurement took: CPUs that were used, and the share of the source's link.
 type load struct {
 	source, receivers, box float64 // CPUs
-	busiest                float64 // share of the time in which the busiest CPU was not idle
-	link                   float64 // share of what the link of the source carries
+	busiest                float64 // share of the time in which the busiest CPU was not idle, without the daemon
+	spinner                float64 // CPUs that the daemon used, which may have spun
+	link                   float64 // share of what the link of the source carries; 0: nothing limits it
+	sent                   uint64  // bytes that have left the source
 	portBytes              uint64  // that have left the port of a box beside the switch
 	sourceTime             time.Duration
 	elapsed                float64 // seconds
@@ -293,11 +313,14 @@ func (s *site) since(before clocks) (load, error) {
 		return load{}, err
 	}
 	seconds := after.at.Sub(before.at).Seconds()
-	return load{
+	used := load{
 		source: (after.source - before.source).Seconds() / seconds, receivers: (after.receivers - before.receivers).Seconds() / seconds,
-		box: (after.box - before.box).Seconds() / seconds, busiest: lab.Busiest(before.ticks, after.ticks),
-		link:       float64(after.bytes-before.bytes) * 8 / float64(s.rate) / seconds,
-		portBytes:  after.port - before.port,
+		box: (after.box - before.box).Seconds() / seconds, busiest: lab.Busiest(before.ticks, after.ticks), spinner: lab.Spun(before.ticks, after.ticks),
+		sent: after.bytes - before.bytes, portBytes: after.port - before.port,
 		sourceTime: after.source - before.source, elapsed: seconds,
-	}, nil
+	}
+	if s.rate > 0 {
+		used.link = float64(used.sent) * byteRate / float64(s.rate) / seconds
+	}
+	return used, nil
 }
