@@ -227,9 +227,7 @@ func TestWhoMovesWithoutAPlace(t *testing.T) {
 	b1, b2, b3 := f.box("b1"), f.box("b2"), f.box("b3")
 	b1.route(2, "b2")
 	b1.route(3, "b3")
-	text := func(receivers ...string) string {
-		return strings.Replace(groupFile(receivers...), "mtu:", "silent-after: 1s\nevict: true\nmtu:", 1)
-	}
+	text := func(receivers ...string) string { return evicting(groupFile(receivers...)) }
 	f.create(text("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"))
 	b1.sw.Carry("g1", 1005)
 	b3.sw.Carry("g1", 1005)
@@ -258,6 +256,109 @@ func TestWhoMovesWithoutAPlace(t *testing.T) {
 	f.goes("10.3.0.1", "b1")
 	if s := b1.groups.Named("g1").Past.Standing(idOf("10.3.0.1")); s != chronicle.Lost {
 		t.Errorf("the evicted receiver is %q", s)
+	}
+}
+
+// evicting has a box go on without receivers that are silent.
+func evicting(text string) string {
+	return strings.Replace(text, "mtu:", "silent-after: 1s\nevict: true\nmtu:", 1)
+}
+
+// A receiver that its old box evicts while other boxes prepare for the move stays out: the source
+// no longer has what it lacks. So it does if only the data path of the old box knows of it, or if
+// another member comes to the old box meanwhile.
+func TestAMemberThatIsEvictedWhileItMovesStaysOut(t *testing.T) {
+	for name, swaps := range map[string]bool{"it moves": false, "another one takes its place": true} {
+		f, b1, b2 := newLeaves(t, evicting(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2", "10.3.0.1", "10.3.0.2")))
+		b3 := f.box("b3")
+		b3.sw.Carry("g1", 1005)
+		moves := false
+		f.cuts(func(_, to, method string) (bool, bool) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if to == "b2" && method == "PUT" && !f.asked.Hear && !moves {
+				moves = true
+				b3.happens(feedback.NoteEvicted, "10.3.0.1", 1, 1002)
+			}
+			return true, true
+		})
+		if swaps {
+			hop := b1.hops.Hop(addr("10.1.0.2"))
+			b3.hops.Set(map[string]nexthop.Hop{"10.2.0.2": hop})
+			hop.Gateways = nexthop.GatewaysOf(linkIP(3))
+			b1.hops.Set(map[string]nexthop.Hop{"10.2.0.2": hop})
+		}
+		f.goes("10.3.0.1", "b1", "b2")
+		t.Log(name)
+		if g, _ := b1.Group("g1"); g.State != api.Degraded || !strings.Contains(g.Reason, "10.3.0.1 has gone out of the group while other boxes prepared for the move") {
+			t.Errorf("%+v", g.GroupSummary)
+		}
+		for range 2 {
+			f.tendAll(time.Now())
+		}
+		if s := b2.groups.Named("g1").Past.Standing(idOf("10.3.0.1")); s != chronicle.Lost {
+			t.Errorf("the evicted receiver is %q", s)
+		}
+		if g, _ := b1.Group("g1"); g.State == api.Degraded && !g.GoesOn || !b1.groups.Named("g1").MembershipOf(idOf("10.3.0.1")).Out {
+			t.Errorf("%+v", g.GroupSummary)
+		}
+	}
+}
+
+// The same if this box has gone on without the link to which the member moves, or without a member
+// of its own.
+func TestALinkThatIsEvictedWhileAMemberComes(t *testing.T) {
+	f, b1, b2 := newLeaves(t, evicting(groupFile("10.1.0.2", "10.1.0.3", "10.2.0.1", "10.3.0.1")))
+	out := ""
+	f.cuts(func(_, to, method string) (bool, bool) {
+		if to == "b2" && method == "PUT" && out != "" {
+			l := groups.LinkTo(b1.groups.Named("g1").Links, "b2")
+			m := l.Member(b1.groups.Named("g1").Wanted)
+			if out != "b2" {
+				m.IP, m.RemoteQPN = addr(out), 1
+			}
+			b1.happens(feedback.NoteEvicted, m.IP.String(), m.RemoteQPN, 1002)
+			out = ""
+		}
+		return true, true
+	})
+	out = "10.1.0.3"
+	f.goes("10.1.0.3", "b1", "b2")
+	if g, _ := b1.Group("g1"); !strings.Contains(g.Reason, "10.1.0.3 has gone out of the group") {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	f.tendAll(time.Now())
+	if s := b2.groups.Named("g1").Past.Standing(idOf("10.1.0.3")); s != chronicle.Lost {
+		t.Errorf("the evicted receiver is %q", s)
+	}
+	out = "b2"
+	f.goes("10.1.0.2", "b1", "b2")
+	if g, _ := b1.Group("g1"); !strings.Contains(g.Reason, "10.9.0.2 has gone out of the group") {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1")
+	f.tendAll(time.Now())
+	if g, _ := b1.Group("g1"); !strings.Contains(g.Reason, "box b2 takes no part in the group any more") {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+}
+
+// Who is evicted two levels below stays out, too: boxes between ask before they answer. They answer
+// in time if one behind them does not.
+func TestAMemberThatIsEvictedFarBelowStaysOut(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		f, b1, _, b3 := threeBoxes(t)
+		f.create(evicting(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2")))
+		b1.sw.Carry("g1", 1005)
+		b3.happens(feedback.NoteEvicted, "10.3.0.1", 1, 1002)
+		f.cuts(func(_, to, _ string) (bool, bool) { return answers || to != "b3", true })
+		f.goes("10.3.0.1", "b1")
+		if out := b1.groups.Named("g1").MembershipOf(idOf("10.3.0.1")).Out; out != answers {
+			t.Errorf("b3 answers: %v, and the receiver is out: %v", answers, out)
+		}
+		if l := groups.LinkTo(b1.groups.Named("g1").Links, "b2"); l.Problem != "" {
+			t.Errorf("b2 did not answer: %s", l.Problem)
+		}
 	}
 }
 

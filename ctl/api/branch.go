@@ -40,6 +40,9 @@ type Branch struct {
 	// Problem is why the asking box, or one above, does not carry the group at present; absent: it
 	// does.
 	Problem string `json:"problem,omitempty"`
+	// Hear asks for what has happened to the receivers until now, at the boxes behind the asked one
+	// too: one of them may move away. An older release answers with what it knows.
+	Hear bool `json:"hear,omitempty"`
 	// Yours is the end that the asked box gave in its last answer; absent: it has given none.
 	Yours *LinkEnd `json:"yours,omitempty"`
 	// Later are the members that joined when the group was already running, and those that come

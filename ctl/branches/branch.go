@@ -24,6 +24,9 @@ func (t *Branches) PutBranch(ctx context.Context, upper, name string, b api.Bran
 	if err := t.refuseBranch(upper, name, &b); err != nil {
 		return api.BranchAnswer{}, err
 	}
+	if b.Hear {
+		hearFor(ctx, t, upper, name, &b)
+	}
 	if answer, renewed := t.renew(upper, name, &b); renewed {
 		return answer, nil
 	}
@@ -78,11 +81,34 @@ func (t *Branches) renew(upper, name string, b *api.Branch) (answer api.BranchAn
 		return answer, false
 	}
 	t.Groups.Changed(g)
+	if b.Hear {
+		t.Groups.Observe(g)
+	}
 	g.Branch.Lease, g.Branch.Service = time.Duration(b.Lease)*time.Second, b.OfService
 	g.Branch.Expires = time.Now().Add(g.Branch.Lease)
 	t.Confirmed(g, b.Confirmed)
 	t.hearAbove(g, b.Problem)
 	return t.branchAnswer(g), true
+}
+
+// hearFor asks the boxes behind this one what has happened to the receivers there, before the box
+// above is answered, which asks for that. It leaves enough time for the answer, which has what this
+// box knows if another box does not answer.
+func hearFor(ctx context.Context, t *Branches, upper, name string, b *api.Branch) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(b.Within)*time.Millisecond*3/4)
+	defer cancel()
+	unlock, busy, err := t.Groups.Names.Lock(ctx, name, upper)
+	if busy || err != nil {
+		return
+	}
+	defer unlock()
+	t.Groups.Lock()
+	g := t.Groups.Named(name)
+	carries := g != nil && g.Branch != nil && g.Branch.Upper == upper
+	t.Groups.Unlock()
+	if carries {
+		t.hearBelow(ctx, g, g.Links)
+	}
 }
 
 func (t *Branches) noNeighbour(name string) error {

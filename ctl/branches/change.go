@@ -167,7 +167,7 @@ func (t *Branches) prepareTold(ctx context.Context, g *groups.Group, file *group
 	if err != nil || len(p.untold) == 0 {
 		return p, err
 	}
-	t.renewNow(ctx, g, p.untold)
+	t.renewNow(ctx, g, p.untold, false)
 	if p, err = t.prepare(g, file, next, came); err == nil && len(p.untold) > 0 {
 		l := p.untold[0]
 		return nil, api.Errorf(api.BadRequest, "box %s has not heard who has left the group there, so nobody can join (%s); try again when it answers",

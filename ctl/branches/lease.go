@@ -89,7 +89,7 @@ func (t *Branches) Tend(ctx context.Context, g *groups.Group) {
 	there := t.Groups.Named(g.Name) == g
 	if there && g.Branch != nil && time.Now().After(g.Branch.Expires) {
 		t.Groups.Unlock()
-		t.hearBelow(ctx, g) // the box above has to hear of it if it asks for the branch again
+		t.hearBelow(ctx, g, g.Links) // the box above has to hear it if it asks for the branch again
 		t.Groups.Lock()
 	}
 	expired, err := there && g.Branch != nil && t.expire(g, time.Now()), error(nil)
@@ -152,18 +152,6 @@ func (t *Branches) expire(g *groups.Group, now time.Time) bool {
 	return false
 }
 
-// renewNow renews links of a group although they may not be due yet. The caller has locked the
-// group's name.
-func (t *Branches) renewNow(ctx context.Context, g *groups.Group, links []*groups.Link) {
-	t.Groups.Lock()
-	for _, l := range links {
-		l.Asked = time.Time{}
-	}
-	t.Groups.Changed(g)
-	t.Groups.Unlock()
-	t.renewLinks(ctx, g)
-}
-
 // renewLinks sends the state of the links that are due to their boxes.
 func (t *Branches) renewLinks(ctx context.Context, g *groups.Group) {
 	now := time.Now()
@@ -171,16 +159,29 @@ func (t *Branches) renewLinks(ctx context.Context, g *groups.Group) {
 	var due []*groups.Link
 	for _, l := range g.Links {
 		if now.After(dueAt(l, t.lease())) {
-			copied := *l
-			due = append(due, &copied)
+			due = append(due, l)
 		}
 	}
-	e := t.errandOf(g, g.Wanted)
 	t.Groups.Unlock()
-	if len(due) == 0 {
+	t.renewNow(ctx, g, due, false)
+}
+
+// renewNow renews links of a group, whether they are due or not. hear is as in api.Branch. The
+// caller has locked the group's name.
+func (t *Branches) renewNow(ctx context.Context, g *groups.Group, links []*groups.Link, hear bool) {
+	if len(links) == 0 {
 		return
 	}
-	after, _ := t.askAll(ctx, e, due)
+	t.Groups.Lock()
+	asked := make([]*groups.Link, len(links))
+	for i, l := range links {
+		copied := *l
+		asked[i] = &copied
+	}
+	e := t.errandOf(g, g.Wanted)
+	e.hear = hear
+	t.Groups.Unlock()
+	after, _ := t.askAll(ctx, e, asked)
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return // the daemon stops, and the boxes are not to blame
 	}

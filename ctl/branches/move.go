@@ -2,6 +2,8 @@ package branches
 
 import (
 	"context"
+	"net/netip"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -46,10 +48,11 @@ func (t *Branches) rethink(ctx context.Context, g *groups.Group) {
 // nobody knows which packets that member has. If such a box has the group already, the link to it
 // gets another queue pair: what the box acknowledged before does not include the member.
 func (t *Branches) move(ctx context.Context, g *groups.Group, file *groupfile.File, next *groups.Branch, came map[groupfile.ID]groups.Membership) error {
-	if p := &g.Wanted.Policy; p.Evict || p.OnFatal == feedback.FatalEvict {
-		// A receiver that another box has evicted must not come back elsewhere, because the source
-		// no longer has what it lacks.
-		t.hearBelow(ctx, g)
+	// A receiver that another box has evicted must not come back elsewhere, because the source no
+	// longer has what it lacks.
+	evicts := g.Wanted.Policy.Evict || g.Wanted.Policy.OnFatal == feedback.FatalEvict
+	if evicts {
+		t.hearBelow(ctx, g, g.Links)
 	}
 	p, err := t.prepareTold(ctx, g, file, next, came)
 	if err == nil {
@@ -73,8 +76,19 @@ func (t *Branches) move(ctx context.Context, g *groups.Group, file *groupfile.Fi
 		return err
 	}
 	p.join(joined)
+	if evicts { // asking may have taken longer than a receiver may be silent
+		t.hearBelow(ctx, g, p.left(g, g.Links))
+		e := p.errand
+		e.hear = true
+		again, _ := t.askAll(ctx, e, p.left(g, joined))
+		p.join(slices.DeleteFunc(again, func(l *groups.Link) bool { return l.Problem != "" }))
+	}
 	t.Groups.Lock()
-	if err = t.refuseBehind(g, p); err == nil { // the quorum may have gone on while the boxes were asked
+	t.Groups.Observe(g)
+	if err = p.refuseOut(g); err == nil {
+		err = t.refuseBehind(g, p) // the quorum may have gone on while the boxes were asked
+	}
+	if err == nil {
 		p.onto(g)
 		p.next.SetLinks(p.links)
 		p.next.TreeProblem = ""
@@ -117,11 +131,56 @@ func (p *preparation) amend(past *chronicle.Chronicle) {
 // hearWithin bounds the wait for boxes that members leave: the members get no data meanwhile.
 const hearWithin = 500 * time.Millisecond
 
-// hearBelow asks the boxes behind this one what has happened to the receivers there.
-func (t *Branches) hearBelow(ctx context.Context, g *groups.Group) {
+// hearBelow asks the boxes behind links what has happened to the receivers there.
+func (t *Branches) hearBelow(ctx context.Context, g *groups.Group, links []*groups.Link) {
 	ctx, cancel := context.WithTimeout(ctx, hearWithin)
 	defer cancel()
-	t.renewNow(ctx, g, g.Links)
+	t.renewNow(ctx, g, links, true)
+}
+
+// left returns those of some links that members leave, if the boxes there have answered so far.
+// list has the links of the group, or those that members join, as the boxes there know them now.
+func (p *preparation) left(g *groups.Group, list []*groups.Link) (links []*groups.Link) {
+	for _, l := range list {
+		was, joins := groups.LinkTo(g.Links, l.Box), groups.LinkTo(p.joining, l.Box)
+		leaves := func(id groupfile.ID) bool { _, moves := p.memberships[id]; return moves }
+		if was != nil && l.Problem == "" && slices.ContainsFunc(was.Members, leaves) && (joins == nil || l != was) {
+			links = append(links, l)
+		}
+	}
+	return links
+}
+
+// refuseOut refuses a move if one that moves, or a link to which one moves, has gone out of the
+// group since the move was planned. When the move is tried again, it is planned with that. The
+// caller has locked the groups.
+func (p *preparation) refuseOut(g *groups.Group) error {
+	var out []netip.Addr
+	for id, at := range p.memberships {
+		if !at.Known || g.Wanted.Receiver(id) < 0 {
+			continue // of one that came from another box the box above knows it
+		}
+		is := g.MembershipOf(id)
+		if l := groups.LinkOf(g.Links, id); l != nil {
+			if l = groups.LinkTo(p.links, l.Box); l != nil { // as its box has answered
+				m := l.LaterOf(id)
+				is.Out = is.Out || m != nil && m.Out
+			}
+		}
+		if is.Out {
+			out = append(out, id.IP)
+		}
+	}
+	for was := range p.renamed {
+		if g.OwnMembership(was).Out {
+			out = append(out, was.IP)
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return api.Errorf(api.BadRequest, "the routes have changed, and %v has gone out of the group while other boxes prepared for the move; rocastd tries again",
+		slices.MinFunc(out, netip.Addr.Compare))
 }
 
 // refuseBehind refuses to move a member behind a link with other members if the quorum has gone on

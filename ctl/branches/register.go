@@ -28,6 +28,7 @@ type errand struct {
 	switched   bool           // see api.Branch
 	ofService  bool           // see api.Branch
 	problem    string         // see api.Branch
+	hear       bool           // see api.Branch
 }
 
 // errandOf returns what the requests to all boxes behind a group's links have in common, for file
@@ -61,7 +62,7 @@ func (t *Branches) ask(ctx context.Context, e errand, l groups.Link) (groups.Lin
 	request := api.Branch{
 		Registration: api.Registration, Root: e.root, Epoch: e.epoch, Claim: e.claim, Visited: e.visited, Version: l.Version,
 		Lease: int(t.lease() / time.Second), Within: int(within / time.Millisecond), Begun: l.Begun, Link: l.Local, First: l.FirstQPN(),
-		File: string(file.BranchText(l.MembersIn(file))), Switched: e.switched, OfService: e.ofService, Problem: e.problem,
+		File: string(file.BranchText(l.MembersIn(file))), Switched: e.switched, OfService: e.ofService, Problem: e.problem, Hear: e.hear,
 	}
 	for _, m := range l.Later {
 		request.Later = append(request.Later, m.Message())

@@ -183,8 +183,6 @@ var Left = []Rule{
 	{"regions=table event=join", Namespaces, "a member joins a group with a table only while that has no regions, which the refusal says"},
 	{"shape=tree source-switch=guard", Simulation, firstSends},
 	{"shape=tree source-switch=force", Simulation, firstSends},
-	{"shape=tree ack=all evict=yes event=route-moved", Simulation, evictedMidway},
-	{"shape=racks evict=yes event=route-moved", Simulation, evictedMidway},
 	{"shape=tree event=switch", Simulation, firstSends},
 	{"edge=shared event=region", Simulation, "there come more regions than edges map"},
 	{"edge=shared shape=one-box", Namespaces, portEach},
@@ -192,8 +190,6 @@ var Left = []Rule{
 	{"edge=shared shape=etcd", Namespaces, portEach},
 	{"edge=shared shape=standby", Namespaces, "edges ask one box, and no other one when the address moves"},
 }
-
-const evictedMidway = "a known fault: between two steps of a move the old box may evict the member that moves, which is then stranded"
 
 const firstSends = "in cells no other member of a simulated tree sends; verify/sim/treeturn_test.go has their turns"
 
@@ -205,7 +201,6 @@ const onlyByCM = "only connections and runs outlive their source, and in cells t
 // run only some of these combinations.
 var Missing = []Rule{
 	{"shape=tree tag=vlan", Everywhere, "members take turns only in trees of daemons, and the lab in namespaces has no tags"},
-	{"shape=racks evict=yes event=route-moved", Everywhere, evictedMidway},
 	{"regions=table event=join", Everywhere, "on a real box the member is refused while the group has regions, and the sentence says so"},
 	{"addressing=hosts regions=none", Everywhere, "who names no memory is sent messages (test/softroce/host_test.go), and cells only WRITE"},
 	{"addressing=cm regions=none", Everywhere, "without memory a source SENDs (test/softroce/rdmacm_test.go), and cells only WRITE"},

@@ -195,12 +195,13 @@ func TestSameSeedSameCells(t *testing.T) {
 // What cannot be run says why.
 func TestRuns(t *testing.T) {
 	for line, want := range map[string]string{
-		"shape=etcd":                        "shape=etcd is not run there",
-		"shape=tree evict=yes":              "",
-		"shape=tree ack=quorum evict=yes":   "",
-		"source-switch=none event=switch":   "source-switch=none event=switch: no member but the source may send",
-		"addressing=virtual-qpn shape=tree": "addressing=virtual-qpn shape=tree: " + Refused[2].Why,
-		"family=ipv6":                       "",
+		"shape=etcd":           "shape=etcd is not run there",
+		"shape=tree evict=yes": "",
+		"shape=racks evict=yes event=route-moved": "",
+		"shape=tree ack=quorum evict=yes":         "",
+		"source-switch=none event=switch":         "source-switch=none event=switch: no member but the source may send",
+		"addressing=virtual-qpn shape=tree":       "addressing=virtual-qpn shape=tree: " + Refused[2].Why,
+		"family=ipv6":                             "",
 	} {
 		c, err := Parse(line)
 		if why, ok := c.Runs(Simulation); err != nil || why != want || ok != (want == "") {

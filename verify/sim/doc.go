@@ -47,8 +47,8 @@
 //
 // Single hosts join and leave in trees too. Receivers die or refuse a WRITE, and each box goes on
 // without them as its policy says, or without a box below that has nobody left (treepart.go). The
-// memory changes at each box at a time of its own. None of this happens where members take turns or
-// move to other boxes.
+// memory changes at each box at a time of its own. None of this happens where members take turns.
+// Where members move to other boxes, a box may go on without one that is silent, and nobody dies.
 //
 // A rack is only where no members take turns: there the product shares nothing. Not simulated are a
 // shared leg with hosts in a tree, a join in a tree that waits for what programs confirm, and what

@@ -78,6 +78,7 @@ type treeRun struct {
 	crashes    int          // that Turns may still bring
 	legs       int          // generations of racks that were begun
 	forgets    bool         // tests only: a restart begins with the turn before the one that was stored last
+	recalls    bool         // a box begins again, and control has stored all that it knows
 	keepsLinks bool         // tests only: a box above a receiver that came keeps the queue pair of its link
 }
 

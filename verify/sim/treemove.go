@@ -9,10 +9,18 @@ import (
 // A receiver that moves to another box comes behind a link that the group may have already. What
 // control does then, it does box by box, and the time between is drawn (Timed.For):
 //
-//  1. Each box from the new one up to the last one that lacked the receiver begins its group again,
+//  1. The lowest box that had the receiver below all the time hears from the old box whether that
+//     goes on without the receiver. Then the receiver takes part nowhere.
+//  2. Each box from the new one up to the last one that lacked the receiver begins its group again,
 //     as after a restart, with the receiver and with another queue pair for its link up.
-//  2. The lowest box that had the receiver below all the time does the same with the new link.
-//  3. The old box lets go of the receiver.
+//  3. The lowest box that had the receiver below hears again. If it has to go on without the
+//     receiver, or without the new link, the boxes of step 2 begin again without the receiver.
+//  4. It begins again itself with the new link.
+//  5. The old box lets go of the receiver.
+//
+// If the old box goes on without the receiver between 3 and 4, nobody hears of it in time. Then the
+// receiver lacks packets that the source does not send again, and its new box goes on without it
+// when it has been silent there.
 
 // move is a receiver that moves, while control follows it.
 type move struct {
@@ -52,9 +60,21 @@ func (t *treeRun) stepsOf(host, to int) (steps []func()) {
 	old, next := t.waysUp(from), t.waysUp(to)
 	top := next[slices.IndexFunc(next, func(b int) bool { return slices.Contains(old, b) })]
 	old, next = old[:slices.Index(old, top)], next[:slices.Index(next, top)]
+	steps = append(steps, func() { t.hear(host) })
 	below := -1 // the box from which the step before came
 	for _, n := range append(slices.Clone(next), top) {
 		b, child := &t.boxes[n], below
+		if n == top {
+			steps = append(steps, func() {
+				if t.hear(host); t.own[host] != left && (child < 0 || t.boxes[child].standing == member) {
+					return
+				}
+				t.undo(host, next)
+				if t.move.steps = t.move.steps[1:]; t.own[host] != left { // not the next step
+					t.move.steps = t.move.steps[1:] // nor the last one: it stays where it was
+				}
+			})
+		}
 		steps = append(steps, func() {
 			if child >= 0 {
 				t.boxes[child].upper = t.boxes[child].lower
@@ -68,21 +88,63 @@ func (t *treeRun) stepsOf(host, to int) (steps []func()) {
 				if !t.keepsLinks {
 					b.lower++
 				}
+			} else {
+				t.arrives(host, to)
 			}
 			t.again(b)
 		})
 		below = n
 	}
 	return append(steps, func() {
-		t.at[host] = to
-		for _, n := range old {
-			b := &t.boxes[n]
-			b.below = slices.DeleteFunc(b.below, func(h int) bool { return h == host })
-		}
+		t.forget(host, old)
 		if len(old) > 0 {
 			t.letGo(&t.boxes[from], host)
 		}
 	})
+}
+
+// hear lets control hear that the box of a host goes on without it.
+func (t *treeRun) hear(host int) {
+	if t.own[host] == evicted {
+		t.own[host] = left
+		t.recount()
+	}
+}
+
+// undo lets boxes to which a host was to come begin again without it, by the links that they had.
+func (t *treeRun) undo(host int, next []int) {
+	t.forget(host, next)
+	for k, n := range next {
+		b := &t.boxes[n]
+		b.hosts = slices.DeleteFunc(b.hosts, func(h int) bool { return h == host })
+		if !t.keepsLinks {
+			b.lower--
+		}
+		if k < len(next)-1 {
+			b.upper = b.lower
+		}
+		t.again(b)
+	}
+}
+
+// arrives notes that a host counts at another box from now on. What was acknowledged without it is
+// not sent again.
+func (t *treeRun) arrives(host, to int) {
+	from := t.at[host]
+	if t.at[host] = to; t.own[host] == evicted {
+		t.own[host] = member
+		t.spare([]int{host})
+		t.forget(host, t.waysBelow(from, to))
+	}
+	t.recount()
+}
+
+// forget notes that a host is no longer below some boxes.
+func (t *treeRun) forget(host int, boxes []int) {
+	for _, n := range boxes {
+		b := &t.boxes[n]
+		b.below = slices.DeleteFunc(b.below, func(h int) bool { return h == host })
+	}
 }
 
 // waysUp returns a box and the boxes above it, the root last.
@@ -93,10 +155,17 @@ func (t *treeRun) waysUp(box int) (boxes []int) {
 	return append(boxes, 0)
 }
 
-// again begins the group of a box again, as after a restart.
+// waysBelow returns a box and the boxes above it below which another box is not.
+func (t *treeRun) waysBelow(box, other int) []int {
+	return slices.DeleteFunc(t.waysUp(box), func(b int) bool { return slices.Contains(t.waysUp(other), b) })
+}
+
+// again begins the group of a box again, as after a restart. Control knows who is out.
 func (t *treeRun) again(b *treeBox) {
+	t.recalls = true
 	t.crash(b, 1)
 	t.crash(b, -1)
+	t.recalls = false
 }
 
 // letGo lets a receiver leave the group of a box.

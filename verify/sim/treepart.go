@@ -111,6 +111,9 @@ func (t *treeRun) isOut(b *treeBox, n *dataplane.Note) {
 	case h == nil && c == nil:
 		w.fail(Membership, "box %d: %v is %v, and is neither a host nor a box here", b.number, n.Receiver, n.What)
 		return
+	case h != nil && t.at[h.number] != b.number: // it has moved, and this box is told soon
+		t.forget(h.number, t.waysBelow(b.number, t.at[h.number]))
+		return
 	case h != nil:
 		fatal, at = h.qp.State() == rnic.StateError, h.progressAt
 	default:
@@ -179,6 +182,7 @@ func (t *treeRun) recallHosts(b *treeBox) {
 	source := &t.w.hosts[0]
 	for _, n := range b.hosts {
 		switch h := &t.w.hosts[n]; {
+		case t.at[n] != b.number: // it moves
 		case t.own[n] == joining:
 			t.own[n] = left
 		case t.own[n] == evicted:
@@ -202,7 +206,7 @@ func (t *treeRun) spare(hosts []int) {
 // recalled is how one who was evicted takes part behind a crash: he has left if control had the
 // time to store that, else he counts again.
 func (t *treeRun) recalled(outAt time.Duration) membership {
-	if after := t.s.StoreAfter; after > 0 && t.w.now-outAt >= after {
+	if after := t.s.StoreAfter; t.recalls || after > 0 && t.w.now-outAt >= after {
 		return left
 	}
 	return member

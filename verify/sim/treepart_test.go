@@ -164,3 +164,26 @@ func TestABoxThatCrashesForgetsWhoIsOut(t *testing.T) {
 		}
 	}
 }
+
+// A receiver moves to another box, and its old box goes on without it meanwhile. If control hears
+// of that in time, the receiver takes part nowhere. Else its new box goes on without it. In no case
+// is a box told of what a receiver lacks that counts, or does the source wait for ever.
+func TestAReceiverIsEvictedWhileItMoves(t *testing.T) {
+	for to := range 2 {
+		got := map[membership]int{}
+		for k := range 30 {
+			s := rackWithout(40*time.Millisecond, Timed{Kind: Move, Host: 4, To: to, AfterPacket: 20 + k%4, For: time.Duration(1+k) * time.Millisecond})
+			run := playTree(t, &s, nil)
+			if run.w.failure != nil || run.w.hosts[0].status != rnic.Success || run.w.hosts[3].next[0] != 64 {
+				t.Errorf("to box %d, %v a step: %v; %v; the source heard %v", to, s.Timed[0].For, run.w.failure, run.own, run.w.hosts[0].status)
+			}
+			if all := run.w.hosts[4].next[0] == 64; all != (run.own[4] == member) {
+				t.Errorf("to box %d, %v a step: %v, and it has %d packets", to, s.Timed[0].For, run.own, run.w.hosts[4].next[0])
+			}
+			got[run.own[4]]++
+		}
+		if got[member] == 0 || got[left] == 0 || got[evicted] == 0 {
+			t.Errorf("to box %d: %v", to, got)
+		}
+	}
+}
