@@ -18,8 +18,10 @@ import (
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groups"
 	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
 )
 
 func idOf(ip string) groupfile.ID { return groupfile.ID{IP: addr(ip), RemoteQPN: 1} }
@@ -716,6 +718,66 @@ func TestTheLastRunningReceiverBehindABoxLeaves(t *testing.T) {
 	}
 	if g, _ := b1.Group("g1"); len(g.Links) != 1 || g.Links[0].State != api.Ready {
 		t.Errorf("%+v", g.Links)
+	}
+}
+
+// The last receiver behind a box leaves while another one joins there. It stays until the other one
+// has joined, because the box above would go on without the whole box. If nothing was sent yet it
+// leaves at once, and so it does where no box is left out.
+func TestTheLastReceiverBehindABoxStaysForOneThatJoins(t *testing.T) {
+	for name, c := range map[string]struct {
+		sent  roce.PSN
+		waits bool
+		text  func(string) string
+	}{
+		"one packet was sent": {1000, true, evicting},
+		"nothing was sent":    {999, false, evicting},
+		"no box is left out":  {1000, false, func(text string) string { return text }},
+	} {
+		f, b1, b2 := twoBoxes(t)
+		f.create(c.text(groupFile("10.1.0.2", "10.2.0.1")))
+		for _, b := range f.boxes {
+			b.sw.Carry("g1", c.sent)
+		}
+		b1.update(t, c.text(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2")))
+		b1.update(t, c.text(groupFile("10.1.0.2", "10.2.0.2")))
+		if stays := b2.groups.Named("g1").Wanted.Receiver(idOf("10.2.0.1")) >= 0; stays != c.waits {
+			t.Errorf("%s: the last receiver stays: %v", name, stays)
+		}
+		g, _ := b1.Group("g1")
+		if says := strings.Contains(g.Reason, "10.2.0.1 stays until 10.2.0.2 has joined"); says != c.waits {
+			t.Errorf("%s: %+v", name, g.GroupSummary)
+		}
+		b2.joins("10.2.0.2", 1006)
+		f.renewAll()
+		if b2.groups.Named("g1").Wanted.Receiver(idOf("10.2.0.1")) >= 0 || b2.published("g1").FindPath(addr("10.2.0.2"), 1) < 0 {
+			t.Errorf("%s: %s", name, f.shape())
+		}
+	}
+}
+
+// It waits for nobody who is out, and does not stay where another one does, or where nobody joins.
+func TestTheLastReceiverBehindABoxLeaves(t *testing.T) {
+	for _, c := range []struct{ then, evicted string }{
+		{"10.2.0.2", "10.2.0.2"}, {"10.2.0.2 10.2.0.3", ""}, {"10.1.0.3", "10.2.0.2"},
+	} {
+		f, b1, b2 := twoBoxes(t)
+		f.create(evicting(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2")))
+		for _, b := range f.boxes {
+			b.sw.Carry("g1", 1005)
+		}
+		if c.evicted != "" {
+			b2.note(dataplane.Note{Group: b2.groups.Named("g1").ID, What: feedback.NoteEvicted, Receiver: addr(c.evicted), RemoteQPN: 1, PSN: 1002})
+			f.renewAll()
+		}
+		then := append([]string{"10.1.0.2"}, strings.Fields(c.then)...)
+		if strings.Contains(c.then, "10.2.0.3") {
+			b1.update(t, evicting(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2", "10.2.0.3")))
+		}
+		b1.update(t, evicting(groupFile(then...)))
+		if g := b2.groups.Named("g1"); g != nil && g.Wanted.Receiver(idOf("10.2.0.1")) >= 0 {
+			t.Errorf("%+v: it stays: %s", c, b1.groups.Named("g1").Links[0].Problem)
+		}
 	}
 }
 

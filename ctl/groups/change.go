@@ -2,6 +2,7 @@ package groups
 
 import (
 	"errors"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/feedback"
 )
 
 // Regroup stores the next version of a group and then publishes it. came has the receivers that are
@@ -21,6 +23,9 @@ func (s *Set) Regroup(g, next *Group, text []byte, came map[groupfile.ID]Members
 		return err
 	}
 	if err := s.RefuseTaken(next.Wanted, next.File, g); err != nil { // another group may have come meanwhile
+		return err
+	}
+	if err := refuseEmpty(s, g, next.File); err != nil {
 		return err
 	}
 	putBack, err := s.putBack(g)
@@ -62,6 +67,45 @@ func (s *Set) Regroup(g, next *Group, text []byte, came map[groupfile.ID]Members
 		zap.Int("waiting", g.Waiting()))
 	s.HoldAddresses(g)
 	return nil
+}
+
+// refuseEmpty refuses that the last receivers of a branch leave while others are about to join.
+// Inside a message nobody here could acknowledge the rest of it. So the box above would go on
+// without this box, and those that join would be out for ever. They join with the next message, and
+// the box above asks again until then.
+//
+// At the box of the source, and where no box goes on without another one, the source hears that its
+// queue pair ends.
+func refuseEmpty(s *Set, g *Group, next *groupfile.File) error {
+	state, ok := s.Switch.GroupState(g.ID)
+	p := &g.File.Policy
+	if g.Branch == nil || !p.Evict && p.OnFatal != feedback.FatalEvict || !ok {
+		return nil
+	}
+	if state.Started && state.Sent.Next() == g.File.Source.FirstPSN {
+		return nil // nothing was sent yet
+	}
+	var leaves, joins *groupfile.Member
+	for _, m := range slices.Concat(g.File.Receivers, next.Receivers) {
+		at, part := g.Published.FindPath(m.IP, m.RemoteQPN), feedback.PartJoining
+		if at >= 0 {
+			part = state.Paths[at].Part
+		}
+		stays, has := next.Receiver(m.ID()) >= 0, part == feedback.PartActive || part == feedback.PartUnknown
+		switch {
+		case stays && has:
+			return nil
+		case has:
+			leaves = &m
+		case stays && part.IsToCome() && g.Past.Ended(m.ID()) == nil:
+			joins = &m
+		}
+	}
+	if leaves == nil || joins == nil {
+		return nil
+	}
+	return api.Errorf(api.BadRequest, "%s stays until %s has joined, which is with the source's next message: nobody else here could acknowledge the message before, "+
+		"and this box would be left out; if %s does not answer, update the group without both", g.NameOf(leaves), g.NameOf(joins), g.NameOf(leaves))
 }
 
 // goOnWithNobody is Regroup for a change after which all receivers of the group are out. To the

@@ -79,6 +79,7 @@ type treeRun struct {
 	legs       int          // generations of racks that were begun
 	forgets    bool         // tests only: a restart begins with the turn before the one that was stored last
 	recalls    bool         // a box begins again, and control has stored all that it knows
+	empties    bool         // tests only: the last receiver of a box leaves although another one joins
 	keepsLinks bool         // tests only: a box above a receiver that came keeps the queue pair of its link
 }
 
@@ -434,7 +435,7 @@ func (t *treeRun) handle(e *event) {
 // fault begins (n is 1) or ends (n is -1) a timed fault.
 func (t *treeRun) fault(k, n int) {
 	w, f := &t.w, &t.s.Timed[k]
-	if f.Kind == Join && !t.mayJoin(k) {
+	if f.Kind == Join && !t.mayJoin(k) || f.Kind == Leave && !t.mayLeave(k) {
 		return
 	}
 	if n > 0 {

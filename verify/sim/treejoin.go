@@ -34,6 +34,31 @@ func (t *treeRun) mayJoin(k int) bool {
 	return false
 }
 
+// mayLeave reports whether Leave number k can happen now. The last receiver of a box below the root
+// stays while another one is about to join there, and leaves then.
+func (t *treeRun) mayLeave(k int) bool {
+	w, n := &t.w, t.s.Timed[k].Host
+	if n >= len(t.s.Hosts) || t.at[n] == 0 || t.empties {
+		return true
+	}
+	b, joins := &t.boxes[t.at[n]], false
+	for i := range t.boxes {
+		if c := &t.boxes[i]; i > 0 && c.Parent == b.number && c.standing == member {
+			return true
+		}
+	}
+	for _, h := range b.hosts {
+		if h != n && t.own[h] == member {
+			return true
+		}
+		joins = joins || t.own[h] == joining
+	}
+	if joins && !w.over() {
+		w.schedule.add(event{at: w.now + confirmAgain, kind: faultBegins, index: int32(k)})
+	}
+	return !joins
+}
+
 // joined checks the note that a host of a box, or the link to another box, has joined with packet
 // f. Who shares is decided anew when control hears of it.
 func (t *treeRun) joined(b *treeBox, n *dataplane.Note, f *frame) {

@@ -187,3 +187,30 @@ func TestAReceiverIsEvictedWhileItMoves(t *testing.T) {
 		}
 	}
 }
+
+// The last receiver of a box leaves inside a message, while another one joins there. If it did not
+// stay until then, nobody there could acknowledge the rest of the message: the box above
+// would go on without the box, and without the one that joins.
+func TestTheLastReceiverOfABoxStaysForOneThatJoins(t *testing.T) {
+	for _, stays := range []bool{true, false} {
+		for k := range 3 {
+			after := 30 * time.Microsecond // the packet has come to the box, and not the next one
+			s := rackWithout(40*time.Millisecond, Timed{Kind: Join, Host: 4, AfterPacket: 20 + k, Delay: after}, Timed{Kind: Leave, Host: 3, AfterPacket: 20 + k, Delay: after + 1})
+			s.Hosts[0].ToSwitch.PicosPerByte = 80_000 // 20 us a packet
+			s.Hosts[4].Outside = true
+			run := &treeRun{s: &s, empties: !stays}
+			if err := run.open(); err != nil {
+				t.Fatal(err)
+			}
+			run.w.play(run.handle, run.finish)
+			d, e := &run.w.hosts[3], &run.w.hosts[4]
+			if run.w.failure != nil || run.w.hosts[2].next[0] != 64 || run.own[3] != left || d.next[0] == 64 {
+				t.Errorf("stays %v, %d: %v; %v, and d has %d packets", stays, k, run.w.failure, run.own, d.next[0])
+			}
+			joined := run.boxes[2].standing == member && e.from[0] == 24 && e.next[0] == 64
+			if joined != stays {
+				t.Errorf("stays %v, %d: box 2 is %v, and e has packets %d to %d", stays, k, run.boxes[2].standing, e.from[0], e.next[0])
+			}
+		}
+	}
+}
