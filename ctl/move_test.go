@@ -276,10 +276,10 @@ func TestAMemberThatIsEvictedWhileItMovesStaysOut(t *testing.T) {
 		f.cuts(func(_, to, method string) (bool, bool) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			if to == "b2" && method == "PUT" && !f.asked.Hear && !moves {
-				moves = true
+			if to == "b3" && f.asked.Hear && moves { // b2 and b3 have answered who comes
 				b3.happens(feedback.NoteEvicted, "10.3.0.1", 1, 1002)
 			}
+			moves = moves || to == "b2" && method == "PUT" && !f.asked.Hear
 			return true, true
 		})
 		if swaps {
