@@ -85,10 +85,10 @@ func refuseEmpty(s *Set, g *Group, next *groupfile.File) error {
 	if state.Started && state.Sent.Next() == g.File.Source.FirstPSN {
 		return nil // nothing was sent yet
 	}
-	var leaves, joins *groupfile.Member
+	var last, joins *groupfile.Member
 	for _, m := range slices.Concat(g.File.Receivers, next.Receivers) {
 		at, part := g.Published.FindPath(m.IP, m.RemoteQPN), feedback.PartJoining
-		if at >= 0 {
+		if at >= 0 && at < len(state.Paths) {
 			part = state.Paths[at].Part
 		}
 		stays, has := next.Receiver(m.ID()) >= 0, part == feedback.PartActive || part == feedback.PartUnknown
@@ -96,16 +96,16 @@ func refuseEmpty(s *Set, g *Group, next *groupfile.File) error {
 		case stays && has:
 			return nil
 		case has:
-			leaves = &m
+			last = &m
 		case stays && part.IsToCome() && g.Past.Ended(m.ID()) == nil:
 			joins = &m
 		}
 	}
-	if leaves == nil || joins == nil {
+	if last == nil || joins == nil {
 		return nil
 	}
 	return api.Errorf(api.BadRequest, "%s stays until %s has joined, which is with the source's next message: nobody else here could acknowledge the message before, "+
-		"and this box would be left out; if %s does not answer, update the group without both", g.NameOf(leaves), g.NameOf(joins), g.NameOf(leaves))
+		"and this box would be left out; if %s does not answer, update the group without both", g.NameOf(last), g.NameOf(joins), g.NameOf(last))
 }
 
 // goOnWithNobody is Regroup for a change after which all receivers of the group are out. To the
