@@ -253,6 +253,7 @@ void free_stream(struct stream *stream);
 int listen_for_members(struct rocast_group *group);
 void serve_members(struct rocast_group *group);
 int connect_members(struct rocast_group *group, int64_t deadline);
+const struct member *member_at(const struct rocast_group *group, const union address *address);
 struct link *link_of(struct rocast_group *group, uint32_t qpn);
 unsigned outgoing_links(const struct rocast_group *group);
 void send_away(struct rocast_group *group);

@@ -515,6 +515,13 @@ unsigned rocast_acknowledged_by(const struct rocast_group *group)
 	return group->quorum;
 }
 
+int rocast_has_member(const struct rocast_group *group, const char *ip)
+{
+	union address address;
+
+	return parse_ip(ip, &address) && member_at(group, &address);
+}
+
 void rocast_describe(const struct rocast_group *group, struct rocast_about *about)
 {
 	*about = (struct rocast_about){

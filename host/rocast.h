@@ -434,6 +434,12 @@ struct rocast_progress {
 /* ROCAST_EFORKED: this process has not joined the group; all numbers are 0. */
 int rocast_progress(const struct rocast_group *group, struct rocast_progress *progress);
 
+/*
+ * Whether a host with this IP is another member of the group, as the box has said last: 1 or 0. So
+ * a program that hears of an address by the group knows whether it is one of the group's.
+ */
+int rocast_has_member(const struct rocast_group *group, const char *ip);
+
 /* About a group. Pointers are valid until rocast_leave. */
 struct rocast_about {
 	const char *group_ip;

@@ -169,7 +169,7 @@ int listen_for_members(struct rocast_group *group)
 	return ROCAST_OK;
 }
 
-static const struct member *member_at(const struct rocast_group *group, const union address *address)
+const struct member *member_at(const struct rocast_group *group, const union address *address)
 {
 	for (unsigned i = 0; i < group->other_count; i++)
 		if (same_ip(&group->others[i].address, address))

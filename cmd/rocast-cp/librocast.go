@@ -173,6 +173,16 @@ func localAddress(box string) (netip.Addr, error) {
 
 func (x *member) Local() netip.Addr { return x.local }
 
+// Has says whether a host is another member of the group.
+func (x *member) Has(ip netip.Addr) (is bool) {
+	text := append([]byte(ip.String()), 0)
+	_ = x.do(func() error { // after its end the group has no members
+		is = x.group != nil && C.rocast_has_member(x.group, (*C.char)(unsafe.Pointer(&text[0]))) == 1
+		return nil
+	})
+	return is
+}
+
 // Close leaves the group.
 func (x *member) Close() (err error) {
 	x.once.Do(func() {

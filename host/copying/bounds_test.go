@@ -49,7 +49,7 @@ func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 func (p *pipes) dial(context.Context, string) (net.Conn, error) {
 	near, far := net.Pipe()
 	select {
-	case p.calls <- far:
+	case p.calls <- &addressed{far, mutePeers{}.Addr()}:
 		return near, nil
 	case <-p.closed:
 		return nil, net.ErrClosed

@@ -3,6 +3,7 @@ package copying
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -40,7 +41,7 @@ type have struct {
 	Files map[int]claim `json:"files,omitempty"`
 }
 
-// claim is what a receiver has of a file: all, or units.
+// claim is what a receiver has of a file: all, or units. The sums are sealed.
 type claim struct {
 	Whole sum   `json:"whole,omitempty"`
 	Units []sum `json:"units,omitempty"` // empty: it lacks this one
@@ -50,6 +51,16 @@ type claim struct {
 
 // sum is a SHA-256.
 type sum []byte
+
+// sealed is a SHA-256 as a receiver says it. Who has the same bytes knows which ones are meant, and
+// nobody else learns their SHA-256. So a source can name the SHA-256 of a file only if it knows the
+// file, and a receiver that compares them gives others no file that only the receiver has.
+func sealed(token [16]byte, s []byte) sum {
+	h := sha256.New()
+	h.Write(token[:])
+	h.Write(s)
+	return h.Sum(nil)
+}
 
 func (s sum) MarshalText() ([]byte, error) { return []byte(hex.EncodeToString(s)), nil }
 
@@ -64,8 +75,10 @@ type lacks struct {
 	Batch uint64 `json:"batch"`
 	Files []int  `json:"files,omitempty"`
 	All   bool   `json:"all,omitempty"` // it has not heard the list
-	// Alone: nothing comes from other receivers, so they need not be named any more.
-	Alone bool `json:"alone,omitempty"`
+	// Refuses are the addresses of receivers that have given nothing good: they need not be named to
+	// this one any more. Alone: nor do any others.
+	Refuses []string `json:"refuses,omitempty"`
+	Alone   bool     `json:"alone,omitempty"`
 }
 
 // passed answers the end of a pass.

@@ -29,12 +29,13 @@ type peers struct {
 
 // peer is one receiver.
 type peer struct {
-	name   string
-	line   *line
-	have   *have
-	lacks  *lacks
-	passed *passed
-	shares string
+	name    string
+	line    *line
+	have    *have
+	lacks   *lacks
+	passed  *passed
+	shares  string
+	refuses []string // addresses of receivers that have given it nothing good
 	progress
 	worked time.Time // when progress.Work grew last
 	done   bool
@@ -52,28 +53,32 @@ func (s *peers) event(e Event) {
 	s.say(e)
 }
 
-// longestPause is how long listen waits at most after an error.
+// longestPause is how long accept waits at most after an error.
 const longestPause = time.Second
 
-// listen hears receivers until the listener is closed. If a connection cannot be accepted, for
-// example because this process has too many open files, it tries again after a pause.
-func (s *peers) listen(ctx context.Context, l net.Listener) {
-	pause := time.Millisecond
-	for {
+// accept waits for a connection until the listener is closed or ctx ends. If none can be accepted,
+// for example because this process has too many open files, it tries again after a pause.
+func accept(ctx context.Context, l net.Listener) (net.Conn, error) {
+	for pause := time.Millisecond; ; pause = min(2*pause, longestPause) {
 		conn, err := l.Accept()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil:
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-				return
-			}
-			pause = min(2*pause, longestPause)
-			continue
+		if err == nil || errors.Is(err, net.ErrClosed) {
+			return conn, err
 		}
-		pause = time.Millisecond
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// listen hears receivers until the listener is closed.
+func (s *peers) listen(ctx context.Context, l net.Listener) {
+	for {
+		conn, err := accept(ctx, l)
+		if err != nil {
+			return
+		}
 		s.mu.Lock()
 		if s.closed {
 			_ = conn.Close()
@@ -99,7 +104,7 @@ func (s *peers) hear(conn net.Conn) {
 			}
 			_ = conn.SetReadDeadline(time.Time{})
 			p.line.known = true
-			p.shares = givesAt(r.Hello.Shares)
+			p.shares = givesAt(r.Hello.Shares, conn.RemoteAddr())
 			s.add(p, r.Hello.Host)
 		case p.name != "":
 			s.reported(p, r)
@@ -164,7 +169,7 @@ func (s *peers) reported(p *peer, r *report) {
 	case r.Have != nil:
 		p.have, p.worked = r.Have, time.Now()
 	case r.Lacks != nil:
-		p.lacks, p.worked = r.Lacks, time.Now()
+		p.lacks, p.refuses, p.worked = r.Lacks, r.Lacks.Refuses, time.Now()
 		if r.Lacks.Alone {
 			p.shares = ""
 		}

@@ -98,7 +98,7 @@ func (s *Source) tryFile(ctx context.Context, i int, e *Entry, w wanted) (why, e
 	}
 	sum := r.hash.Sum(nil)
 	if w.givers != nil {
-		list := haveThis(w.givers, sum)
+		list := haveThis(w.givers, sealed(s.header.token, sum))
 		if list == "" {
 			return s.tryFile(ctx, i, e, wanted{})
 		}
@@ -145,7 +145,7 @@ func (r *reading) differs(n int, at, end int64) (bool, error) {
 	if err := r.read(h, at, end); err != nil {
 		return false, err
 	}
-	own := h.Sum(nil)
+	own := sealed(r.header.token, h.Sum(nil))
 	for _, units := range r.claims {
 		if n >= len(units) || !bytes.Equal(units[n], own) {
 			return true, nil

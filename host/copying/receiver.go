@@ -10,6 +10,7 @@ import (
 	"hash"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -21,11 +22,15 @@ type Receiver struct {
 	Inbox  Inbox
 	Target *Target   // nil: Output is written
 	Output io.Writer // gets what is standard input at the source
-	// Dial connects to the source.
+	// Dial connects to the source, and to other receivers.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	Host string // as the source names this host
+	// Member says whether a host is another member of the group: Dial gets no other address. nil: the
+	// source is believed.
+	Member func(netip.Addr) bool
+	Host   string // as the source names this host
 	// Peers hears other receivers. This one gives them what they lack, and gets from them what it
-	// lacks itself, with Dial; nil: all comes from the source.
+	// lacks itself, with Dial; nil: all comes from the source. Its host is the one from which Dial
+	// connects: the source names no other one.
 	Peers net.Listener
 	// Events hears what happens; it is called from several goroutines, one at a time.
 	Events func(Event)
@@ -71,8 +76,9 @@ type batch struct {
 	hasher  hash.Hash // of a stream
 
 	promises map[int]promise
-	fetched  []int // from other receivers, and not counted yet
-	alone    bool  // something did not come from them
+	fetched  []int         // from other receivers, and not counted yet
+	ended    chan struct{} // closed when everything was sent once
+	over     bool          // it is closed
 }
 
 type state byte
@@ -202,7 +208,7 @@ func (r *Receiver) connect(ctx context.Context, m []byte) error {
 	if _, err := h.decode(m); err != nil {
 		return err
 	}
-	conn, err := r.Dial(ctx, h.address)
+	conn, err := r.dial(ctx, h.address)
 	if err != nil {
 		return fmt.Errorf("report to the source: %w", err)
 	}
@@ -346,7 +352,7 @@ func (r *Receiver) record(k kind, b []byte) error {
 	r.work.Add(1) // a greeting has no record
 	switch k {
 	case kindBatch:
-		r.batch = batch{heard: true, digest: sha256.New()}
+		r.batch = batch{heard: true, digest: sha256.New(), ended: make(chan struct{})}
 		_, err := takeNumbers(b, &r.batch.number)
 		return err
 	case kindEntry:
@@ -475,11 +481,24 @@ func (r *Receiver) claim(entries []Entry) (map[int]claim, error) {
 				return nil, err
 			}
 			if c.Whole != nil || c.Units != nil {
-				claims[i] = c
+				claims[i] = r.seal(c)
 			}
 		}
 	}
 	return claims, nil
+}
+
+// seal is a claim as the source gets it.
+func (r *Receiver) seal(c claim) claim {
+	if c.Whole != nil {
+		c.Whole = sealed(r.token, c.Whole)
+	}
+	for i, unit := range c.Units {
+		if len(unit) > 0 {
+			c.Units[i] = sealed(r.token, unit)
+		}
+	}
+	return c
 }
 
 // said is an error of the file system as a sentence.
@@ -574,7 +593,7 @@ func (r *Receiver) file(k kind, i int, rest []byte) error {
 	}
 	r.bytes.Add(-x.come)
 	x.come = 0
-	ok, err := bytes.Equal(whole, rest), error(nil)
+	ok, err := bytes.Equal(whole, sealed(r.token, rest)), error(nil)
 	switch {
 	case whole != nil && ok:
 		ok, err = r.Target.keeps(e, x.claims[i].info)
@@ -663,6 +682,10 @@ func (r *Receiver) omit(i int, why string) error {
 
 func (r *Receiver) batchEnd(number uint64) error {
 	x := &r.batch
+	if x.listed && x.number == number && !x.over {
+		close(x.ended)
+		x.over = true
+	}
 	if x.listed && x.number == number && len(x.promises) > 0 {
 		return r.aside(func() error { return said(r.fetch(x)) }, func() error {
 			for _, i := range x.fetched {
@@ -670,16 +693,17 @@ func (r *Receiver) batchEnd(number uint64) error {
 				r.count(&x.entries[i])
 			}
 			x.promises, x.fetched = nil, nil
-			return r.batchHere(number, x.alone)
+			return r.batchHere(number)
 		})
 	}
-	return r.batchHere(number, false)
+	return r.batchHere(number)
 }
 
 // batchHere answers the end of a batch of which nothing comes from other receivers any more.
-func (r *Receiver) batchHere(number uint64, alone bool) error {
+func (r *Receiver) batchHere(number uint64) error {
 	x := &r.batch
-	answer := &lacks{Pass: r.pass, Batch: number, Alone: alone}
+	answer := &lacks{Pass: r.pass, Batch: number, Refuses: r.refused()}
+	answer.Alone = len(answer.Refuses) >= maxRefused
 	switch {
 	case !x.listed || x.number != number:
 		answer.All = true

@@ -29,6 +29,9 @@ const (
 	peerPatience = 5 * time.Second
 	slowestPeer  = 2 << 20
 	maxGivers    = 2
+	// maxRefused is how many of the others may give nothing good until a receiver asks none any more.
+	// All of them together take less time than a source waits for an answer.
+	maxRefused = 4
 	// maxGiven is how many others are given something at a time. Each takes memory for a block and
 	// two descriptors, and anybody may connect.
 	maxGiven = 64
@@ -74,6 +77,7 @@ func (s *peers) relay(asked []*peer, entries []Entry, plan map[int]wanted) {
 		}
 		lack, alone := 0, false
 		var givers []giver
+		var refused []string
 		for _, p := range asked {
 			if p.gone || p.have == nil {
 				continue
@@ -83,10 +87,12 @@ func (s *peers) relay(asked []*peer, entries []Entry, plan map[int]wanted) {
 			case !p.have.All && c.Whole == nil:
 				lack++
 				alone = alone || p.shares == "" || c.Units != nil
+				refused = append(refused, p.refuses...)
 			case p.shares != "":
 				givers = append(givers, giver{p.shares, c.Whole})
 			}
 		}
+		givers = slices.DeleteFunc(givers, func(g giver) bool { return slices.Contains(refused, g.address) })
 		if alone || lack > len(givers) || len(givers) == 0 { // who lacks it may have gone meanwhile
 			continue
 		}
@@ -98,20 +104,27 @@ func (s *peers) relay(asked []*peer, entries []Entry, plan map[int]wanted) {
 // giver is a receiver that has a file, or has something that it takes for the file.
 type giver struct {
 	address string
-	whole   sum // what it has; nil: this process has verified it
+	whole   sum // what it has, sealed; nil: this process has verified it
 }
 
-// givesAt is where a receiver says that it gives files, or nothing if that is no address. Others
-// get it as a word of a list, and one that cannot read the list ends.
-func givesAt(said string) string {
-	if _, err := netip.ParseAddrPort(said); err != nil || strings.Contains(said, " ") {
+// givesAt is where a receiver says that it gives files, or nothing if that is no address of its
+// host: others connect to it, and no receiver names them another host. Others get it as a word of a
+// list, and one that cannot read the list ends.
+func givesAt(said string, own net.Addr) string {
+	at, err := netip.ParseAddrPort(said)
+	from, known := own.(*net.TCPAddr)
+	if err != nil || !known || plainIP(at) != plainIP(from.AddrPort()) || strings.Contains(said, " ") {
 		return ""
 	}
 	return said
 }
 
+// plainIP is an IP in one of the ways in which it can be written. The name of an interface belongs
+// to one host.
+func plainIP(at netip.AddrPort) netip.Addr { return at.Addr().Unmap().WithZone("") }
+
 // haveThis lists the addresses of receivers that have what the source has.
-func haveThis(givers []giver, sum []byte) string {
+func haveThis(givers []giver, sum sum) string {
 	var list []string
 	for _, g := range givers {
 		if len(list) < maxGivers && (g.whole == nil || bytes.Equal(g.whole, sum)) {
@@ -130,14 +143,14 @@ func (r *Receiver) serve(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		conn, err := r.Peers.Accept()
+		conn, err := accept(ctx, r.Peers)
 		if err != nil {
-			return // others get what they lack from the source
+			return
 		}
 		r.tasks.Go(func() {
 			defer func() { <-free }()
 			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-			_ = r.give(conn) // the other one notices
+			_ = r.give(ctx, conn) // the other one notices
 			_ = conn.Close()
 		})
 	}
@@ -145,7 +158,7 @@ func (r *Receiver) serve(ctx context.Context) {
 
 // give sends the file that another receiver asks for: its blocks, each behind its offset and
 // length. Holes are left out, and a block without bytes ends it.
-func (r *Receiver) give(conn net.Conn) error {
+func (r *Receiver) give(ctx context.Context, conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(peerPatience)); err != nil {
 		return err
 	}
@@ -153,7 +166,7 @@ func (r *Receiver) give(conn net.Conn) error {
 	if err := json.NewDecoder(io.LimitReader(conn, maxHello)).Decode(&asked); err != nil {
 		return err
 	}
-	e, err := r.entryOf(&asked)
+	e, err := r.verifiedEntry(ctx, &asked)
 	if err != nil {
 		return err
 	}
@@ -163,7 +176,7 @@ func (r *Receiver) give(conn net.Conn) error {
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() != e.Size {
+	if err != nil || !info.Mode().IsRegular() || info.Size() != e.Size || info.ModTime().Sub(time.Unix(0, e.ModTime)).Abs() > coarsestTime {
 		return errors.Join(errChanged, err)
 	}
 	out := make([]byte, blockHeader+BlockBytes)
@@ -195,21 +208,47 @@ func (r *Receiver) give(conn net.Conn) error {
 // blockHeader is the offset and the length of a block.
 const blockHeader = 12
 
-// entryOf finds the entry that a request means. Only a file that is here is given, and no name
-// comes from another receiver.
-func (r *Receiver) entryOf(asked *request) (*Entry, error) {
+// coarsestTime is the least difference of two times on a file system that keeps only coarse ones. A
+// file whose time differs more from that of the source was changed since this receiver has verified
+// it.
+const coarsestTime = 2 * time.Second
+
+// verifiedEntry finds the entry that a request means. Only a file is given of which this receiver
+// has verified that it is the source's, and no name comes from another receiver. Who asks may have
+// heard the end of the batch, and with it all SHA-256, earlier than this receiver.
+func (r *Receiver) verifiedEntry(ctx context.Context, asked *request) (*Entry, error) {
+	for {
+		e, ended, err := r.entryOf(asked)
+		if err != nil || e != nil {
+			return e, err
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(peerPatience):
+			return nil, errForeign
+		}
+	}
+}
+
+// entryOf finds the entry that a request means. Without an entry and an error the file is not
+// verified yet, and may be when the batch has ended.
+func (r *Receiver) entryOf(asked *request) (e *Entry, ended <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	x := &r.batch
-	here := asked.Token == hex.EncodeToString(r.token[:]) && r.line != nil && asked.Pass == r.pass &&
+	known := asked.Token == hex.EncodeToString(r.token[:]) && r.line != nil && asked.Pass == r.pass &&
 		x.listed && asked.Batch == x.number && asked.File >= 0 && asked.File < len(x.entries) &&
-		x.entries[asked.File].Kind == File &&
-		(x.skipped || x.claims[asked.File].Whole != nil || x.states[asked.File] == verified)
-	if !here {
-		return nil, errForeign
+		x.entries[asked.File].Kind == File
+	switch {
+	case known && (x.skipped || x.states[asked.File] == verified):
+		own := x.entries[asked.File]
+		return &own, nil, nil
+	case known && !x.over:
+		return nil, x.ended, nil
 	}
-	e := x.entries[asked.File]
-	return &e, nil
+	return nil, nil, errForeign
 }
 
 // fetch gets the promised files of a batch. What it does not get is still lacking.
@@ -225,8 +264,6 @@ func (r *Receiver) fetch(x *batch) error {
 		}
 		if got {
 			x.fetched = append(x.fetched, i)
-		} else {
-			x.alone = true
 		}
 	}
 	for _, address := range slices.Sorted(maps.Keys(r.givers)) {
@@ -247,7 +284,7 @@ func (r *Receiver) fetchOne(x *batch, i int, p *promise) (got bool, err error) {
 			g = &given{}
 			r.givers[address] = g
 		}
-		if g.why != "" {
+		if g.why != "" || len(r.refused()) >= maxRefused {
 			continue
 		}
 		begin := time.Now()
@@ -273,6 +310,25 @@ func (r *Receiver) fetchOne(x *batch, i int, p *promise) (got bool, err error) {
 	return false, nil
 }
 
+// refused are the addresses of the other receivers that have given nothing good.
+func (r *Receiver) refused() (list []string) {
+	for _, address := range slices.Sorted(maps.Keys(r.givers)) {
+		if r.givers[address].why != "" {
+			list = append(list, address)
+		}
+	}
+	return list
+}
+
+// dial connects to a member of the group: no source makes this host connect to another one.
+func (r *Receiver) dial(ctx context.Context, address string) (net.Conn, error) {
+	at, err := netip.ParseAddrPort(address)
+	if r.Member != nil && (err != nil || !r.Member(plainIP(at))) {
+		return nil, fmt.Errorf("the box says that %q is no member of the group", address)
+	}
+	return r.Dial(ctx, address)
+}
+
 // ownError is one of this host, and not of another receiver.
 type ownError struct{ error }
 
@@ -280,7 +336,7 @@ func (r *Receiver) fetchFrom(address string, x *batch, i int, sum []byte, end ti
 	e := &x.entries[i]
 	ctx, cancel := context.WithTimeout(r.ctx, min(peerPatience, time.Until(end)))
 	defer cancel()
-	conn, err := r.Dial(ctx, address)
+	conn, err := r.dial(ctx, address)
 	if err != nil {
 		return err
 	}

@@ -2,11 +2,15 @@ package copying
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -224,6 +228,82 @@ func TestOthersThatGiveNothingGood(t *testing.T) {
 		if b.hub.sent < 8*BlockBytes || b.hub.sent > 9*BlockBytes {
 			t.Errorf("%s: the source has sent %d bytes", name, b.hub.sent)
 		}
+		// That one is left out, and nobody else.
+		for _, p := range b.source.peers.all {
+			if refused := slices.Equal(p.refuses, []string{has.Peers.Addr().String()}); p.shares == "" || refused != strings.Contains(p.name, "lacks") {
+				t.Errorf("%s: %s at %q refuses %q", name, p.name, p.shares, p.refuses)
+			}
+		}
+	}
+}
+
+// A receiver to which nobody gives anything good asks only some, so that the source has its answer
+// in time.
+func TestOnlySomeAreAskedInVain(t *testing.T) {
+	var asked []string
+	r := &Receiver{ctx: t.Context(), givers: map[string]*given{}, Events: func(Event) {}, Target: &Target{}, Dial: func(_ context.Context, address string) (net.Conn, error) {
+		asked = append(asked, address)
+		return nil, errors.New("it is away")
+	}}
+	x := &batch{promises: map[int]promise{}}
+	for i := range maxRefused + 2 {
+		x.entries = append(x.entries, Entry{Kind: File, Size: 1})
+		x.promises[i] = promise{givers: []string{fmt.Sprint("127.0.0.1:", i+1)}, sum: make([]byte, sha256.Size)}
+	}
+	if err := r.fetch(x); err != nil || len(x.fetched) > 0 || !slices.Equal(asked, r.refused()) || len(asked) != maxRefused {
+		t.Error(err, x.fetched, asked, r.refused())
+	}
+	near, far := net.Pipe()
+	r.line = &line{conn: near}
+	reports := make(chan report, 1)
+	go func() { _ = (&line{conn: far, known: true}).reports(func(r *report) { reports <- *r }) }()
+	for range 2 {
+		if err := r.batchHere(1); err != nil {
+			t.Fatal(err)
+		}
+		if l := (<-reports).Lacks; !slices.Equal(l.Refuses, r.refused()) || l.Alone != (len(l.Refuses) == maxRefused) {
+			t.Errorf("%+v", l)
+		}
+		delete(r.givers, asked[0])
+	}
+	_ = near.Close()
+}
+
+// Nobody makes a receiver connect to a host that is no member of its group: neither another
+// receiver nor the source.
+func TestOnlyMembersAreConnectedTo(t *testing.T) {
+	tree, _ := bigTree(t)
+	for name, c := range map[string]struct {
+		member func(netip.Addr) bool
+		shares bool
+	}{
+		"a member":            {func(ip netip.Addr) bool { return ip == netip.MustParseAddr("127.0.0.1") }, true},
+		"only the source":     {func() func(netip.Addr) bool { asked := 0; return func(netip.Addr) bool { asked++; return asked == 1 } }(), false},
+		"not even the source": {func(netip.Addr) bool { return false }, false},
+	} {
+		b := newBench(t, 2, tree)
+		has, lacks := b.sharing("has", true), b.sharing("lacks", false)
+		if err := os.CopyFS(filepath.Join(has.dir, "tree"), os.DirFS(tree)); err != nil {
+			t.Fatal(err)
+		}
+		var dialed []string
+		lacks.Member = c.member
+		lacks.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			dialed = append(dialed, address)
+			return dial(ctx, address)
+		}
+		if name == "not even the source" {
+			b.source.Patience = 100 * time.Millisecond
+			_, _ = b.run(has.start(t.Context()), lacks.start(t.Context()))
+			if len(dialed) > 0 || lacks.err == nil || !strings.Contains(lacks.err.Error(), "is no member of the group") {
+				t.Errorf("%s: %q, %v", name, dialed, lacks.err)
+			}
+			continue
+		}
+		b.complete(tree, has.start(t.Context()), lacks.start(t.Context()))
+		if slices.Contains(dialed, has.Peers.Addr().String()) != c.shares || c.shares != (lacks.events[0].Reason == "") {
+			t.Errorf("%s: %q, %+v", name, dialed, lacks.events)
+		}
 	}
 }
 
@@ -270,6 +350,14 @@ func TestOneOfTheOthersIsKilled(t *testing.T) {
 		t.Errorf("the source has sent %d bytes", b.hub.sent)
 	}
 }
+
+// addressed is a connection that comes from an address.
+type addressed struct {
+	net.Conn
+	from net.Addr
+}
+
+func (a *addressed) RemoteAddr() net.Addr { return a.from }
 
 // mutePeers are a listener with an address that is not that of the source.
 type mutePeers struct{ *pipes }
@@ -375,6 +463,12 @@ func TestWhoIsNamed(t *testing.T) {
 	has := func(shares string, c claim) *peer {
 		return &peer{shares: shares, have: &have{Files: map[int]claim{0: c}}}
 	}
+	refuses := func(shares, address string) *peer {
+		p := has(shares, claim{})
+		s := newPeers("", 0, func(Event) {})
+		s.reported(p, &report{Lacks: &lacks{Refuses: []string{address}}})
+		return p
+	}
 	all := &peer{shares: "all", have: &have{All: true}}
 	gone := has("gone", whole)
 	gone.gone = true
@@ -396,6 +490,10 @@ func TestWhoIsNamed(t *testing.T) {
 		"one of them is":      {[]*peer{all, has("a", whole), has("", claim{}), has("c", claim{})}, file, nil},
 		"it has a part":       {[]*peer{all, has("b", part)}, file, nil},
 		"it has not answered": {[]*peer{all, {shares: "b"}}, file, nil},
+		"one is refused":      {[]*peer{all, has("a", whole), refuses("b", "a")}, file, []giver{{address: "all"}}},
+		"by one of two":       {[]*peer{all, has("a", whole), has("d", whole), refuses("b", "a"), has("c", claim{})}, file, []giver{{address: "all"}, {"d", sum{1}}}},
+		"too few are left":    {[]*peer{all, has("a", whole), refuses("b", "a"), has("c", claim{})}, file, nil},
+		"by one that has it":  {[]*peer{all, {shares: "a", refuses: []string{"all"}, have: &have{All: true}}, has("b", claim{})}, file, []giver{{address: "all"}, {address: "a"}}},
 	} {
 		s := newPeers("", 0, func(Event) {})
 		plan := s.plan(c.asked, c.entries)
@@ -450,34 +548,148 @@ func TestASlowGiver(t *testing.T) {
 // A receiver gives only files of the present batch that it has, to those who know the copy.
 func TestWhatIsGiven(t *testing.T) {
 	r := &Receiver{line: &line{}, token: [16]byte{1}, pass: 3, batch: batch{
-		number: 5, listed: true, states: []state{waits, waits, verified, waits}, claims: map[int]claim{1: {Whole: sum{1}}},
+		number: 5, listed: true, over: true, states: []state{waits, waits, verified, waits}, claims: map[int]claim{1: {Whole: sum{1}}},
 		entries: []Entry{{Kind: File, Path: "no"}, {Kind: File, Path: "claimed"}, {Kind: File, Path: "verified"}, {Kind: Directory}},
 	}}
 	token := "01000000000000000000000000000000"
 	for want, asked := range map[string][]request{
-		"claimed": {{token, 3, 5, 1}}, "verified": {{token, 3, 5, 2}},
-		"": {{token, 3, 5, 0}, {token, 3, 5, 3}, {token, 3, 5, 4}, {token, 3, 5, -1}, {token, 3, 6, 1}, {token, 2, 5, 1}, {"", 3, 5, 1}},
+		"verified": {{token, 3, 5, 2}},
+		"":         {{token, 3, 5, 0}, {token, 3, 5, 1}, {token, 3, 5, 3}, {token, 3, 5, 4}, {token, 3, 5, -1}, {token, 3, 6, 2}, {token, 2, 5, 2}, {"", 3, 5, 2}},
 	} {
 		for _, a := range asked {
-			e, err := r.entryOf(&a)
+			e, err := r.verifiedEntry(t.Context(), &a)
 			if (err == nil) != (want != "") || err == nil && e.Path != want {
 				t.Errorf("%+v: %+v, %v", a, e, err)
 			}
 		}
 	}
 	r.line = nil
-	if _, err := r.entryOf(&request{token, 3, 5, 1}); err == nil {
+	if _, err := r.verifiedEntry(t.Context(), &request{token, 3, 5, 2}); err == nil {
 		t.Error("it gives before it knows its source")
 	}
 }
 
-// A receiver that says that it gives files at no address, or at several, is not named to others.
+// Who asks may hear of the end of a batch before the one that gives: it waits, but not for long.
+func TestAFileIsVerifiedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := request{hex.EncodeToString(make([]byte, 16)), 0, 0, 0}
+		r := &Receiver{line: &line{}, batch: batch{
+			listed: true, states: []state{waits}, entries: []Entry{{Kind: File, Path: "f"}}, ended: make(chan struct{}),
+		}}
+		begin := time.Now()
+		if _, err := r.verifiedEntry(t.Context(), &asked); !errors.Is(err, errForeign) || time.Since(begin) != peerPatience {
+			t.Error(err, time.Since(begin))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := r.verifiedEntry(ctx, &asked); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		time.AfterFunc(time.Second, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.batch.states[0] = verified
+			close(r.batch.ended)
+			r.batch.over = true
+		})
+		if e, err := r.verifiedEntry(t.Context(), &asked); err != nil || e.Path != "f" || time.Since(begin) != peerPatience+time.Second {
+			t.Error(e, err, time.Since(begin))
+		}
+	})
+}
+
+// stranger asks a receiver for the first file of the batch, as one that knows the copy, and returns
+// how many bytes it gets.
+func stranger(t *testing.T, b *bench, h *host) (bytes int64) {
+	t.Helper()
+	conn, err := dial(t.Context(), h.Peers.Addr().String())
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	defer conn.Close()
+	h.mu.Lock()
+	asked := request{b.source.peers.token, h.pass, h.batch.number, 0}
+	h.mu.Unlock()
+	if err := json.NewEncoder(conn).Encode(asked); err != nil {
+		t.Error(err)
+	}
+	n, _ := io.Copy(io.Discard, conn) // whatever ends it
+	return n
+}
+
+// A source that lists a file which only the receiver has learns nothing with which it could have
+// the file given to others: neither the SHA-256 nor what it has heard of the receiver is enough.
+func TestAFileThatIsNotOfTheCopyIsNotGiven(t *testing.T) {
+	for name, says := range map[string]func(own []byte, claimed sum) []byte{
+		"what the receiver has said": func(_ []byte, claimed sum) []byte { return claimed },
+		"another SHA-256":            func([]byte, sum) []byte { return make([]byte, sha256.Size) },
+		"the SHA-256":                func(own []byte, _ sum) []byte { return own },
+	} {
+		secret := random(BlockBytes)
+		b := newBench(t, 1)
+		h := b.sharing("h", true)
+		write(t, filepath.Join(h.dir, "secret"), secret)
+		near, far := net.Pipe()
+		h.line, h.done, h.ctx, h.givers = &line{conn: near}, map[[32]byte]struct{}{}, t.Context(), map[string]*given{}
+		h.token = [16]byte{7}
+		b.source.peers = newPeers(hex.EncodeToString(h.token[:]), 0, func(Event) {})
+		answers := make(chan report, 3)
+		go func() { _ = (&line{conn: far, known: true}).reports(func(r *report) { answers <- *r }) }()
+		h.tasks.Go(func() { h.serve(t.Context()) })
+		info, err := os.Stat(filepath.Join(h.dir, "secret"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := Entry{Kind: File, Mode: 0o644, ModTime: info.ModTime().UnixNano(), Size: BlockBytes, Path: "secret"}
+		text := e.append(nil)
+		digest := sha256.Sum256(text)
+		take := func(records []byte) {
+			t.Helper()
+			if err := h.take(append((&header{token: h.token, pass: 1}).append(nil), records...)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		take(appendRecord(appendRecord(appendRecord(nil, kindBatch, numbers(0)), kindEntry, text), kindListed, digest[:]))
+		claimed := (<-answers).Have.Files[0].Whole
+		own := sha256.Sum256(secret)
+		take(appendRecord(appendRecord(nil, kindFileEnd, numbers(0), says(own[:], claimed)), kindBatchEnd, numbers(0)))
+		<-answers
+		want := int64(0)
+		if name == "the SHA-256" {
+			want = BlockBytes + 2*blockHeader
+		}
+		if got := stranger(t, b, h); got != want {
+			t.Errorf("%s: %d bytes, not %d", name, got, want)
+		}
+		// What was verified and has changed since is not given.
+		if err := os.Chtimes(filepath.Join(h.dir, "secret"), time.Now(), info.ModTime().Add(coarsestTime+1)); err != nil {
+			t.Fatal(err)
+		}
+		if got := stranger(t, b, h); got != 0 {
+			t.Errorf("%s: %d bytes of a file that has changed", name, got)
+		}
+		_ = h.Peers.Close()
+		h.tasks.Wait()
+		if err := errors.Join(h.Target.Close(), near.Close(), far.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A receiver that says that it gives files at no address, at several, or at one of another host, is
+// not named to others.
 func TestWhoGivesAtNoAddressIsNotNamed(t *testing.T) {
 	for said, want := range map[string]string{
-		"127.0.0.1:1": "127.0.0.1:1", "[fe80::1%eth0]:1": "[fe80::1%eth0]:1", "": "", "a:1": "", "127.0.0.1": "",
-		"127.0.0.1:1 127.0.0.1:2": "", "[fe80::1%a b c]:1": "",
+		"127.0.0.1:1": "127.0.0.1:1", "[::ffff:127.0.0.1]:1": "[::ffff:127.0.0.1]:1", "[fe80::1%eth0]:1": "[fe80::1%eth0]:1", "": "", "a:1": "",
+		"127.0.0.1": "", "127.0.0.1:1 127.0.0.1:2": "", "[fe80::1%a b c]:1": "", "127.0.0.2:1": "", "[fe80::2%eth0]:1": "",
 	} {
 		near, far := net.Pipe()
+		own := net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7}
+		if strings.Contains(said, "fe80") {
+			own = net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth7", Port: 7}
+		}
+		near = &addressed{near, &own}
 		s := newPeers("t", time.Minute, func(Event) {})
 		s.tasks.Go(func() { s.hear(near) })
 		if err := (&line{conn: far}).report(report{Hello: &hello{Token: "t", Host: "h", Shares: said}}); err != nil {
@@ -507,6 +719,23 @@ func (c *crowd) Accept() (net.Conn, error) {
 	c.come.Add(1)
 	near, _ := net.Pipe()
 	return near, nil
+}
+
+// A receiver that has too many open files for a while gives files after that.
+func TestAGiverWhoseListenerFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pipes{calls: make(chan net.Conn), closed: make(chan struct{})}
+		f := &failing{Listener: p}
+		f.left.Store(20)
+		ended := make(chan struct{})
+		go func() { defer close(ended); (&Receiver{Peers: f}).serve(t.Context()) }()
+		conn, err := p.dial(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = errors.Join(conn.Close(), f.Close())
+		<-ended
+	})
 }
 
 // However many connect, a receiver serves some at a time, and the others have their turn.

@@ -39,6 +39,8 @@ type Sending interface {
 type Receiving interface {
 	copying.Inbox
 	Local() netip.Addr // of this host, as other receivers reach it
+	// Has says whether a host is another member of the group, as the box says.
+	Has(netip.Addr) bool
 	Close() error
 }
 
@@ -295,8 +297,9 @@ func (env *Environment) receive(ctx context.Context, o *options, directory strin
 			err = statusError{err, exitError}
 		}
 	}()
+	dialer := net.Dialer{Timeout: patience}
 	r := &copying.Receiver{Dial: func(ctx context.Context, address string) (net.Conn, error) {
-		return (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", address)
+		return dialer.DialContext(ctx, "tcp", address)
 	}}
 	r.Host, _ = os.Hostname() // only for the eyes
 	events := env.Out
@@ -313,11 +316,13 @@ func (env *Environment) receive(ctx context.Context, o *options, directory strin
 		return notJoined(ctx, err)
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	r.Inbox = m
+	r.Inbox, r.Member = m, m.Has
 	if fromPeers {
-		if r.Peers, err = net.Listen("tcp", netip.AddrPortFrom(m.Local(), 0).String()); err != nil {
+		own := net.TCPAddrFromAddrPort(netip.AddrPortFrom(m.Local(), 0))
+		if r.Peers, err = net.ListenTCP("tcp", own); err != nil {
 			return err
 		}
+		dialer.LocalAddr = own // the source names other receivers only the host from which this one reports
 	}
 	p := env.printer(o.json, events)
 	r.Events = p.print

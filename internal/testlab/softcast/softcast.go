@@ -11,7 +11,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rocast/rocast/client"
@@ -42,6 +44,7 @@ type member struct {
 	host    *client.Host
 	group   string
 	buffers [][]byte
+	others  atomic.Pointer[[]api.HostMember]
 	ended   context.Context // its cause is why
 	end     context.CancelCauseFunc
 	tasks   sync.WaitGroup
@@ -125,6 +128,7 @@ func join(ctx context.Context, role string, m program.Membership) (_ *member, er
 	if g, err = x.host.Ready(ctx, m.Group, own); err != nil {
 		return nil, err
 	}
+	x.others.Store(&g.Members)
 	x.tasks.Go(func() { x.follow(own, g) })
 	return x, nil
 }
@@ -141,12 +145,20 @@ func (x *member) follow(own client.HostRequest, g client.HostGroup) {
 		case next.Degraded:
 			x.end(errors.New("the box says: " + next.Reason))
 		}
+		if len(next.Members) > 0 {
+			x.others.Store(&next.Members)
+		}
 		g = next
 	}
 }
 
 // Local returns the address of the host.
 func (x *member) Local() netip.Addr { return x.IP() }
+
+// Has says whether a host is another member of the group.
+func (x *member) Has(ip netip.Addr) bool {
+	return ip != x.IP() && slices.ContainsFunc(*x.others.Load(), func(m api.HostMember) bool { return m.IP == ip.String() })
+}
 
 // Close leaves the group.
 func (x *member) Close() error {
