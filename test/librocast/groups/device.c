@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,6 +65,7 @@ static struct pair *pairs;
 static struct region *regions;
 static uint32_t next_key = 1;
 static int refusal; /* of registrations */
+static unsigned receives_left = UINT_MAX; /* that are taken */
 static uint32_t next_qpn = FIRST_QPN;
 static bool works = true;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -200,6 +202,11 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
 
 	(void)bad;
 	pthread_mutex_lock(&lock);
+	if (receives_left == 0) {
+		pthread_mutex_unlock(&lock);
+		return ENOMEM;
+	}
+	receives_left -= receives_left < UINT_MAX;
 	if (r->count == ROOM)
 		abort();
 	at = (r->first + r->count++) % ROOM;
@@ -391,6 +398,11 @@ void __wrap_ibv_ack_cq_events(struct ibv_cq *, unsigned);
 void __wrap_ibv_ack_cq_events(struct ibv_cq *cq, unsigned events)
 {
 	(void)cq, (void)events;
+}
+
+void take_receives(unsigned count)
+{
+	receives_left = count;
 }
 
 void refuse_registrations(int error)

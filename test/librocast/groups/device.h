@@ -22,6 +22,9 @@ void lose_answers(unsigned tries, int error);
 /* A queue pair that ends fails so many receives, as it does one that a message fills in part. */
 void spoil_receives(unsigned count);
 
+/* The next so many receives are taken, and those behind them refused. */
+void take_receives(unsigned count);
+
 /* Registrations fail with this error, or, with 0, as those of the kernel. */
 void refuse_registrations(int error);
 

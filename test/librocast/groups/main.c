@@ -19,6 +19,7 @@
  *   groups threads   is in two groups, first with a thread for each and then with one for both; prints
  *                    what arrives, and whose sentences the threads hear
  *   groups rate      sends at several rates, while the clock stands still or jumps; prints what goes when
+ *   groups held      sends an operation that the rate holds back over two fallbacks; prints what arrives
  *   groups outside   joins groups that the box refuses for several reasons; prints what it hears
  */
 #include <errno.h>
@@ -150,10 +151,15 @@ static void several(void)
 	struct rocast_group *one = join(0, "g1", ROCAST_SOURCE), *two = join(0, "g2", ROCAST_RECEIVER), *three = join(0, "g3", ROCAST_RECEIVER);
 	struct rocast_group *one_there = join(1, "g1", ROCAST_RECEIVER), *two_there = join(1, "g2", ROCAST_SOURCE), *three_there = join(1, "g3", ROCAST_SOURCE);
 	struct rocast_membership again = { .name = "g2", .role = ROCAST_RECEIVER, .members = 2 };
+	static const char *const named[] = { "127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.20", "::ffff:127.0.0.2", "" };
 	struct rocast_group *none;
 	struct rocast_completion c;
 
 	say("joined twice", rocast_join(hosts[0], &again, &none));
+	printf("members beside 127.0.0.1:");
+	for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++)
+		printf(" %d", rocast_has_member(one, named[i]));
+	printf("\n");
 	for (uint64_t i = 0; i < DEPTH; i++) {
 		receive(one_there, 1, 10 + i);
 		receive(two, 0, 20 + i);
@@ -532,6 +538,72 @@ static void rate(void)
 	set_clock(0);
 }
 
+/* A member that sends when it is told, and counts what arrives. */
+struct partner {
+	struct rocast_group *group;
+	atomic_bool may_send, stop;
+	atomic_int way;
+	unsigned arrived;
+	pthread_t thread;
+};
+
+static void *take_part(void *argument)
+{
+	struct partner *p = argument;
+	struct rocast_completion c;
+	bool sent = false, stop = false;
+	int n;
+
+	while (!stop) {
+		stop = atomic_load(&p->stop);
+		if (!sent && atomic_load(&p->may_send))
+			sent = send_byte(p->group, 1, 'm', 5) == 0;
+		while ((n = rocast_wait(p->group, &c, 1, 1)) > 0)
+			p->arrived += c.kind == ROCAST_RECEIVED;
+		atomic_store(&p->way, rocast_way(p->group));
+	}
+	return NULL;
+}
+
+/*
+ * The rate holds an operation back while the group breaks, works and breaks again. Meanwhile the
+ * other member has had a message of the group, which has the number that the operation had first.
+ */
+static void held(void)
+{
+	struct rocast_group *one = join(0, "g9", ROCAST_BOTH);
+	struct partner two = { .group = join(1, "g9", ROCAST_BOTH) };
+	struct rocast_completion none;
+
+	let_groups_work(false);
+	hear_of_all(one);
+	hear_of_all(two.group);
+	receive(one, 0, 20);
+	if (rocast_receive(two.group, memories[1], bytes[1], BYTES, 10) || pthread_create(&two.thread, NULL, take_part, &two))
+		exit(2);
+	say("rate", rocast_set_rate(one, 1));
+	(void)rocast_send(one, memories[0], bytes[0], BYTES, 1);
+	while (outgoing_links(one) == 0)
+		(void)rocast_wait(one, &none, 0, 1);
+	printf("by single connections: %u\n", one->fallbacks);
+	let_groups_work(true);
+	one->try_at = 0;
+	while (rocast_way(one) == ROCAST_UNICAST || atomic_load(&two.way) == ROCAST_UNICAST)
+		(void)rocast_wait(one, &none, 0, 1);
+	printf("by the group: %u\n", one->returns);
+	atomic_store(&two.may_send, true);
+	take("one", one, 0, 1);
+	let_groups_work(false);
+	say("probe", rocast_become_source(one, 10000));
+	one->try_at = INT64_MAX;
+	printf("by single connections: %u\n", one->fallbacks);
+	say("no rate", rocast_set_rate(one, 0));
+	take("one", one, 0, 1);
+	atomic_store(&two.stop, true);
+	pthread_join(two.thread, NULL);
+	printf("two: %u\n", two.arrived);
+}
+
 /* May pin so much, whoever starts it. */
 static void pin_at_most(rlim_t bytes)
 {
@@ -661,6 +733,8 @@ int main(int argc, char **argv)
 		threads();
 	} else if (strcmp(argv[1], "rate") == 0) {
 		rate();
+	} else if (strcmp(argv[1], "held") == 0) {
+		held();
 	} else if (strcmp(argv[1], "outside") == 0) {
 		be_refused("stale");
 		be_refused("replaced");
