@@ -339,8 +339,8 @@ enum {
  *
  * ROCAST_EARGUMENT: it has been called, window is less than a piece, or the group has operations,
  * receives or completions that were not taken. ROCAST_EMEMORY, ROCAST_EDEVICE: the memory cannot be
- * had or registered, and nothing has happened; or the device takes no receive, and then the group
- * is only good for leaving.
+ * had or registered, or the device takes no receive, and nothing has happened. If the device takes
+ * some receives and refuses others, the group is only good for leaving (ROCAST_EBROKEN).
  */
 int rocast_use_streams(struct rocast_group *group, size_t window);
 
@@ -381,6 +381,8 @@ struct rocast_piece {
  *
  * ROCAST_EBROKEN: the group has ended, or no way is left, and all pieces that have arrived were
  * read: a stream without its last piece was cut. Or a member has sent something else than a stream.
+ * Or two members with ROCAST_BOTH have sent streams at the same time, and this one has the beginning
+ * of both. The two do not hear so: each begins its stream when that of the other one has ended.
  */
 int rocast_stream_read(struct rocast_group *group, struct rocast_piece *piece, unsigned timeout_ms);
 

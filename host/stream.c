@@ -10,7 +10,12 @@ enum {
 	DEFAULT_PIECES = 16,
 	SLEEP_MS = 100,
 	PAGE = 4096,
+	CUTS = 8, /* how many streams without an end a member remembers */
 };
+
+/* Why nothing more can be read. */
+static const char FOREIGN[] = "is no stream, or lacks a piece; all members use streams, or none",
+	MIXED[] = "is parts of two streams at the same time; a member begins its stream when the one before has ended";
 
 static const uint64_t MAGIC = UINT64_C(0x726f636173740001);
 
@@ -50,7 +55,11 @@ struct stream {
 	struct slot *held;         /* what the program has in hand */
 	uint64_t coming, expected; /* the stream that comes, and the offset of its next piece */
 	bool inside;               /* the stream that comes has not ended */
-	bool torn;                 /* something else has come */
+	struct {
+		uint64_t id, expected;
+	} cuts[CUTS];              /* streams that another one has followed before their end; the oldest goes */
+	unsigned next_cut;
+	const char *torn;          /* NULL: nothing else has come */
 };
 
 _Static_assert(sizeof(struct head) == HEAD_BYTES, "a head has no holes");
@@ -101,6 +110,12 @@ int rocast_use_streams(struct rocast_group *group, size_t window)
 	group->stream = s;
 	for (size_t i = 0; i < count && receives && !error; i++)
 		error = post_room(group, &s->rooms[i]);
+	if (error && group->receives_posted == 0) {
+		group->stream = NULL;
+		free_stream(s);
+	} else if (error) {
+		fail_everything(group); /* nobody takes a receive back */
+	}
 	return error;
 }
 
@@ -131,7 +146,7 @@ static int take(struct rocast_group *group)
 		else if (c.kind == ROCAST_RECEIVED)
 			s->arrivals[(s->first + s->arrived++) % s->count] = (struct arrival){ (unsigned)c.id, c.bytes };
 		else if (c.kind == ROCAST_IMMEDIATE)
-			s->torn = true;
+			s->torn = FOREIGN;
 		else if (!group->broken && (error = post_room(group, &s->rooms[c.id])))
 			return error;
 	}
@@ -234,6 +249,15 @@ int rocast_stream_end(struct rocast_group *group, unsigned timeout_ms)
 		    timeout_ms);
 }
 
+/* Whether a piece goes on with a stream that another one has followed: two members send. */
+static bool goes_on(const struct stream *s, uint64_t id, uint64_t offset)
+{
+	for (unsigned i = 0; i < CUTS; i++)
+		if (s->cuts[i].id == id && offset > 0 && offset >= s->cuts[i].expected)
+			return true;
+	return false;
+}
+
 /*
  * Looks at a piece. True: the program gets it. A stream of which this member has not had the
  * beginning is left out, and so is a piece that has come before: after a fallback, a member that
@@ -244,12 +268,18 @@ static bool is_next(struct stream *s, const struct slot *slot, size_t bytes)
 	uint64_t id = be64toh(slot->head.stream), offset = be64toh(slot->head.offset);
 
 	if (bytes < sizeof(slot->head) || be64toh(slot->head.magic) != MAGIC) {
-		s->torn = true;
+		s->torn = FOREIGN;
 		return false;
 	}
 	if (id != s->coming) {
+		if (goes_on(s, id, offset))
+			s->torn = MIXED;
 		if (offset != 0)
 			return false;
+		if (s->inside) {
+			s->cuts[s->next_cut % CUTS].id = s->coming;
+			s->cuts[s->next_cut++ % CUTS].expected = s->expected;
+		}
 		s->coming = id;
 		s->expected = 0;
 		s->inside = true;
@@ -257,7 +287,7 @@ static bool is_next(struct stream *s, const struct slot *slot, size_t bytes)
 	if (!s->inside || offset < s->expected)
 		return false;
 	if (offset > s->expected) {
-		s->torn = true;
+		s->torn = FOREIGN;
 		return false;
 	}
 	s->expected += bytes - sizeof(slot->head);
@@ -288,7 +318,7 @@ static int hand_out(struct rocast_group *group, struct rocast_piece *piece)
 		if (s->held)
 			return 1;
 	}
-	return s->torn ? fail(ROCAST_EBROKEN, "what comes by group %s is no stream, or lacks a piece; all members use streams, or none", group->name) : 0;
+	return s->torn ? fail(ROCAST_EBROKEN, "what comes by group %s %s", group->name, s->torn) : 0;
 }
 
 int rocast_stream_read(struct rocast_group *group, struct rocast_piece *piece, unsigned timeout_ms)

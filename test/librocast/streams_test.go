@@ -13,6 +13,7 @@ const (
 	used      = "-1 group g1 has operations or receives whose completions were not taken; use streams before they are posted"
 	late      = "; call rocast_stream_end again"
 	torn      = "is no stream, or lacks a piece; all members use streams, or none"
+	mixed     = "is parts of two streams at the same time; a member begins its stream when the one before has ended"
 	sizes     = `
 0 in 1 and 1 pieces
 1 in 1 and 1 pieces
@@ -143,6 +144,33 @@ a stream: 1 at 0, the last
 a stream: 1 at 0, the last
 no stream: -8 what comes by group g3 ` + torn + `
 an immediate: -8 what comes by group g7 ` + torn,
+		"mixed": `
+one writes: 262144
+two writes: 262144
+of one: 262144 at 0
+of two: 262144 at 0
+two writes: 262144
+of two: 262144 at 262144
+one writes: 262144
+of one: -8 what comes by group g3 ` + mixed + `
+and later: -8 what comes by group g3 ` + mixed + `
+one: 262144 at 0
+two: 262144 at 0
+one: 262144 at 262144
+two: 262144 at 262144
+` + strings.Repeat("begins: 1 at 0\n", 9) + `the first goes on: -8 what comes by group g1 ` + mixed,
+		"rooms": `
+no receive: -3 a receive cannot be posted (Cannot allocate memory)
+pinned: 0 pieces
+a stream: ` + noStreams + `
+again: 0
+one receive: -3 a receive cannot be posted (Cannot allocate memory)
+write: -8 group g2 has no way to its members any more; leave it
+end: -8 group g2 has no way to its members any more; leave it
+read: -8 group g2 has no way to its members any more; leave it
+pinned: 8 pieces
+leave: 0
+pinned: 4 pieces`,
 		"both": `
 write: 262147
 read: 262144 at 0

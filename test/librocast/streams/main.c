@@ -10,6 +10,8 @@
  *   streams late       has a receiver that comes in the middle of a stream; prints what it reads
  *   streams others     sends what is no stream, or comes twice; prints what the receiver reads
  *   streams both       has two members that send streams, one after the other
+ *   streams mixed      has two members that send streams to a third one at the same time
+ *   streams rooms      uses streams where the device takes no receive, or not enough
  *   streams fallback   sends by single connections
  *   streams spoilt     does so where the fallback comes in the middle of pieces
  */
@@ -354,7 +356,7 @@ static void others(void)
 	read_piece("is cut", receiver, 0);
 	send_as(source, memory, 10, 0, 4, false);
 	read_piece("another", receiver, 0);
-	send_as(source, memory, 9, 3, 4, false);
+	send_as(source, memory, 9, 2, 1, false);
 	read_piece("of the one before", receiver, 0);
 	send_as(source, memory, 10, 5, 1, false);
 	read_piece("a piece is lacking", receiver, 0);
@@ -401,13 +403,70 @@ static void both(void)
 	read_piece("two", two, 0);
 }
 
+static void mixed(void)
+{
+	enum { STREAMS = 9 }; /* one more than are remembered that have not ended */
+	struct rocast_group *one = join(0, "g3", ROCAST_BOTH), *two = join(1, "g3", ROCAST_BOTH), *three = join(2, "g3", ROCAST_BOTH);
+	struct rocast_memory *memory;
+
+	write_message(MOST, 1);
+	say("one writes", rocast_stream_write(one, message, PIECE, 0));
+	say("two writes", rocast_stream_write(two, message, PIECE, 0));
+	read_piece("of one", three, 0);
+	read_piece("of two", three, 0);
+	say("two writes", rocast_stream_write(two, message + PIECE, PIECE, 0));
+	read_piece("of two", three, 0);
+	say("one writes", rocast_stream_write(one, message + PIECE, PIECE, 0));
+	read_piece("of one", three, 0);
+	read_piece("and later", three, 0);
+	for (int i = 0; i < 2; i++) {
+		read_piece("one", one, 0);
+		read_piece("two", two, 0);
+	}
+
+	if (rocast_register(hosts[0], scratch, 2 * PIECE, &memory))
+		exit(2);
+	one = enter(0, "g1", ROCAST_SOURCE);
+	two = join(1, "g1", ROCAST_RECEIVER);
+	for (uint64_t stream = 1; stream <= STREAMS; stream++) {
+		send_as(one, memory, stream, 0, 1, false);
+		read_piece("begins", two, 0);
+	}
+	send_as(one, memory, 1, 1, 1, false);
+	read_piece("the first goes on", two, 0);
+}
+
+static void rooms(void)
+{
+	struct rocast_group *group = enter(0, "g1", ROCAST_BOTH);
+	struct rocast_piece p;
+
+	take_receives(0);
+	say("no receive", rocast_use_streams(group, WINDOW));
+	printf("pinned: %zu pieces\n", hosts[0]->pinned / PIECE);
+	say("a stream", rocast_stream_write(group, message, 1, 0));
+	take_receives(UINT_MAX);
+	say("again", rocast_use_streams(group, WINDOW));
+	group = enter(0, "g2", ROCAST_BOTH);
+	take_receives(1);
+	say("one receive", rocast_use_streams(group, WINDOW));
+	take_receives(UINT_MAX);
+	say("write", rocast_stream_write(group, message, 1, 0));
+	say("end", rocast_stream_end(group, 0));
+	say("read", rocast_stream_read(group, &p, 0));
+	printf("pinned: %zu pieces\n", hosts[0]->pinned / PIECE);
+	say("leave", rocast_leave(group));
+	printf("pinned: %zu pieces\n", hosts[0]->pinned / PIECE);
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const addresses[HOSTS] = { "127.0.0.1", "127.0.0.2", "127.0.0.3" };
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} all[] = { { "waits", waits }, { "refused", refused }, { "cut", cut }, { "late", late }, { "others", others }, { "both", both } };
+	} all[] = { { "waits", waits }, { "refused", refused }, { "cut", cut }, { "late", late }, { "others", others }, { "both", both },
+		    { "mixed", mixed }, { "rooms", rooms } };
 
 	message = malloc(MOST);
 	scratch = malloc(MOST);
