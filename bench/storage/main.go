@@ -14,6 +14,9 @@
 // The command makes its own lab. It kills the box and starts it again, lets the power of a replica
 // fail in the middle of a write, and brings that replica back: another one sends it what it lacks.
 // At the end all logs are read from the disks, and their hashes compared.
+//
+// rocast-cp recv --from-peers is no way for a replica that comes back: it copies files that stand
+// still, each with its SHA-256, and this log grows meanwhile and lacks only its end.
 package main
 
 import (

@@ -392,6 +392,8 @@ type wanted struct {
 	none   bool    // all receivers have it whole, as they believe
 	holes  bool    // some receiver has something: a hole has to be sent too
 	givers []giver // who may have it, and gives it instead of the source
+	// instead is what the source sends if it comes from nobody.
+	instead *wanted
 }
 
 // plan says what of each file is to be sent: what at least one receiver lacks. A file that is not

@@ -100,7 +100,7 @@ func (s *Source) tryFile(ctx context.Context, i int, e *Entry, w wanted) (why, e
 	if w.givers != nil {
 		list := haveThis(w.givers, sealed(s.header.token, sum))
 		if list == "" {
-			return s.tryFile(ctx, i, e, wanted{})
+			return s.tryFile(ctx, i, e, *w.instead)
 		}
 		if err := s.out.add(ctx, kindGivers, r.number, []byte(list)); err != nil {
 			return nil, err
@@ -209,7 +209,7 @@ func (r *reading) pass(ctx context.Context, at, end int64) (why, err error) {
 			continue
 		}
 		r.unsent = 0
-		if r.givers != nil { // who has it hashes nothing, and who lacks it has nothing yet
+		if r.givers != nil { // who has it hashes nothing, and who lacks it waits for a giver
 			continue
 		}
 		if err := r.out.add(ctx, kindUpTo, r.number, numbers(uint64(at))); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -56,6 +58,9 @@ type request struct {
 	Pass  uint32 `json:"pass"`
 	Batch uint64 `json:"batch"`
 	File  int    `json:"file"`
+	// Units is how many SHA-256 follow: those of the units that are there already, sealed. One that
+	// is lacking is zeros.
+	Units int `json:"units,omitempty"`
 }
 
 // promise is a file that other receivers have.
@@ -64,9 +69,8 @@ type promise struct {
 	sum    []byte   // of the source; nil: it has not come
 }
 
-// relay lets other receivers give what is to be sent, where at least as many have a file as lack
-// it, and who lacks it has no part of it: if it comes from nobody, the source sends no more than
-// otherwise.
+// relay lets other receivers give what is to be sent, where at least as many have a file as lack it
+// or a part of it.
 func (s *peers) relay(asked []*peer, entries []Entry, plan map[int]wanted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +90,7 @@ func (s *peers) relay(asked []*peer, entries []Entry, plan map[int]wanted) {
 			switch {
 			case !p.have.All && c.Whole == nil:
 				lack++
-				alone = alone || p.shares == "" || c.Units != nil
+				alone = alone || p.shares == ""
 				refused = append(refused, p.refuses...)
 			case p.shares != "":
 				givers = append(givers, giver{p.shares, c.Whole})
@@ -97,7 +101,7 @@ func (s *peers) relay(asked []*peer, entries []Entry, plan map[int]wanted) {
 			continue
 		}
 		first := i % len(givers) // each one gives some of the files
-		plan[i] = wanted{none: true, givers: slices.Concat(givers[first:], givers[:first])}
+		plan[i] = wanted{none: true, givers: slices.Concat(givers[first:], givers[:first]), instead: &w}
 	}
 }
 
@@ -156,17 +160,116 @@ func (r *Receiver) serve(ctx context.Context) {
 	}
 }
 
-// give sends the file that another receiver asks for: its blocks, each behind its offset and
-// length. Holes are left out, and a block without bytes ends it.
+// What the length of a block says beside its bytes.
+const (
+	blockHeader = 12 // the offset and the length of a block
+	// nothing: the file ends, at its end. Elsewhere a unit comes anew, and what was there of it is
+	// forgotten, so that its holes are holes.
+	nothing = 0
+	// unneeded: what is below the offset and was not sent is what the other one has.
+	unneeded = 1 << 31
+)
+
+// giving is a file that another receiver asks for.
+type giving struct {
+	net.Conn
+	file *os.File
+	out  []byte // a block behind its header
+}
+
+// block sends a block whose bytes are in place.
+func (g *giving) block(at int64, n uint32) error {
+	binary.BigEndian.PutUint64(g.out, uint64(at))
+	binary.BigEndian.PutUint32(g.out[8:], n)
+	if err := g.SetDeadline(time.Now().Add(peerPatience)); err != nil {
+		return err
+	}
+	if n == unneeded {
+		n = 0
+	}
+	_, err := g.Write(g.out[:blockHeader+n])
+	return err
+}
+
+// data sends a part of the file, without its holes.
+func (g *giving) data(at, end int64) error {
+	for at < end {
+		data := nextData(g.file, at, end)
+		for at = data.from; at < data.to; {
+			n := int(min(data.to-at, BlockBytes))
+			if _, err := io.ReadFull(io.NewSectionReader(g.file, at, int64(n)), g.out[blockHeader:blockHeader+n]); err != nil {
+				return err
+			}
+			if err := g.block(at, uint32(n)); err != nil {
+				return err
+			}
+			at += int64(n)
+		}
+	}
+	return nil
+}
+
+// units sends those units of the file that differ from what the other one has.
+func (g *giving) units(ctx context.Context, size int64, token [16]byte, has []sum) error {
+	unit := unitBytes(size)
+	for i, at := 0, int64(0); at < size; i, at = i+1, at+unit {
+		end := min(at+unit, size)
+		h := sha256.New()
+		if err := hashOf(g.file, h, at, end, g.out[blockHeader:], func(int) error { return ctx.Err() }); err != nil {
+			return err
+		}
+		if i < len(has) && bytes.Equal(has[i], sealed(token, h.Sum(nil))) {
+			if err := g.block(end, unneeded); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := g.block(at, nothing); err != nil {
+			return err
+		}
+		if err := g.data(at, end); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeUnits reads what the other receiver has.
+func takeUnits(in io.Reader, count int) ([]sum, error) {
+	if count < 0 || count > maxUnits {
+		return nil, errForeign
+	}
+	all := make([]byte, count*sha256.Size)
+	if _, err := io.ReadFull(in, all); err != nil {
+		return nil, err
+	}
+	var list []sum
+	for s := range slices.Chunk(all, sha256.Size) {
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// give sends the file that another receiver asks for, or the units of which that one has something
+// else: blocks, each behind its offset and length.
 func (r *Receiver) give(ctx context.Context, conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(peerPatience)); err != nil {
 		return err
 	}
 	var asked request
-	if err := json.NewDecoder(io.LimitReader(conn, maxHello)).Decode(&asked); err != nil {
+	in := bufio.NewReaderSize(conn, maxHello)
+	text, err := in.ReadSlice('\n')
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, &asked); err != nil {
 		return err
 	}
 	e, err := r.verifiedEntry(ctx, &asked)
+	if err != nil {
+		return err
+	}
+	has, err := takeUnits(in, asked.Units)
 	if err != nil {
 		return err
 	}
@@ -179,34 +282,17 @@ func (r *Receiver) give(ctx context.Context, conn net.Conn) error {
 	if err != nil || !info.Mode().IsRegular() || info.Size() != e.Size || info.ModTime().Sub(time.Unix(0, e.ModTime)).Abs() > coarsestTime {
 		return errors.Join(errChanged, err)
 	}
-	out := make([]byte, blockHeader+BlockBytes)
-	block := func(at int64, n int) error {
-		binary.BigEndian.PutUint64(out, uint64(at))
-		binary.BigEndian.PutUint32(out[8:], uint32(n))
-		if err := conn.SetDeadline(time.Now().Add(peerPatience)); err != nil {
-			return err
-		}
-		_, err := conn.Write(out[:blockHeader+n])
+	g := &giving{conn, f, make([]byte, blockHeader+BlockBytes)}
+	if asked.Units > 0 {
+		err = g.units(ctx, e.Size, r.token, has)
+	} else {
+		err = g.data(0, e.Size)
+	}
+	if err != nil {
 		return err
 	}
-	for at := int64(0); at < e.Size; {
-		data := nextData(f, at, e.Size)
-		for at = data.from; at < data.to; {
-			n := int(min(data.to-at, BlockBytes))
-			if _, err := io.ReadFull(io.NewSectionReader(f, at, int64(n)), out[blockHeader:blockHeader+n]); err != nil {
-				return err
-			}
-			if err := block(at, n); err != nil {
-				return err
-			}
-			at += int64(n)
-		}
-	}
-	return block(e.Size, 0)
+	return g.block(e.Size, nothing)
 }
-
-// blockHeader is the offset and the length of a block.
-const blockHeader = 12
 
 // coarsestTime is the least difference of two times on a file system that keeps only coarse ones. A
 // file whose time differs more from that of the source was changed since this receiver has verified
@@ -288,7 +374,7 @@ func (r *Receiver) fetchOne(x *batch, i int, p *promise) (got bool, err error) {
 			continue
 		}
 		begin := time.Now()
-		why := r.fetchFrom(address, x, i, p.sum, begin.Add(g.rest(x.entries[i].Size)))
+		come, why := r.fetchFrom(address, x, i, p.sum, begin.Add(g.rest(x.entries[i].Size)))
 		g.took += time.Since(begin)
 		if err := r.goOn(0); err != nil {
 			return false, err
@@ -302,9 +388,8 @@ func (r *Receiver) fetchOne(x *batch, i int, p *promise) (got bool, err error) {
 			r.Events(Event{Event: FromPeer, Host: address, Reason: g.why})
 			continue
 		}
-		n := x.entries[i].Size
-		g.bytes += n
-		g.news = Event{Event: FromPeer, Host: address, Files: g.news.Files + 1, Bytes: g.news.Bytes + n}
+		g.bytes += x.entries[i].Size
+		g.news = Event{Event: FromPeer, Host: address, Files: g.news.Files + 1, Bytes: g.news.Bytes + come}
 		return true, nil
 	}
 	return false, nil
@@ -332,21 +417,21 @@ func (r *Receiver) dial(ctx context.Context, address string) (net.Conn, error) {
 // ownError is one of this host, and not of another receiver.
 type ownError struct{ error }
 
-func (r *Receiver) fetchFrom(address string, x *batch, i int, sum []byte, end time.Time) (why error) {
-	e := &x.entries[i]
+// fetchFrom gets a file, or what is lacking of it, and says how many bytes have come.
+func (r *Receiver) fetchFrom(address string, x *batch, i int, sum []byte, end time.Time) (come int64, why error) {
+	e, units := &x.entries[i], x.claims[i].Units
 	ctx, cancel := context.WithTimeout(r.ctx, min(peerPatience, time.Until(end)))
 	defer cancel()
 	conn, err := r.dial(ctx, address)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(r.ctx, func() { _ = conn.Close() })()
-	var come int64
 	defer func() {
 		r.bytes.Add(-come)
 		if why != nil && r.Target.file != nil && r.Target.file.entry == e {
-			_ = r.Target.drop(true) // what is wrong with it shows when the source sends it
+			_ = r.Target.drop(units == nil) // what is wrong with it shows when the source sends it
 		}
 	}()
 	deadline := func() error {
@@ -357,49 +442,70 @@ func (r *Receiver) fetchFrom(address string, x *batch, i int, sum []byte, end ti
 		return conn.SetDeadline(next)
 	}
 	if err := deadline(); err != nil {
-		return err
+		return 0, err
 	}
-	asked := request{Token: hex.EncodeToString(r.token[:]), Pass: r.pass, Batch: x.number, File: i}
-	if err := json.NewEncoder(conn).Encode(asked); err != nil {
-		return err
+	if err := r.ask(conn, x, i, units); err != nil {
+		return 0, err
 	}
 	in := bufio.NewReader(conn)
 	buffer := make([]byte, BlockBytes)
 	for {
 		var h [blockHeader]byte
 		if _, err := io.ReadFull(in, h[:]); err != nil {
-			return err
+			return come, err
 		}
 		at, n := int64(binary.BigEndian.Uint64(h[:])), int64(binary.BigEndian.Uint32(h[8:]))
-		if n == 0 {
-			break
+		switch {
+		case at < 0 || at > e.Size || n != unneeded && n > min(BlockBytes, e.Size-at) || units == nil && (n == unneeded || n == nothing && at < e.Size):
+			return come, errForeign
+		case n == unneeded:
+			err = r.Target.upTo(e, at)
+		case n == nothing && at < e.Size:
+			err = r.Target.hole(e, at, min(unitBytes(e.Size), e.Size-at))
+		case n > 0:
+			if _, err := io.ReadFull(in, buffer[:n]); err != nil {
+				return come, err
+			}
+			err = r.Target.data(e, at, buffer[:n])
+			r.bytes.Add(n)
+			come += n
+		default:
+			ok, err := r.Target.complete(e, sum)
+			if err != nil {
+				return come, &ownError{err}
+			}
+			if !ok {
+				delete(x.claims, i) // nothing is left of it
+				return come, errors.New("what it has sent is not what the source has: its SHA-256 differs")
+			}
+			return come, nil
 		}
-		if n > BlockBytes || at < 0 || at > e.Size-n {
-			return errForeign
+		if err != nil {
+			return come, &ownError{err}
 		}
-		if _, err := io.ReadFull(in, buffer[:n]); err != nil {
-			return err
-		}
-		if err := r.Target.data(e, at, buffer[:n]); err != nil {
-			return &ownError{err}
-		}
-		r.bytes.Add(n)
-		come += n
 		if err := r.goOn(1); err != nil {
-			return err
+			return come, err
 		}
 		if err := deadline(); err != nil {
-			return err
+			return come, err
 		}
 	}
-	ok, err := r.Target.complete(e, sum)
-	switch {
-	case err != nil:
-		return &ownError{err}
-	case !ok:
-		return errors.New("what it has sent is not what the source has: its SHA-256 differs")
+}
+
+// ask asks another receiver for a file, of which these units are here.
+func (r *Receiver) ask(conn net.Conn, x *batch, i int, units []sum) error {
+	text, err := json.Marshal(request{Token: hex.EncodeToString(r.token[:]), Pass: r.pass, Batch: x.number, File: i, Units: len(units)})
+	if err != nil {
+		return err
 	}
-	return nil
+	text = append(text, '\n')
+	for _, u := range units {
+		var has [sha256.Size]byte
+		copy(has[:], u)
+		text = append(text, has[:]...)
+	}
+	_, err = conn.Write(text)
+	return err
 }
 
 // takeGivers takes the addresses of a record.

@@ -122,16 +122,14 @@ func TestAResumedFileComesFromOthers(t *testing.T) {
 	}
 }
 
-// What others do not give, the source sends: nobody else shares, more lack a file than have it, or
-// a part of it is here.
+// What others do not give, the source sends: nobody else shares, or more lack a file than have it.
 func TestWhatTheSourceSendsItself(t *testing.T) {
 	for name, c := range map[string]struct {
 		shares func(h []*host)
 	}{
-		"nobody shares":        {func(h []*host) { h[0].Peers, h[1].Peers = nil, nil }},
-		"who lacks is alone":   {func(h []*host) { h[2].Peers = nil }},
-		"more lack than have":  {func(h []*host) { h[1].dir = "" }},
-		"a part of it is here": {func(h []*host) { write(h[0].t, filepath.Join(h[2].dir, partialName("f")), random(BlockBytes)) }},
+		"nobody shares":       {func(h []*host) { h[0].Peers, h[1].Peers = nil, nil }},
+		"who lacks is alone":  {func(h []*host) { h[2].Peers = nil }},
+		"more lack than have": {func(h []*host) { h[1].dir = "" }},
 	} {
 		file := filepath.Join(t.TempDir(), "f")
 		content := random(4 * BlockBytes)
@@ -234,6 +232,125 @@ func TestOthersThatGiveNothingGood(t *testing.T) {
 				t.Errorf("%s: %s at %q refuses %q", name, p.name, p.shares, p.refuses)
 			}
 		}
+	}
+}
+
+// A receiver that has a part of a file gets from another one only what it lacks, with the holes. If
+// that one gives it in part or not at all, the next one gives it, or the source sends what was
+// lacking at the beginning. After a lie nothing is left, and all comes again.
+func TestAPartComesFromOthers(t *testing.T) {
+	const lacking, all = 6*BlockBytes + 7, 11*BlockBytes + 7
+	var come atomic.Int64
+	dies := func(c net.Conn, b []byte) (int, error) {
+		n, err := c.Read(b)
+		if come.Add(int64(n)) > 3*BlockBytes {
+			return 0, errors.Join(errors.New("it has died"), c.Close())
+		}
+		return n, err
+	}
+	lies := func(c net.Conn, b []byte) (int, error) {
+		n, err := c.Read(b)
+		if n > 4096 { // no header, which would come through a buffer
+			b[n-1] ^= 1
+		}
+		return n, err
+	}
+	for name, c := range map[string]struct {
+		givers      int
+		read        func(net.Conn, []byte) (int, error) // of the first giver; nil: it is honest
+		given       int64
+		least, most int64 // that the source sends
+	}{
+		"given":             {1, nil, lacking, 0, BlockBytes},
+		"the first dies":    {2, dies, lacking, 0, BlockBytes},
+		"the first lies":    {2, lies, all, 0, BlockBytes},
+		"the only one dies": {1, dies, 0, lacking, lacking + BlockBytes},
+		"the only one lies": {1, lies, 0, all + lacking, all + lacking + BlockBytes},
+	} {
+		come.Store(0)
+		file := filepath.Join(t.TempDir(), "f")
+		content := random(13*BlockBytes + 7)
+		clear(content[4*BlockBytes : 6*BlockBytes])
+		b := newBench(t, 1+c.givers, file)
+		// put makes a file of which these spans are data, and all else a hole.
+		put := func(path string, content []byte, spans ...span) {
+			t.Helper()
+			write(t, path, nil)
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range spans {
+				_, failure := f.WriteAt(content[s.from:s.to], s.from)
+				err = errors.Join(err, failure)
+			}
+			if err := errors.Join(err, f.Truncate(int64(len(content))), f.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		whole := []span{{0, 4 * BlockBytes}, {6 * BlockBytes, int64(len(content))}}
+		put(file, content, whole...)
+		hosts := []*host{b.sharing("lacks", true)}
+		for i := range c.givers {
+			h := b.sharing(fmt.Sprint("has", i), true)
+			put(filepath.Join(h.dir, "f"), content, whole...)
+			hosts = append(hosts, h)
+		}
+		lacks := hosts[0]
+		// Of another version is one unit, and one that is a hole now.
+		has := slices.Concat(content[:3*BlockBytes], random(2*BlockBytes), content[5*BlockBytes:])
+		put(filepath.Join(lacks.dir, partialName("f")), has, span{0, 5 * BlockBytes}, span{11 * BlockBytes, 13 * BlockBytes})
+		first := ""
+		lacks.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			conn, err := dial(ctx, address)
+			if address == b.source.Address || err != nil {
+				return conn, err
+			}
+			if first == "" {
+				first = address
+			}
+			if c.read != nil && address == first {
+				return &faulty{conn, c.read}, nil
+			}
+			return conn, nil
+		}
+		for _, h := range hosts {
+			h.start(t.Context())
+		}
+		b.complete(file, hosts...)
+		var given int64
+		reasons := 0
+		for _, e := range lacks.events {
+			given += e.Bytes
+			if e.Reason != "" {
+				reasons++
+			}
+		}
+		if given != c.given || (reasons == 1) != (c.read != nil) {
+			t.Errorf("%s: %d bytes are given, and not %d: %+v", name, given, c.given, lacks.events)
+		}
+		if b.hub.sent < c.least || b.hub.sent > c.most {
+			t.Errorf("%s: the source has sent %d bytes", name, b.hub.sent)
+		}
+		if n := allocated(t, filepath.Join(lacks.dir, "f")); n > 12*BlockBytes {
+			t.Errorf("%s: %d bytes are allocated", name, n)
+		}
+	}
+}
+
+// A receiver reads no more of another one than it needs.
+func TestWhatIsAskedIsBounded(t *testing.T) {
+	for _, n := range []int{-1, maxUnits + 1} {
+		if _, err := takeUnits(strings.NewReader(""), n); !errors.Is(err, errForeign) {
+			t.Errorf("%d: %v", n, err)
+		}
+	}
+	list, err := takeUnits(strings.NewReader(strings.Repeat("a", maxUnits*sha256.Size)), maxUnits)
+	if err != nil || len(list) != maxUnits || string(list[1]) != strings.Repeat("a", sha256.Size) {
+		t.Error(len(list), err)
+	}
+	if _, err := takeUnits(strings.NewReader("a"), 1); err == nil {
+		t.Error("a SHA-256 is cut")
 	}
 }
 
@@ -447,7 +564,7 @@ func TestALongFileIsGiven(t *testing.T) {
 					head := binary.BigEndian.AppendUint32(numbers(uint64(at)), BlockBytes)
 					_, _ = far.Write(append(head, content[at:at+BlockBytes]...))
 				}
-				_, _ = far.Write(make([]byte, blockHeader))
+				_, _ = far.Write(append(numbers(uint64(len(content))), 0, 0, 0, 0))
 			}()
 			return near, nil
 		}
@@ -488,7 +605,8 @@ func TestWhoIsNamed(t *testing.T) {
 		"it does not share":   {[]*peer{has("", whole), has("b", claim{})}, file, nil},
 		"who lacks is alone":  {[]*peer{all, has("", claim{})}, file, nil},
 		"one of them is":      {[]*peer{all, has("a", whole), has("", claim{}), has("c", claim{})}, file, nil},
-		"it has a part":       {[]*peer{all, has("b", part)}, file, nil},
+		"it has a part":       {[]*peer{all, has("b", part)}, file, []giver{{address: "all"}}},
+		"a part, and alone":   {[]*peer{all, has("", part)}, file, nil},
 		"it has not answered": {[]*peer{all, {shares: "b"}}, file, nil},
 		"one is refused":      {[]*peer{all, has("a", whole), refuses("b", "a")}, file, []giver{{address: "all"}}},
 		"by one of two":       {[]*peer{all, has("a", whole), has("d", whole), refuses("b", "a"), has("c", claim{})}, file, []giver{{address: "all"}, {"d", sum{1}}}},
@@ -553,8 +671,11 @@ func TestWhatIsGiven(t *testing.T) {
 	}}
 	token := "01000000000000000000000000000000"
 	for want, asked := range map[string][]request{
-		"verified": {{token, 3, 5, 2}},
-		"":         {{token, 3, 5, 0}, {token, 3, 5, 1}, {token, 3, 5, 3}, {token, 3, 5, 4}, {token, 3, 5, -1}, {token, 3, 6, 2}, {token, 2, 5, 2}, {"", 3, 5, 2}},
+		"verified": {{token, 3, 5, 2, 0}},
+		"": {
+			{token, 3, 5, 0, 0}, {token, 3, 5, 1, 0}, {token, 3, 5, 3, 0}, {token, 3, 5, 4, 0}, {token, 3, 5, -1, 0}, {token, 3, 6, 2, 0}, {token, 2, 5, 2, 0},
+			{"", 3, 5, 2, 0},
+		},
 	} {
 		for _, a := range asked {
 			e, err := r.verifiedEntry(t.Context(), &a)
@@ -564,7 +685,7 @@ func TestWhatIsGiven(t *testing.T) {
 		}
 	}
 	r.line = nil
-	if _, err := r.verifiedEntry(t.Context(), &request{token, 3, 5, 2}); err == nil {
+	if _, err := r.verifiedEntry(t.Context(), &request{Token: token, Pass: 3, Batch: 5, File: 2}); err == nil {
 		t.Error("it gives before it knows its source")
 	}
 }
@@ -572,7 +693,7 @@ func TestWhatIsGiven(t *testing.T) {
 // Who asks may hear of the end of a batch before the one that gives: it waits, but not for long.
 func TestAFileIsVerifiedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := request{hex.EncodeToString(make([]byte, 16)), 0, 0, 0}
+		asked := request{Token: hex.EncodeToString(make([]byte, 16))}
 		r := &Receiver{line: &line{}, batch: batch{
 			listed: true, states: []state{waits}, entries: []Entry{{Kind: File, Path: "f"}}, ended: make(chan struct{}),
 		}}
@@ -609,7 +730,7 @@ func stranger(t *testing.T, b *bench, h *host) (bytes int64) {
 	}
 	defer conn.Close()
 	h.mu.Lock()
-	asked := request{b.source.peers.token, h.pass, h.batch.number, 0}
+	asked := request{Token: b.source.peers.token, Pass: h.pass, Batch: h.batch.number}
 	h.mu.Unlock()
 	if err := json.NewEncoder(conn).Encode(asked); err != nil {
 		t.Error(err)

@@ -384,10 +384,14 @@ func (s *Source) sendBatch(ctx context.Context, entries []Entry) error {
 			s.peers.giveUp(s.header, asked, fmt.Sprintf("a file has come %d times with a wrong SHA-256", attempts))
 			return nil
 		}
-		plan = map[int]wanted{}
+		again := map[int]wanted{}
 		for i := range lacking {
-			plan[i] = wanted{again: true}
+			again[i] = wanted{again: true}
+			if w := plan[i].instead; w != nil && w.holes { // the parts are still there
+				again[i] = *w
+			}
 		}
+		plan = again
 	}
 }
 
