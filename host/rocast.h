@@ -381,8 +381,9 @@ struct rocast_piece {
  *
  * ROCAST_EBROKEN: the group has ended, or no way is left, and all pieces that have arrived were
  * read: a stream without its last piece was cut. Or a member has sent something else than a stream.
- * Or two members with ROCAST_BOTH have sent streams at the same time, and this one has the beginning
- * of both. The two do not hear so: each begins its stream when that of the other one has ended.
+ * Or two members with ROCAST_BOTH have sent streams at the same time, and this one has the
+ * beginning of both. The two do not hear so: each begins its stream when that of the other one has
+ * ended.
  */
 int rocast_stream_read(struct rocast_group *group, struct rocast_piece *piece, unsigned timeout_ms);
 

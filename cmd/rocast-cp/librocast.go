@@ -173,7 +173,7 @@ func localAddress(box string) (netip.Addr, error) {
 
 func (x *member) Local() netip.Addr { return x.local }
 
-// Has says whether a host is another member of the group.
+// Has reports whether a host is another member of the group.
 func (x *member) Has(ip netip.Addr) (is bool) {
 	text := append([]byte(ip.String()), 0)
 	_ = x.do(func() error { // after its end the group has no members

@@ -75,8 +75,8 @@ type lacks struct {
 	Batch uint64 `json:"batch"`
 	Files []int  `json:"files,omitempty"`
 	All   bool   `json:"all,omitempty"` // it has not heard the list
-	// Refuses are the addresses of receivers that have given nothing good: they need not be named to
-	// this one any more. Alone: nor do any others.
+	// Refuses are the addresses of receivers that have given nothing good: they need not be named
+	// to this one any more. Alone: nor do any others.
 	Refuses []string `json:"refuses,omitempty"`
 	Alone   bool     `json:"alone,omitempty"`
 }

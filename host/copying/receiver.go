@@ -24,8 +24,8 @@ type Receiver struct {
 	Output io.Writer // gets what is standard input at the source
 	// Dial connects to the source, and to other receivers.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Member says whether a host is another member of the group: Dial gets no other address. nil: the
-	// source is believed.
+	// Member reports whether a host is another member of the group: Dial gets no other address.
+	// nil: the source is believed.
 	Member func(netip.Addr) bool
 	Host   string // as the source names this host
 	// Peers hears other receivers. This one gives them what they lack, and gets from them what it

@@ -31,8 +31,8 @@ const (
 	peerPatience = 5 * time.Second
 	slowestPeer  = 2 << 20
 	maxGivers    = 2
-	// maxRefused is how many of the others may give nothing good until a receiver asks none any more.
-	// All of them together take less time than a source waits for an answer.
+	// maxRefused is how many of the others may give nothing good until a receiver asks none any
+	// more. All of them together take less time than a source waits for an answer.
 	maxRefused = 4
 	// maxGiven is how many others are given something at a time. Each takes memory for a block and
 	// two descriptors, and anybody may connect.

@@ -247,8 +247,8 @@ leave: ok
 `, "127.0.0.1 g1, 127.0.0.2 g1")
 }
 
-// An operation that the rate holds back arrives, though the group breaks twice meanwhile: what the
-// other member has of the second group says nothing of an operation that only the first one carried.
+// An operation that the rate holds back arrives, though the group breaks twice meanwhile. What the
+// other member has of the second group says nothing of what only the first one has carried.
 func TestAnOperationIsHeldOverTwoFallbacks(t *testing.T) {
 	playGroups(t, "held", `
 rate: ok

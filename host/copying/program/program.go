@@ -39,7 +39,7 @@ type Sending interface {
 type Receiving interface {
 	copying.Inbox
 	Local() netip.Addr // of this host, as other receivers reach it
-	// Has says whether a host is another member of the group, as the box says.
+	// Has reports whether a host is another member of the group, as the box says.
 	Has(netip.Addr) bool
 	Close() error
 }

@@ -155,7 +155,7 @@ func (x *member) follow(own client.HostRequest, g client.HostGroup) {
 // Local returns the address of the host.
 func (x *member) Local() netip.Addr { return x.IP() }
 
-// Has says whether a host is another member of the group.
+// Has reports whether a host is another member of the group.
 func (x *member) Has(ip netip.Addr) bool {
 	return ip != x.IP() && slices.ContainsFunc(*x.others.Load(), func(m api.HostMember) bool { return m.IP == ip.String() })
 }
