@@ -262,7 +262,10 @@ class Group:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 self._torn = f"{self._busy or 'a broadcast'} of group {self.name} was cancelled"
-            await _in_thread(steps.close)
+            try:
+                await _in_thread(steps.close)
+            finally:
+                steps.close()  # a loop that ends has no threads any more
             raise
 
     def _advance(self, steps):

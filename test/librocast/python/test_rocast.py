@@ -603,6 +603,20 @@ class Asyncio(unittest.TestCase):
             del task
             loop.close()
 
+    def test_a_task_whose_loop_has_no_threads_any_more(self):
+        with Members("g1") as members:
+            group = members.groups[1]
+            loop = asyncio.new_event_loop()
+            task = loop.create_task(group.areceive(bytearray(_pieces.PIECE)))
+            while not (group._headers and group._headers[1]):
+                loop.run_until_complete(asyncio.sleep(0.001))
+            loop.run_until_complete(loop.shutdown_default_executor())
+            with self.assertRaisesRegex(RuntimeError, "shutdown"):
+                loop.run_until_complete(task)
+            self.assertFalse(group._busy)
+            self.assertEqual(len(group._left), 1)
+            loop.close()
+
     def test_a_failure(self):
         with Members("g1") as members:
             with mock.patch.object(members.groups[1], "_pump", side_effect=rocast.Broken("cut")), self.assertRaisesRegex(rocast.Broken, "cut"):
