@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/branches"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groups"
@@ -754,6 +755,38 @@ func TestTheLastReceiverBehindABoxStaysForOneThatJoins(t *testing.T) {
 			t.Errorf("%s: %s", name, f.shape())
 		}
 	}
+}
+
+// The same in a group that is idle for longer than a lease. The box above asks all the time, so the
+// branch stays although its box refuses. Else it would end, and the box would not know any more
+// that the other one joins.
+func TestABranchStaysThatRefusesAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, b1, b2 := twoBoxes(t)
+		f.create(evicting(groupFile("10.1.0.2", "10.2.0.1")))
+		for _, b := range f.boxes {
+			b.sw.Carry("g1", 1000)
+		}
+		f.renewAll()
+		b1.update(t, evicting(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2")))
+		b1.update(t, evicting(groupFile("10.1.0.2", "10.2.0.2")))
+		was := b2.groups.Named("g1")
+		for range 50 {
+			time.Sleep(branches.DefaultLease / 20)
+			f.tendAll(time.Now())
+		}
+		if g := b2.groups.Named("g1"); g != was || g.Past.Standing(idOf("10.2.0.2")) != chronicle.Joining {
+			t.Errorf("the branch is the same: %v; the one that joins is %q", g == was, g.Past.Standing(idOf("10.2.0.2")))
+		}
+		// If the box above does not ask any more, the branch ends. The first time, data has come.
+		for range 2 {
+			time.Sleep(branches.DefaultLease + time.Second)
+			b2.Branches.Tend(t.Context(), was)
+		}
+		if b2.groups.Named("g1") != nil {
+			t.Error("nobody asks for the branch, and it stays")
+		}
+	})
 }
 
 // It waits for nobody who is out, and does not stay where another one does, or where nobody joins.

@@ -50,11 +50,15 @@ func (t *Branches) PutBranch(ctx context.Context, upper, name string, b api.Bran
 	} else {
 		g, err = t.nextBranch(ctx, g, upper, &b)
 	}
-	if err != nil {
-		return api.BranchAnswer{}, aboutBranch(err)
-	}
 	t.Groups.Lock()
 	defer t.Groups.Unlock()
+	if err != nil {
+		if g != nil { // the branch stays as it was as long as the box above asks for the change
+			t.Groups.Changed(g)
+			g.Branch.Expires = time.Now().Add(g.Branch.Lease)
+		}
+		return api.BranchAnswer{}, aboutBranch(err)
+	}
 	t.Confirmed(g, b.Confirmed)
 	t.hearAbove(g, b.Problem)
 	return t.branchAnswer(g), nil
