@@ -80,7 +80,9 @@ func (t *Branches) move(ctx context.Context, g *groups.Group, file *groupfile.Fi
 		t.hearBelow(ctx, g, p.left(g, g.Links))
 		e := p.errand
 		e.hear = true
-		again, _ := t.askAll(ctx, e, p.left(g, joined))
+		hearing, cancel := context.WithTimeout(ctx, hearWithin)
+		again, _ := t.askAll(hearing, e, p.left(g, joined))
+		cancel()
 		p.join(slices.DeleteFunc(again, func(l *groups.Link) bool { return l.Problem != "" }))
 	}
 	t.Groups.Lock()
