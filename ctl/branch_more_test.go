@@ -722,23 +722,26 @@ func TestTheLastRunningReceiverBehindABoxLeaves(t *testing.T) {
 	}
 }
 
-// The last receiver behind a box leaves while another one joins there. It stays until the other one
-// has joined, because the box above would go on without the whole box. If nothing was sent yet it
-// leaves at once, and so it does where no box is left out.
+// The last receiver behind a box leaves inside a message while another one joins there. It stays
+// until the other one has joined, because the box above would go on without the whole box. Between
+// messages it leaves at once. So it does where no box is left out, and with on-fatal: evict alone:
+// then nobody goes on without it if it does not answer any more.
 func TestTheLastReceiverBehindABoxStaysForOneThatJoins(t *testing.T) {
 	for name, c := range map[string]struct {
-		sent  roce.PSN
-		waits bool
-		text  func(string) string
+		sent, merged roce.PSN
+		waits        bool
+		text         func(string) string
 	}{
-		"one packet was sent": {1000, true, evicting},
-		"nothing was sent":    {999, false, evicting},
-		"no box is left out":  {1000, false, func(text string) string { return text }},
+		"inside a message":     {1000, 999, true, evicting},
+		"between messages":     {1000, 1000, false, evicting},
+		"nothing was sent":     {999, 999, false, evicting},
+		"no box is left out":   {1000, 999, false, func(text string) string { return text }},
+		"only for a fatal NAK": {1000, 999, false, func(text string) string { return strings.Replace(text, "mtu:", "on-fatal: evict\nmtu:", 1) }},
 	} {
 		f, b1, b2 := twoBoxes(t)
 		f.create(c.text(groupFile("10.1.0.2", "10.2.0.1")))
 		for _, b := range f.boxes {
-			b.sw.Carry("g1", c.sent)
+			b.sw.Progress("g1", c.sent, c.merged, nil)
 		}
 		b1.update(t, c.text(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2")))
 		b1.update(t, c.text(groupFile("10.1.0.2", "10.2.0.2")))

@@ -7,6 +7,7 @@ import "github.com/rocast/rocast/roce"
 type Snapshot struct {
 	Started bool     // the source was heard, or the group began with it
 	Ended   bool     // the source was sent the NAK that ends its QP
+	Between bool     // all that the source has sent is acknowledged, and ends with a message
 	Sent    roce.PSN // the highest PSN forwarded
 	Pos     roce.PSN // the last PSN seen
 	Merged  roce.PSN // the last PSN that the source was sent an ACK for
@@ -34,7 +35,10 @@ type PathSnapshot struct {
 
 // Snapshot returns the group's state.
 func (g *Group) Snapshot() Snapshot {
-	s := Snapshot{Started: g.source.known, Ended: g.end.sent, Sent: g.source.sent, Pos: g.source.pos, Merged: g.merged.psn}
+	s := Snapshot{
+		Started: g.source.known, Ended: g.end.sent, Between: g.Settled() && !g.source.inside,
+		Sent: g.source.sent, Pos: g.source.pos, Merged: g.merged.psn,
+	}
 	for i := range g.paths {
 		p := &g.paths[i]
 		s.Paths = append(s.Paths, PathSnapshot{Part: p.part, Acked: p.acked, MSN: p.msn, Fresh: p.fresh, Told: p.told, Pending: p.pending})

@@ -35,6 +35,19 @@ func TestSnapshot(t *testing.T) {
 	if diff := cmp.Diff(want, g.Snapshot()); diff != "" {
 		t.Error(diff)
 	}
+	between := New(Config{Paths: 1, FirstPSN: 10})
+	for k, ev := range []Event{
+		{Kind: Response, Path: 0, PSN: 9, Syndrome: roce.SyndromeUnlimited}, // says nothing
+		{Kind: Data, PSN: 10, First: true},
+		{Kind: Response, Path: 0, PSN: 10, MSN: 0, Syndrome: roce.SyndromeUnlimited},
+		{Kind: Data, PSN: 11, Last: true},
+		{Kind: Response, Path: 0, PSN: 11, MSN: 1, Syndrome: roce.SyndromeUnlimited},
+	} {
+		between.Step(0, ev, nil)
+		if is := between.Snapshot().Between; is != (k == 0 || k == 4) {
+			t.Errorf("after event %d the group is between messages: %v", k, is)
+		}
+	}
 	mended := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 2, FirstPSN: 10})
 	for _, ev := range []Event{
 		{Kind: Data, PSN: 10, First: true}, {Kind: Data, PSN: 11, AckReq: true, Last: true},

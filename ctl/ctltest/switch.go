@@ -183,13 +183,14 @@ func (s *Switch) Replaced() []string {
 	return names
 }
 
-// Carry makes the group report that it has forwarded data up to psn.
+// Carry makes the group report that it has forwarded data up to psn, and is inside a message.
 func (s *Switch) Carry(name string, psn roce.PSN) {
 	s.letNamed(name, func(r *report) { r.carried = &psn })
 }
 
 // Progress makes the group report that its source has sent data up to sent and has heard that it
-// is acknowledged up to merged, and that receivers have acknowledged data.
+// is acknowledged up to merged, and that receivers have acknowledged data. If all is acknowledged,
+// the group is between messages.
 func (s *Switch) Progress(name string, sent, merged roce.PSN, acked map[string]roce.PSN) {
 	s.Carry(name, sent)
 	s.letNamed(name, func(r *report) { r.merged = &merged })
@@ -248,7 +249,8 @@ func (s *Switch) LoseEdge(ip string, lost bool) {
 	s.letHost(ip, func(h *hostReport) { h.lost = lost })
 }
 
-// Merge makes the group report that it has acknowledged data up to psn to its source.
+// Merge makes the group report that it has acknowledged data up to psn to its source. If that is
+// all, the group is between messages.
 func (s *Switch) Merge(id mft.GroupID, psn roce.PSN) {
 	s.let(id, func(r *report) { r.merged = &psn })
 }
@@ -461,13 +463,14 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 	defer s.mu.Unlock()
 	r := s.of(id)
 	if r.carried != nil {
+		state.Between = state.Between && state.Sent == *r.carried
 		state.Started, state.Sent, state.Pos = true, *r.carried, *r.carried
 	}
 	if r.ended {
 		state.Started, state.Ended = true, true
 	}
 	if r.merged != nil {
-		state.Merged = *r.merged
+		state.Merged, state.Between = *r.merged, *r.merged == state.Sent
 	}
 	if r.traffic != nil {
 		state.Traffic = *r.traffic

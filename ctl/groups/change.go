@@ -69,21 +69,21 @@ func (s *Set) Regroup(g, next *Group, text []byte, came map[groupfile.ID]Members
 	return nil
 }
 
-// refuseEmpty refuses that the last receivers of a branch leave while others are about to join.
-// Inside a message nobody here could acknowledge the rest of it. So the box above would go on
+// refuseEmpty refuses that the last receivers of a branch leave inside a message while others are
+// about to join. Nobody here could acknowledge the rest of the message. So the box above would go on
 // without this box, and those that join would be out for ever. They join with the next message, and
-// the box above asks again until then.
+// the box above asks again until then. Between messages those that join are enough.
+//
+// It does so only with evict. A receiver that has left may not answer any more, because its program
+// has ended or its routes lead to another box. With evict this box then goes on without it. With
+// on-fatal: evict alone the whole group would wait for it.
 //
 // At the box of the source, and where no box goes on without another one, the source hears that its
 // queue pair ends.
 func refuseEmpty(s *Set, g *Group, next *groupfile.File) error {
 	state, ok := s.Switch.GroupState(g.ID)
-	p := &g.File.Policy
-	if g.Branch == nil || !p.Evict && p.OnFatal != feedback.FatalEvict || !ok {
+	if g.Branch == nil || !g.File.Policy.Evict || !ok || state.Between {
 		return nil
-	}
-	if state.Started && state.Sent.Next() == g.File.Source.FirstPSN {
-		return nil // nothing was sent yet
 	}
 	var last, joins *groupfile.Member
 	for _, m := range slices.Concat(g.File.Receivers, next.Receivers) {
