@@ -104,8 +104,9 @@ func refuseEmpty(s *Set, g *Group, next *groupfile.File) error {
 	if last == nil || joins == nil {
 		return nil
 	}
-	return api.Errorf(api.BadRequest, "%s stays until %s has joined, which is with the source's next message: nobody else here could acknowledge the message before, "+
-		"and this box would be left out; if %s does not answer, update the group without both", g.NameOf(last), g.NameOf(joins), g.NameOf(last))
+	return api.Errorf(api.BadRequest, "%s stays until %s has joined, which is with the source's next message, or, if its program has to confirm, with the "+
+		"next one after that: nobody else here could acknowledge the message before, and this box would be left out; "+
+		"if %s does not answer, update the group without both", g.NameOf(last), g.NameOf(joins), g.NameOf(last))
 }
 
 // goOnWithNobody is Regroup for a change after which all receivers of the group are out. To the
