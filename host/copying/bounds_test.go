@@ -199,7 +199,7 @@ func TestEachNameIsWork(t *testing.T) {
 	h := b.receiver(t.TempDir(), false)
 	near, far := net.Pipe()
 	go func() { _, _ = io.Copy(io.Discard, far) }() // until the test closes its end
-	h.line, h.done, h.ctx = &line{conn: near}, map[[32]byte]struct{}{}, t.Context()
+	h.line, h.done, h.ctx = &line{conn: near}, map[[32]byte][]int{}, t.Context()
 	const directories = 50
 	m := appendRecord(new(header).append(nil), kindBatch, numbers(0))
 	digest := sha256.New()
@@ -694,7 +694,7 @@ func TestAnAnswerForWhichNobodyWaits(t *testing.T) {
 			text, _ := io.ReadAll(far)
 			said <- text
 		}()
-		h.line, h.done, h.ctx, h.pass = &line{conn: near}, map[[32]byte]struct{}{}, t.Context(), 1
+		h.line, h.done, h.ctx, h.pass = &line{conn: near}, map[[32]byte][]int{}, t.Context(), 1
 		h.end = func(err error) { t.Error(err) }
 		write(t, filepath.Join(h.dir, "f"), random(2*BlockBytes))
 		reads, goOn := make(chan struct{}, 1), make(chan struct{})

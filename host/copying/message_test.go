@@ -229,7 +229,7 @@ func listening(t *testing.T) (r *Receiver, take func(records ...[]byte) error) {
 	}
 	near, far := net.Pipe()
 	go func() { _, _ = io.Copy(io.Discard, far) }()
-	r = &Receiver{Target: target, line: &line{conn: near}, Events: func(Event) {}, done: map[[32]byte]struct{}{}}
+	r = &Receiver{Target: target, line: &line{conn: near}, Events: func(Event) {}, done: map[[32]byte][]int{}}
 	r.ctx, r.end = context.WithCancelCause(t.Context())
 	t.Cleanup(func() {
 		r.end(nil)

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,8 +44,8 @@ type Receiver struct {
 	through uint64 // batches of this pass that are complete
 	// complete: nothing of the last pass is lacking.
 	complete bool
-	done     map[[32]byte]struct{} // batches that were verified
-	givers   map[string]*given     // other receivers, by their addresses
+	done     map[[32]byte][]int // batches that were verified, and which files of each were left out
+	givers   map[string]*given  // other receivers, by their addresses
 	leftOut  int
 	bytes    atomic.Int64
 	files    atomic.Int64
@@ -81,6 +82,16 @@ type batch struct {
 	over     bool          // it is closed
 }
 
+// omitted are the files that were left out.
+func (x *batch) omitted() (list []int) {
+	for i, s := range x.states {
+		if s == leftOut {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
 type state byte
 
 const (
@@ -115,7 +126,7 @@ func (r *Receiver) Run(ctx context.Context) (Received, error) {
 			say(e)
 		}
 	}
-	r.done, r.givers = map[[32]byte]struct{}{}, map[string]*given{}
+	r.done, r.givers = map[[32]byte][]int{}, map[string]*given{}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r.ctx, r.end = ctx, cancel
@@ -441,8 +452,14 @@ func (r *Receiver) listed(b []byte) error {
 	x.listed = true
 	x.states = make([]state, len(x.entries))
 	answer := &have{Pass: r.pass, Batch: x.number}
-	if _, x.skipped = r.done[[32]byte(b)]; x.skipped {
+	var omitted []int
+	if omitted, x.skipped = r.done[[32]byte(b)]; x.skipped {
 		for i := range x.entries {
+			if _, missing := slices.BinarySearch(omitted, i); missing {
+				x.states[i] = leftOut
+				continue
+			}
+			x.states[i] = verified
 			r.count(&x.entries[i])
 		}
 		answer.All = true
@@ -567,6 +584,8 @@ func (r *Receiver) file(k kind, i int, rest []byte) error {
 			x.promises[i] = promise{givers: list}
 		}
 		return err
+	case k == kindFileEnd && x.promises[i].givers != nil && len(rest) != sha256.Size:
+		return errForeign
 	case k == kindFileEnd && x.promises[i].givers != nil:
 		p := x.promises[i]
 		p.sum = bytes.Clone(rest)
@@ -719,7 +738,7 @@ func (r *Receiver) batchHere(number uint64) error {
 		}
 		if answer.Files == nil {
 			return r.aside(func() error { return said(r.finish(x)) }, func() error {
-				r.done[[32]byte(x.digest.Sum(nil))] = struct{}{}
+				r.done[[32]byte(x.digest.Sum(nil))] = x.omitted()
 				return r.isThrough(answer)
 			})
 		}

@@ -37,6 +37,8 @@ const (
 	// maxGiven is how many others are given something at a time. Each takes memory for a block and
 	// two descriptors, and anybody may connect.
 	maxGiven = 64
+	// maxAddress bounds what is kept of an address: an IP, an interface and a port in brackets.
+	maxAddress = 64
 )
 
 // given is what has come from another receiver.
@@ -70,13 +72,14 @@ type promise struct {
 }
 
 // relay lets other receivers give what is to be sent, where at least as many have a file as lack it
-// or a part of it.
-func (s *peers) relay(asked []*peer, entries []Entry, plan map[int]wanted) {
+// or a part of it. Nobody has a file that was left out before, also if it says that it has verified
+// the batch.
+func (s *peers) relay(asked []*peer, entries []Entry, plan map[int]wanted, leftOut map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range entries {
 		w, planned := plan[i]
-		if !planned || w.none || entries[i].Size == 0 {
+		if _, missing := leftOut[entries[i].local]; missing || !planned || w.none || entries[i].Size == 0 {
 			continue
 		}
 		lack, alone := 0, false
@@ -117,7 +120,7 @@ type giver struct {
 func givesAt(said string, own net.Addr) string {
 	at, err := netip.ParseAddrPort(said)
 	from, known := own.(*net.TCPAddr)
-	if err != nil || !known || plainIP(at) != plainIP(from.AddrPort()) || strings.Contains(said, " ") {
+	if err != nil || !known || plainIP(at) != plainIP(from.AddrPort()) || strings.Contains(said, " ") || len(said) > maxAddress {
 		return ""
 	}
 	return said
@@ -328,7 +331,7 @@ func (r *Receiver) entryOf(asked *request) (e *Entry, ended <-chan struct{}, err
 		x.listed && asked.Batch == x.number && asked.File >= 0 && asked.File < len(x.entries) &&
 		x.entries[asked.File].Kind == File
 	switch {
-	case known && (x.skipped || x.states[asked.File] == verified):
+	case known && x.states[asked.File] == verified:
 		own := x.entries[asked.File]
 		return &own, nil, nil
 	case known && !x.over:
@@ -513,6 +516,9 @@ func takeGivers(b []byte) ([]string, error) {
 	list := strings.Split(string(b), " ")
 	if len(list) > maxGivers {
 		return nil, fmt.Errorf("%w: %d receivers are to give one file", errForeign, len(list))
+	}
+	if slices.ContainsFunc(list, func(address string) bool { return len(address) > maxAddress }) {
+		return nil, errForeign
 	}
 	return list, nil
 }

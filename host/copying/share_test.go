@@ -354,6 +354,25 @@ func TestWhatIsAskedIsBounded(t *testing.T) {
 	}
 }
 
+// A receiver keeps no more of a source's promise than addresses and a SHA-256 need.
+func TestAPromiseIsBounded(t *testing.T) {
+	address := "[" + strings.Repeat("a", maxAddress-len("[]:1")) + "]:1"
+	for list, want := range map[string]error{
+		address + " " + address: nil, address + "1": errForeign, address + " " + address + "1": errForeign, "a b c": errForeign,
+	} {
+		if got, err := takeGivers([]byte(list)); !errors.Is(err, want) || err == nil && len(got) != 2 {
+			t.Errorf("%q: %q, %v", list, got, err)
+		}
+	}
+	for n, want := range map[int]error{sha256.Size - 1: errForeign, sha256.Size: nil, sha256.Size + 1: errForeign} {
+		x := batch{entries: []Entry{{Kind: File, Size: 1}}, promises: map[int]promise{0: {givers: []string{address}}}}
+		r := &Receiver{batch: x}
+		if err := r.file(kindFileEnd, 0, make([]byte, n)); !errors.Is(err, want) || (r.batch.promises[0].sum != nil) != (want == nil) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
 // A receiver to which nobody gives anything good asks only some, so that the source has its answer
 // in time.
 func TestOnlySomeAreAskedInVain(t *testing.T) {
@@ -410,7 +429,7 @@ func TestOnlyMembersAreConnectedTo(t *testing.T) {
 			return dial(ctx, address)
 		}
 		if name == "not even the source" {
-			b.source.Patience = 100 * time.Millisecond
+			b.source.Receivers = 1 // it waits for no other one
 			_, _ = b.run(has.start(t.Context()), lacks.start(t.Context()))
 			if len(dialed) > 0 || lacks.err == nil || !strings.Contains(lacks.err.Error(), "is no member of the group") {
 				t.Errorf("%s: %q, %v", name, dialed, lacks.err)
@@ -600,6 +619,7 @@ func TestWhoIsNamed(t *testing.T) {
 		"two":                 {[]*peer{all, has("a", whole), has("b", claim{}), has("c", claim{})}, file, []giver{{address: "all"}, {"a", sum{1}}}},
 		"nobody lacks it":     {[]*peer{all, has("a", whole)}, file, nil},
 		"nothing is in it":    {[]*peer{all, has("b", claim{})}, []Entry{{Kind: File}}, nil},
+		"it was left out":     {[]*peer{all, has("b", claim{})}, []Entry{{Kind: File, Size: 1, local: "left out"}}, nil},
 		"too few have it":     {[]*peer{all, has("b", claim{}), has("c", claim{})}, file, nil},
 		"it has gone":         {[]*peer{gone, has("b", claim{})}, file, nil},
 		"it does not share":   {[]*peer{has("", whole), has("b", claim{})}, file, nil},
@@ -615,7 +635,7 @@ func TestWhoIsNamed(t *testing.T) {
 	} {
 		s := newPeers("", 0, func(Event) {})
 		plan := s.plan(c.asked, c.entries)
-		s.relay(c.asked, c.entries, plan)
+		s.relay(c.asked, c.entries, plan, map[string]string{"left out": "why"})
 		if got := plan[0]; !slices.EqualFunc(got.givers, c.want, func(a, b giver) bool { return a.address == b.address && string(a.whole) == string(b.whole) }) || len(c.want) > 0 && !got.none {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -625,7 +645,7 @@ func TestWhoIsNamed(t *testing.T) {
 	s := newPeers("", 0, func(Event) {})
 	plan := s.plan([]*peer{leaves}, file)
 	leaves.gone = true
-	if s.relay([]*peer{leaves}, file, plan); plan[0].givers != nil {
+	if s.relay([]*peer{leaves}, file, plan, nil); plan[0].givers != nil {
 		t.Errorf("it has gone meanwhile: %+v", plan[0])
 	}
 	// Each one gives some of the files.
@@ -635,14 +655,14 @@ func TestWhoIsNamed(t *testing.T) {
 	}
 	asked := []*peer{all, {shares: "also", have: &have{All: true}}, {shares: "b", have: &have{}}}
 	plan = s.plan(asked, many)
-	s.relay(asked, many, plan)
+	s.relay(asked, many, plan, nil)
 	if a, b := haveThis(plan[0].givers, nil), haveThis(plan[1].givers, nil); a != "all also" || b != "also all" {
 		t.Errorf("%q, %q", a, b)
 	}
 	// If a receiver says that nothing has come from others, they are not named any more.
 	s.reported(asked[2], &report{Lacks: &lacks{Alone: true}})
 	plan = s.plan(asked, many)
-	if s.relay(asked, many, plan); plan[0].givers != nil {
+	if s.relay(asked, many, plan, nil); plan[0].givers != nil {
 		t.Errorf("%+v", plan[0])
 	}
 	three := []giver{{"a", sum{1}}, {"b", sum{2}}, {"c", nil}, {"d", sum{1}}}
@@ -746,13 +766,14 @@ func TestAFileThatIsNotOfTheCopyIsNotGiven(t *testing.T) {
 		"what the receiver has said": func(_ []byte, claimed sum) []byte { return claimed },
 		"another SHA-256":            func([]byte, sum) []byte { return make([]byte, sha256.Size) },
 		"the SHA-256":                func(own []byte, _ sum) []byte { return own },
+		"that it is left out":        func([]byte, sum) []byte { return nil }, // and then the same list
 	} {
 		secret := random(BlockBytes)
 		b := newBench(t, 1)
 		h := b.sharing("h", true)
 		write(t, filepath.Join(h.dir, "secret"), secret)
 		near, far := net.Pipe()
-		h.line, h.done, h.ctx, h.givers = &line{conn: near}, map[[32]byte]struct{}{}, t.Context(), map[string]*given{}
+		h.line, h.done, h.ctx, h.givers = &line{conn: near}, map[[32]byte][]int{}, t.Context(), map[string]*given{}
 		h.token = [16]byte{7}
 		b.source.peers = newPeers(hex.EncodeToString(h.token[:]), 0, func(Event) {})
 		answers := make(chan report, 3)
@@ -765,17 +786,27 @@ func TestAFileThatIsNotOfTheCopyIsNotGiven(t *testing.T) {
 		e := Entry{Kind: File, Mode: 0o644, ModTime: info.ModTime().UnixNano(), Size: BlockBytes, Path: "secret"}
 		text := e.append(nil)
 		digest := sha256.Sum256(text)
-		take := func(records []byte) {
+		take := func(pass uint32, records []byte) {
 			t.Helper()
-			if err := h.take(append((&header{token: h.token, pass: 1}).append(nil), records...)); err != nil {
+			if err := h.take(append((&header{token: h.token, pass: pass}).append(nil), records...)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		take(appendRecord(appendRecord(appendRecord(nil, kindBatch, numbers(0)), kindEntry, text), kindListed, digest[:]))
+		list := appendRecord(appendRecord(appendRecord(nil, kindBatch, numbers(0)), kindEntry, text), kindListed, digest[:])
+		take(1, list)
 		claimed := (<-answers).Have.Files[0].Whole
 		own := sha256.Sum256(secret)
-		take(appendRecord(appendRecord(nil, kindFileEnd, numbers(0), says(own[:], claimed)), kindBatchEnd, numbers(0)))
+		end, of := kindFileEnd, says(own[:], claimed)
+		if of == nil {
+			end = kindLeftOut
+		}
+		take(1, appendRecord(appendRecord(nil, end, numbers(0), of), kindBatchEnd, numbers(0)))
 		<-answers
+		if of == nil {
+			if take(2, list); !(<-answers).Have.All || h.bytes.Load() != 0 || h.files.Load() != 0 {
+				t.Errorf("%s: it counts %d bytes in %d files", name, h.bytes.Load(), h.files.Load())
+			}
+		}
 		want := int64(0)
 		if name == "the SHA-256" {
 			want = BlockBytes + 2*blockHeader
@@ -804,6 +835,7 @@ func TestWhoGivesAtNoAddressIsNotNamed(t *testing.T) {
 	for said, want := range map[string]string{
 		"127.0.0.1:1": "127.0.0.1:1", "[::ffff:127.0.0.1]:1": "[::ffff:127.0.0.1]:1", "[fe80::1%eth0]:1": "[fe80::1%eth0]:1", "": "", "a:1": "",
 		"127.0.0.1": "", "127.0.0.1:1 127.0.0.1:2": "", "[fe80::1%a b c]:1": "", "127.0.0.2:1": "", "[fe80::2%eth0]:1": "",
+		"[fe80::1%" + strings.Repeat("a", maxAddress) + "]:1": "",
 	} {
 		near, far := net.Pipe()
 		own := net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7}

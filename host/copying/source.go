@@ -363,7 +363,7 @@ func (s *Source) sendBatch(ctx context.Context, entries []Entry) error {
 		return err
 	}
 	plan := s.peers.plan(asked, entries)
-	s.peers.relay(asked, entries, plan)
+	s.peers.relay(asked, entries, plan, s.leftOut)
 	for attempt := 1; ; attempt++ {
 		if err := s.sendFiles(ctx, entries, plan); err != nil {
 			return err
