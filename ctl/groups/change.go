@@ -69,10 +69,11 @@ func (s *Set) Regroup(g, next *Group, text []byte, came map[groupfile.ID]Members
 	return nil
 }
 
-// refuseEmpty refuses that the last receivers of a branch leave inside a message while others are
-// about to join. Nobody here could acknowledge the rest of the message. So the box above would go on
-// without this box, and those that join would be out for ever. They join with the next message, and
-// the box above asks again until then. Between messages those that join are enough.
+// refuseEmpty refuses that the last receivers of a branch leave inside a message while others
+// are about to join. Nobody here could acknowledge the rest of the message. So the box above
+// would go on without this box, and those that join would be out for ever. They join with the
+// next message, and the box above asks again until then. Between messages those that join are
+// enough.
 //
 // It does so only with evict. A receiver that has left may not answer any more, because its program
 // has ended or its routes lead to another box. With evict this box then goes on without it. With
