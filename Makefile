@@ -133,12 +133,19 @@ bench-apps: build ## the papers' tables: WRITEs, broadcast (also behind one port
 ENGINE ?= auto
 REPAIR ?= local
 CHOSEN := $(HOSTS)$(KERNEL)
-softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one kernel, few stories; HOSTS=13, KERNEL=7.3: these hosts
+softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one kernel, few stories; HOSTS=13, KERNEL=7.3: these hosts; ONE=1: all in one machine
+ifdef ONE
+	@scripts/need gcc:gcc
+	@test/softroce/setup.sh newest $(HOSTS:%=hosts-%)
+	$(GO) test -tags softroce -count=1 -timeout 90m -v $(if $(SHORT),-short) -run TestOneMachine ./test/softroce/ -engine $(ENGINE) -repair $(REPAIR) $(HOSTS:%=-hosts %)
+else
 	@scripts/need gcc:gcc
 	@test/softroce/setup.sh $(if $(CHOSEN),$(or $(KERNEL),6.1 6.12) $(HOSTS:%=hosts-%))
-	$(GO) test -tags softroce -count=1 -timeout 150m -v $(if $(SHORT),-short -run TestStories,$(if $(CHOSEN),-run 'TestLab|TestStories',-skip TestMPI)) \
+	$(GO) test -tags softroce -count=1 -timeout 150m -v $(if $(SHORT),-short -run TestStories,$(if $(CHOSEN),-run 'TestLab|TestStories',-skip 'TestMPI|TestOneMachine')) \
 		./test/softroce/ -engine $(ENGINE) -repair $(REPAIR) $(KERNEL:%=-kernel %) $(HOSTS:%=-hosts %)
 	$(if $(SHORT)$(CHOSEN),,test/softroce/setup.sh newest && $(GO) test -tags softroce -count=1 -timeout 20m -v ./test/softroce/demorxe)
+	$(if $(SHORT)$(CHOSEN),,$(MAKE) softroce ONE=1)
+endif
 
 INFO        := /var/lib/dpkg/info
 # The programs that rocast-cp is measured beside.

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/rocast/rocast/test/softroce/image"
-	"github.com/rocast/rocast/test/softroce/wire"
 )
 
 // boxMemoryMiB is more than the box needs. With zero-copy, virtio_net of 6.18 gives the device a
@@ -27,6 +27,7 @@ type BoxGuest struct {
 	image image.Image
 	accel string
 	nics  []nicModel
+	cpus  int
 
 	bondMode string     // of the bond towards guest 1, of whose NICs the last is the second; "": none
 	cable    *bondCable // of the bond; nil with 802.3ad
@@ -34,11 +35,11 @@ type BoxGuest struct {
 }
 
 func newBoxGuest(i image.Image, accel string, c Config) *BoxGuest {
-	return &BoxGuest{computer: &computer{name: "the box"}, image: i, accel: accel, nics: c.BoxNICs, bondMode: c.BondMode, tags: c.Tags}
+	return &BoxGuest{computer: &computer{name: "the box"}, image: i, accel: accel, nics: c.BoxNICs, cpus: max(c.BoxCPUs, 1), bondMode: c.BondMode, tags: c.Tags}
 }
 
 func (b *BoxGuest) build(ctx context.Context, guests, mtu int) (ports []io.ReadWriteCloser, err error) {
-	h := hardware{memoryMiB: boxMemoryMiB, cpus: 1}
+	h := hardware{memoryMiB: boxMemoryMiB, cpus: b.cpus}
 	nics := guests
 	if b.bondMode != "" {
 		nics++
@@ -46,13 +47,11 @@ func (b *BoxGuest) build(ctx context.Context, guests, mtu int) (ports []io.ReadW
 	for n := range nics {
 		h.nics = append(h.nics, nic{b.nics[n], net.HardwareAddr{0x52, 0x54, 0x00, 0x77, 0x01, byte(n + 1)}})
 	}
-	m, err := b.powerOn(b.image, b.accel, h)
+	m, err := b.powerOn(func() (*machine, error) { return powerOn(b.image, b.accel, h) })
 	if err != nil {
 		return nil, err
 	}
-	for _, conn := range m.data {
-		ports = append(ports, wire.Framed(conn))
-	}
+	ports = slices.Clone(m.nics)
 	if b.bondMode != "" && b.bondMode != lacpMode {
 		b.cable = newBondCable(ports[0], ports[guests])
 		ports[0], ports = b.cable, ports[:guests]

@@ -8,7 +8,6 @@ import (
 	"syscall"
 
 	"github.com/rocast/rocast/test/softroce/control"
-	"github.com/rocast/rocast/test/softroce/image"
 )
 
 // ErrOff says that a guest is powered off.
@@ -22,12 +21,12 @@ type computer struct {
 	clock reading // see lastReading
 }
 
-// powerOn starts the machine, which says hello when it can be used.
-func (c *computer) powerOn(i image.Image, accel string, h hardware) (*machine, error) {
+// powerOn keeps the machine that start starts, which says hello when it can be used.
+func (c *computer) powerOn(start func() (*machine, error)) (*machine, error) {
 	if c.machine() != nil {
 		return nil, errors.New("it is on")
 	}
-	m, err := powerOn(i, accel, h)
+	m, err := start()
 	if err == nil {
 		c.setMachine(m)
 	}
@@ -58,8 +57,11 @@ func (c *computer) Resume() error {
 
 func (c *computer) signal(s syscall.Signal) error {
 	m := c.machine()
-	if m == nil {
+	switch {
+	case m == nil:
 		return c.off()
+	case m.remove != nil:
+		return fmt.Errorf("%s is a namespace and cannot be paused", c.name)
 	}
 	return m.cmd.Process.Signal(s)
 }
@@ -90,7 +92,7 @@ func (c *computer) Run(ctx context.Context, args ...string) (string, error) {
 	return p.Stdout.String(), err
 }
 
-// died is an error if QEMU has exited although nobody cut the power. Mostly the kernel of the guest
+// died is an error if the machine has ended although nobody cut the power. Mostly the kernel of the guest
 // has panicked, and then the console says why.
 func (c *computer) died() error {
 	m := c.machine()
@@ -99,7 +101,7 @@ func (c *computer) died() error {
 	}
 	select {
 	case <-m.exited:
-		return fmt.Errorf("%s has died, and QEMU with it (%v); its console:\n%s", c.name, m.cmd.ProcessState, c.Console())
+		return fmt.Errorf("%s has died (%v); its console:\n%s", c.name, m.cmd.ProcessState, c.Console())
 	default:
 		return nil
 	}

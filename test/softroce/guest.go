@@ -19,6 +19,7 @@ type Guest struct {
 	Wire   *wire.Wire // to PortName(Number)
 	Second *wire.Wire // of a guest with a bond: to the other lower device of the box's bond; else nil
 	Kernel string     // its release, known after the boot
+	Device string     // the RDMA device
 
 	*computer
 	lab *Lab
@@ -38,6 +39,7 @@ func newGuest(l *Lab, n int, w *wire.Wire) *Guest {
 		Addr6:  guestAddr6(n),
 		MAC:    net.HardwareAddr{0x52, 0x54, 0x00, 0x77, 0x00, byte(n)},
 		Wire:   w,
+		Device: l.device(n),
 
 		computer: &computer{name: fmt.Sprintf("guest %d", n)},
 		lab:      l,
@@ -54,22 +56,18 @@ func (g *Guest) wires() []*wire.Wire {
 // Boot powers the guest on and returns when its RDMA device can be used.
 func (g *Guest) Boot(ctx context.Context) error {
 	if err := g.boot(ctx); err != nil {
-		return fmt.Errorf("boot guest %d on %s: %w", g.Number, g.lab.image.Series, err)
+		return fmt.Errorf("boot guest %d: %w", g.Number, err)
 	}
 	return nil
 }
 
 func (g *Guest) boot(ctx context.Context) error {
-	h := hardware{memoryMiB: g.lab.memoryMiB, cpus: 1}
-	for i := range g.wires() {
-		h.nics = append(h.nics, nic{virtioNet, net.HardwareAddr{g.MAC[0], g.MAC[1], g.MAC[2], g.MAC[3], byte(3 * i), g.MAC[5]}})
-	}
-	m, err := g.powerOn(g.lab.image, g.lab.accel, h)
+	m, err := g.powerOn(g.start)
 	if err != nil {
 		return err
 	}
 	for i, w := range g.wires() {
-		w.Plug(m.data[i])
+		w.Plug(m.nics[i])
 	}
 	hello, err := m.hello(ctx)
 	if err == nil {
@@ -80,6 +78,17 @@ func (g *Guest) boot(ctx context.Context) error {
 		g.PowerOff()
 	}
 	return err
+}
+
+func (g *Guest) start() (*machine, error) {
+	if g.lab.here {
+		return startHere(g.MAC.String())
+	}
+	h := hardware{memoryMiB: g.lab.memoryMiB, cpus: 1}
+	for i := range g.wires() {
+		h.nics = append(h.nics, nic{virtioNet, net.HardwareAddr{g.MAC[0], g.MAC[1], g.MAC[2], g.MAC[3], byte(3 * i), g.MAC[5]}})
+	}
+	return powerOn(g.lab.image, g.lab.accel, h)
 }
 
 // configure gives the guest its addresses and its RDMA device. rxe refuses a VLAN device below it,
@@ -97,10 +106,13 @@ ip link set eth0 mtu %[1]d up
 %[2]sip address add %[4]s/24 dev %[3]s
 ip address add %[5]s/64 dev %[3]s nodad
 ip route add default via %[6]s
-rdma link add rxe0 type rxe netdev %[9]s
-gids=/sys/class/infiniband/rxe0/ports/1/gids
+rdma link add %[10]s type rxe netdev %[9]s
+gids=/sys/class/infiniband/%[10]s/ports/1/gids
 until grep -q %[7]s $gids/* && grep -q %[8]s $gids/*; do sleep 0.02; done
-`, g.lab.mtu, more, device, g.Addr, g.Addr6, boxAddr, gidText(g.Addr), gidText(g.Addr6), below)
+`, g.lab.mtu, more, device, g.Addr, g.Addr6, boxAddr, gidText(g.Addr), gidText(g.Addr6), below, g.Device)
+	if g.lab.here {
+		script += fmt.Sprintf(ownDevice, g.Device)
+	}
 	_, err := g.Run(ctx, "dash", "-c", script)
 	return err
 }
@@ -117,7 +129,7 @@ func gidText(addr netip.Addr) string {
 
 // GIDIndex is the index of an address in the GID table, for perftest's option -x.
 func (g *Guest) GIDIndex(ctx context.Context, addr netip.Addr) (string, error) {
-	const dir = "/sys/class/infiniband/rxe0/ports/1/gids"
+	dir := "/sys/class/infiniband/" + g.Device + "/ports/1/gids"
 	// Most files of the table are empty and cannot be read. That is not an error of the search.
 	out, err := g.Run(ctx, "dash", "-c", "grep -l "+gidText(addr)+" "+dir+"/* 2>/dev/null")
 	if err != nil {

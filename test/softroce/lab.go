@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 
 	"github.com/rocast/rocast/test/softroce/image"
@@ -19,6 +20,9 @@ const (
 	MTU4096 = 4200
 )
 
+// NewestKernel is the series of the newest kernel that setup.sh has found.
+const NewestKernel = "newest"
+
 // maxGuests bounds the addresses. Memory allows much fewer guests.
 const maxGuests = 100
 
@@ -32,9 +36,13 @@ type Config struct {
 	MemoryMiB int  // of each guest; 0: guestMemoryMiB
 	MPI       bool // whether the guests have Open MPI and MPICH
 
+	// Here: the guests are namespaces of this machine, with its kernel and its user space.
+	Here bool
+
 	// BoxNICs are the NICs of a box that is a guest with the same kernel, one for each guest. nil:
 	// the box is a namespace of this machine.
 	BoxNICs []nicModel
+	BoxCPUs int // of such a box, 1 or 2; 0: 1
 	// BondMode joins two of the NICs by a bond in this mode: that of guest 1 and one more, which is
 	// the last of BoxNICs. With 802.3ad guest 1 has a bond too, and each lower device of the one is
 	// wired to one of the other; else guest 1 has one NIC behind a switch. "": there is no bond.
@@ -59,6 +67,15 @@ type Lab struct {
 	memoryMiB int
 	tags      []Tag
 	lacp      bool // guest 1 has a bond
+	here      bool // the guests are namespaces
+}
+
+// device is the name of a guest's RDMA device. The names of one kernel differ.
+func (l *Lab) device(guest int) string {
+	if l.here {
+		return fmt.Sprintf("rcrxe%d_%d", os.Getpid(), guest)
+	}
+	return "rxe0"
 }
 
 // Open builds the image and boots the guests. A bridge in the box joins their ports. An error that
@@ -67,14 +84,13 @@ func Open(ctx context.Context, c Config) (*Lab, error) {
 	if c.Guests < 1 && c.BoxNICs == nil || c.Guests > maxGuests {
 		return nil, fmt.Errorf("a lab has 1 to %d guests, not %d", maxGuests, c.Guests)
 	}
-	guestImage, err := image.Build(ctx, image.Parts{Kernel: c.Kernel, Hosts: c.Hosts, MPI: c.MPI})
-	if err != nil {
+	l := &Lab{mtu: c.MTU, memoryMiB: max(c.MemoryMiB, guestMemoryMiB), tags: c.Tags, lacp: c.BondMode == lacpMode, here: c.Here}
+	var err error
+	if c.Here {
+		l.Accel = "namespaces of this machine"
+	} else if err = l.prepare(ctx, image.Parts{Kernel: c.Kernel, Hosts: c.Hosts, MPI: c.MPI}); err != nil {
 		return nil, err
 	}
-	l := &Lab{image: guestImage, mtu: c.MTU, memoryMiB: max(c.MemoryMiB, guestMemoryMiB), tags: c.Tags, lacp: c.BondMode == lacpMode}
-	var why string
-	l.accel, why = accelerator(ctx, l.image)
-	l.Accel = l.accel + ": " + why
 	if l.Box, err = newBox(ctx, c, l); err != nil {
 		return nil, err
 	}
@@ -84,10 +100,25 @@ func Open(ctx context.Context, c Config) (*Lab, error) {
 	return l, nil
 }
 
+// prepare builds the image of the guests, and finds out what they run on.
+func (l *Lab) prepare(ctx context.Context, p image.Parts) (err error) {
+	if l.image, err = image.Build(ctx, p); err != nil {
+		return err
+	}
+	var why string
+	l.accel, why = accelerator(ctx, l.image)
+	l.Accel = l.accel + ": " + why
+	return nil
+}
+
 // OpenGuest boots one guest and nothing around it. The guest is the box of the lab, and has no NIC:
 // whoever needs a network makes namespaces in it.
 func OpenGuest(ctx context.Context, kernel string) (*Lab, error) {
-	return Open(ctx, Config{Kernel: kernel, MTU: MTU1024, BoxNICs: []nicModel{}})
+	return Open(ctx, oneGuest(kernel))
+}
+
+func oneGuest(kernel string) Config {
+	return Config{Kernel: kernel, MTU: MTU1024, BoxNICs: []nicModel{}, BoxCPUs: 2}
 }
 
 func newBox(ctx context.Context, c Config, l *Lab) (Box, error) {

@@ -53,8 +53,14 @@ var (
 	ofKernel = flag.String("kernel", "", "the kernel `series` of the hosts; default: 6.1 and 6.12")
 )
 
+// hereKernel is that of this machine, as the stories name it if the hosts are namespaces.
+const hereKernel = "here"
+
 // kernels are those on which the stories are played.
 func kernels() []string {
+	if *here != "" {
+		return []string{hereKernel}
+	}
 	if *ofKernel != "" {
 		return []string{*ofKernel}
 	}
@@ -69,7 +75,7 @@ func openLab(t *testing.T, c Config) *Lab {
 		t.Skip("needs root: taps and a network namespace")
 	}
 	start := time.Now()
-	c.Hosts = *ofHosts
+	c.Hosts, c.Here = *ofHosts, *here != ""
 	l, err := Open(testContext(t, systemLimit), c) // the box may be a system
 	if chosen := *ofHosts != "" || *ofKernel != ""; errors.Is(err, image.ErrNotPrepared) && !chosen {
 		t.Skip(err)

@@ -3,6 +3,7 @@ package softroce
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/rocast/rocast/test/softroce/control"
 	"github.com/rocast/rocast/test/softroce/image"
+	"github.com/rocast/rocast/test/softroce/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -54,13 +56,17 @@ const (
 	e1000e        nicModel = "e1000e"
 )
 
-// machine is one run of QEMU, from power on to power off.
+// machine is one run of a guest, from power on to power off: of QEMU, or of the agent in a namespace.
 type machine struct {
 	cmd     *exec.Cmd
 	control *control.Client
-	data    []net.Conn // of each NIC: its frames, each behind its length
+	nics    []io.ReadWriteCloser // one Read or Write is one frame
 	console *console
 	exited  chan struct{}
+
+	// Of a guest that is a namespace; else nil. unplug lets nothing leave any more, and remove
+	// removes what is left when all processes have ended.
+	unplug, remove func() error
 }
 
 // powerOn starts QEMU. The machine has nothing in the file system: its channels are socket pairs.
@@ -90,12 +96,17 @@ func powerOn(guestImage image.Image, accel string, h hardware) (_ *machine, err 
 	if err := spawn(m.cmd, nil); err != nil {
 		return nil, fmt.Errorf("start %s: %w", qemu, err)
 	}
-	m.control, m.data = control.NewClient(conns[0]), conns[1:]
-	go func() {
-		defer close(m.exited)
-		_ = m.cmd.Wait()
-	}()
+	m.control = control.NewClient(conns[0])
+	for _, conn := range conns[1:] {
+		m.nics = append(m.nics, wire.Framed(conn))
+	}
+	go m.await()
 	return m, nil
+}
+
+func (m *machine) await() {
+	defer close(m.exited)
+	_ = m.cmd.Wait()
 }
 
 // diskArgs give the machine a disk, of which it changes a copy that ends with QEMU. In front of the
@@ -171,11 +182,17 @@ func (m *machine) hello(ctx context.Context) (control.Hello, error) {
 
 // powerOff cuts the power. It may be called twice.
 func (m *machine) powerOff() {
+	if m.unplug != nil {
+		_ = m.unplug() // fails if the interface is gone
+	}
 	_ = m.cmd.Process.Kill() // fails if it has exited
 	<-m.exited
 	m.control.Close()
-	for _, conn := range m.data {
-		conn.Close()
+	for _, nic := range m.nics {
+		nic.Close()
+	}
+	if m.remove != nil {
+		_ = m.remove() // fails if somebody has removed the name
 	}
 }
 

@@ -61,7 +61,7 @@ func (g *Guest) RunPerftest(ctx context.Context, addr netip.Addr, tool string, a
 func (g *Guest) perftestArgs(ctx context.Context, tool string, args []string) ([]string, error) {
 	index, err := g.GIDIndex(ctx, g.Addr)
 	// -F: perftest does not complain about the frequency of the CPU.
-	return append([]string{tool, "-F", "-d", "rxe0", "-x", index}, args...), err
+	return append([]string{tool, "-F", "-d", g.Device, "-x", index}, args...), err
 }
 
 // parsePerftest reads the line behind "#bytes #iterations BW peak BW average MsgRate".

@@ -53,7 +53,7 @@ func (s *stage) rdmaObjects(t *testing.T, ctx context.Context) string {
 	t.Helper()
 	var all strings.Builder
 	for _, guest := range s.Guests {
-		out, err := guest.Run(ctx, "rdma", "resource", "show", "rxe0")
+		out, err := guest.Run(ctx, "rdma", "resource", "show", guest.Device)
 		must(t, err)
 		all.WriteString(out)
 	}

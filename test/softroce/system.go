@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 
 	"github.com/rocast/rocast/test/softroce/image"
-	"github.com/rocast/rocast/test/softroce/wire"
 )
 
 // System is a box that is a whole Debian: systemd starts it, dpkg installs into it, and it reboots.
@@ -39,13 +39,11 @@ func (b *System) build(ctx context.Context, guests, _ int) (ports []io.ReadWrite
 	for n := range guests {
 		h.nics = append(h.nics, nic{virtioNet, net.HardwareAddr{0x52, 0x54, 0x00, 0x77, 0x01, byte(n + 1)}})
 	}
-	m, err := b.powerOn(b.image, b.accel, h)
+	m, err := b.powerOn(func() (*machine, error) { return powerOn(b.image, b.accel, h) })
 	if err != nil {
 		return nil, err
 	}
-	for _, conn := range m.data {
-		ports = append(ports, wire.Framed(conn))
-	}
+	ports = slices.Clone(m.nics)
 	return ports, b.booted(ctx, m)
 }
 

@@ -1,7 +1,8 @@
 // Command agent is process 1 of a lab guest. It mounts the file systems, loads the modules that
 // /modules lists, and then runs the commands that the lab sends over the virtio serial port
 // (package control). In a guest that is a whole Debian the agent is a service, and only runs the
-// commands.
+// commands. So it does in a guest that is a namespace, where control.PortVariable has the number of
+// an open file in place of the port.
 //
 // The agent configures no network and does not use RDMA. The lab does both with ordinary commands,
 // so the whole setup of a guest is in one place. When the lab has gone, process 1 powers the guest
@@ -11,7 +12,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strconv"
 
 	"github.com/rocast/rocast/test/softroce/control"
 	"golang.org/x/sys/unix"
@@ -19,7 +22,7 @@ import (
 
 func main() {
 	hello := control.Hello{Kernel: release()}
-	first := os.Getpid() == 1
+	first := os.Getpid() == 1 && os.Getenv(control.PortVariable) == ""
 	if first {
 		if err := up(); err != nil {
 			hello.Error = err.Error()
@@ -41,12 +44,21 @@ func up() error {
 }
 
 func serve(hello control.Hello) error {
-	port, err := openPort(control.PortName)
+	port, err := findPort()
 	if err != nil {
 		return err
 	}
 	defer port.Close()
 	return control.Serve(port, hello)
+}
+
+func findPort() (io.ReadWriteCloser, error) {
+	number := os.Getenv(control.PortVariable)
+	if number == "" {
+		return openPort(control.PortName)
+	}
+	fd, err := strconv.ParseUint(number, 10, 31)
+	return os.NewFile(uintptr(fd), control.PortName), err
 }
 
 func release() string {

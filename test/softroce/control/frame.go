@@ -26,6 +26,10 @@ const (
 // looks it up.
 const PortName = "rocast.control"
 
+// PortVariable is the environment variable that has the number of an open file, if the agent serves
+// this in place of the port.
+const PortVariable = "ROCAST_CONTROL_FD"
+
 const (
 	headerBytes = 9 // kind 1, process 4, payload length 4
 

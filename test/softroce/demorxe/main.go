@@ -20,8 +20,6 @@ import (
 	"github.com/rocast/rocast/test/softroce"
 )
 
-const kernel = "newest"
-
 func main() {
 	bin := flag.String("bin", "build", "directory of rocastd and demo-rxe")
 	limit := flag.Duration("limit", 10*time.Minute, "how long it may take")
@@ -39,7 +37,7 @@ func main() {
 func run(ctx context.Context, out io.Writer, bin string, limit time.Duration) (err error) {
 	fmt.Fprintln(out, "so all of it runs in one virtual machine; without KVM it takes a minute or two")
 	began := time.Now()
-	l, err := softroce.OpenGuest(ctx, kernel)
+	l, err := softroce.OpenGuest(ctx, softroce.NewestKernel)
 	if err != nil {
 		return err
 	}

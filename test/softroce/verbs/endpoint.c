@@ -8,8 +8,6 @@
 
 #include "report.h"
 
-static const char device_name[] = "rxe0";
-
 enum {
 	PORT = 1,
 	ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
@@ -31,14 +29,14 @@ static bool parse_gid(const char *ip, union ibv_gid *gid)
 	return true;
 }
 
+/* A guest has one device that can be opened. */
 static struct ibv_context *open_device(void)
 {
 	struct ibv_context *device = NULL;
 	struct ibv_device **list = ibv_get_device_list(NULL);
 
-	for (struct ibv_device **d = list; d && *d; d++)
-		if (strcmp(ibv_get_device_name(*d), device_name) == 0)
-			device = ibv_open_device(*d);
+	for (struct ibv_device **d = list; d && *d && !device; d++)
+		device = ibv_open_device(*d);
 	if (list)
 		ibv_free_device_list(list);
 	return device;
@@ -130,11 +128,11 @@ bool open_endpoint(struct endpoint *ep, const struct command *options)
 	}
 	ep->device = open_device();
 	if (!ep->device) {
-		report_error("no RDMA device %s", device_name);
+		report_error("no RDMA device can be opened");
 		return false;
 	}
 	if (!find_gid_index(ep)) {
-		report_error("%s has no GID for %s", device_name, ip);
+		report_error("the RDMA device has no GID for %s", ip);
 		return false;
 	}
 	if (!map_region(ep, options) || !create_objects(ep, options) || to_init(ep)) {

@@ -3,7 +3,8 @@
 //
 //	guest's virtio-net - QEMU - socket | Wire | tap, a port of the box
 //
-// Where the box is a guest too, the port is a socket of its QEMU, and not a tap.
+// Where the box is a guest too, the port is a socket of its QEMU, and not a tap. A guest that is a
+// namespace has a tap, and no QEMU.
 //
 // The tap belongs to the wire and not to QEMU. So the port stays while the guest is powered off,
 // and a frame that a filter drops is lost outside the box: the box has sent it, or will never

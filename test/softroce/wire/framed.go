@@ -16,8 +16,8 @@ const (
 	maxFrameBytes = 64 << 10
 )
 
-// Framed is the port of a box that is a guest itself. conn carries frames behind their length in 4
-// bytes, as QEMU's socket netdev does. The port owns conn.
+// Framed is a NIC of QEMU. conn carries frames behind their length in 4 bytes, as QEMU's socket
+// netdev does. The result owns conn.
 func Framed(conn net.Conn) io.ReadWriteCloser {
 	return &framed{Conn: conn, in: bufio.NewReaderSize(conn, 4*maxFrameBytes)}
 }

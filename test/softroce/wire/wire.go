@@ -1,10 +1,7 @@
 package wire
 
 import (
-	"bufio"
-	"encoding/binary"
 	"io"
-	"net"
 	"sync"
 	"sync/atomic"
 )
@@ -30,7 +27,7 @@ type Counts struct {
 // called from any goroutine.
 type Wire struct {
 	port    io.ReadWriteCloser
-	guest   atomic.Pointer[net.Conn]
+	guest   atomic.Pointer[io.ReadWriteCloser]
 	lanes   [directions]lane
 	capture atomic.Pointer[capture]
 	workers sync.WaitGroup
@@ -54,18 +51,18 @@ func New(port io.ReadWriteCloser) *Wire {
 	return w
 }
 
-// Plug connects a guest. conn carries frames as for Framed. The wire owns conn. The guest is
-// unplugged when conn ends, or when another guest is plugged in.
-func (w *Wire) Plug(conn net.Conn) {
-	if old := w.guest.Swap(&conn); old != nil {
+// Plug connects a guest by its NIC, which is a tap or what Framed returns, as the port. The wire
+// owns the NIC. The guest is unplugged when the NIC ends, or when another guest is plugged in.
+func (w *Wire) Plug(nic io.ReadWriteCloser) {
+	if old := w.guest.Swap(&nic); old != nil {
 		(*old).Close()
 	}
 	w.workers.Add(1)
 	go func() {
 		defer w.workers.Done()
-		defer conn.Close()
-		w.relayToBox(conn)
-		w.guest.CompareAndSwap(&conn, nil)
+		defer nic.Close()
+		w.relayToBox(nic)
+		w.guest.CompareAndSwap(&nic, nil)
 	}()
 }
 
@@ -103,36 +100,33 @@ func (w *Wire) Inject(frame []byte) error {
 }
 
 func (w *Wire) relayToGuest() {
-	buffer := make([]byte, lengthBytes+maxFrameBytes)
+	buffer := make([]byte, maxFrameBytes)
 	for {
-		n, err := w.port.Read(buffer[lengthBytes:])
+		n, err := w.port.Read(buffer)
 		if err != nil {
 			return // closed: reading a port fails for no other reason
 		}
-		binary.BigEndian.PutUint32(buffer, uint32(n))
-		framed := buffer[:lengthBytes+n]
-		for range w.copies(ToGuest, framed[lengthBytes:]) {
-			w.sendToGuest(framed)
+		for range w.copies(ToGuest, buffer[:n]) {
+			w.sendToGuest(buffer[:n])
 		}
 	}
 }
 
-func (w *Wire) sendToGuest(framed []byte) {
+func (w *Wire) sendToGuest(frame []byte) {
 	guest := w.guest.Load()
 	if guest == nil {
 		w.lanes[ToGuest].unplugged.Add(1)
 		return
 	}
-	if _, err := (*guest).Write(framed); err != nil {
+	if _, err := (*guest).Write(frame); err != nil {
 		w.lanes[ToGuest].unplugged.Add(1)
 	}
 }
 
-func (w *Wire) relayToBox(conn net.Conn) {
-	in := bufio.NewReaderSize(conn, 4*maxFrameBytes)
+func (w *Wire) relayToBox(nic io.Reader) {
 	buffer := make([]byte, maxFrameBytes)
 	for {
-		n, err := readFrame(in, buffer)
+		n, err := nic.Read(buffer)
 		if err != nil {
 			return
 		}

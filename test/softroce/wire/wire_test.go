@@ -49,7 +49,7 @@ func (r *rig) plug(t *testing.T) {
 	near, far := net.Pipe()
 	t.Cleanup(func() { far.Close() })
 	r.guest = far
-	r.Plug(near)
+	r.Plug(Framed(near))
 	for _, conn := range []net.Conn{r.box, r.guest} {
 		if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 			t.Fatal(err)
@@ -212,7 +212,7 @@ func TestGuestCanBeUnpluggedAndReplaced(t *testing.T) {
 		w, box := New(Framed(near)), Framed(far)
 		defer w.Close()
 		near, guest := net.Pipe()
-		w.Plug(near)
+		w.Plug(Framed(near))
 		guest.Close()
 		synctest.Wait() // the relay notices the end of the stream
 		if _, err := box.Write(write(t, 1)); err != nil {
@@ -223,7 +223,7 @@ func TestGuestCanBeUnpluggedAndReplaced(t *testing.T) {
 			t.Errorf("%d frames met no guest, want 1", n)
 		}
 		near, guest = net.Pipe()
-		w.Plug(near)
+		w.Plug(Framed(near))
 		if _, err := Framed(guest).Write(write(t, 2)); err != nil {
 			t.Fatal(err)
 		}

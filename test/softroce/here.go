@@ -1,0 +1,98 @@
+package softroce
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/rocast/rocast/internal/testlab/netns"
+	"github.com/rocast/rocast/test/softroce/control"
+	"github.com/rocast/rocast/test/softroce/wire"
+)
+
+// A guest may be a network namespace of this machine, whose kernel then has the guest's rxe
+// (Config.Here). Linux can do so from 7.1 on: docs/wire.md#several-hosts-in-one-kernel says why each
+// step is needed. The agent runs in the namespace as in a virtual machine, so that stories need not
+// know the difference. Such a guest cannot be paused, because its kernel goes on.
+
+// agentPath is where the agent is in a virtual machine that holds such a lab (TestOneMachine).
+const agentPath = "/init"
+
+// private gives the agent $0 a view of its own: of processes, of the interfaces of its namespace,
+// and of temporary files.
+const private = `set -e
+mount --make-rprivate /
+mount -t proc none /proc
+mount -t sysfs none /sys
+mount -t tmpfs none /tmp
+exec "$0"`
+
+// ownDevice hides the RDMA devices of other guests, which the kernel shows in every namespace.
+// Programs open the nodes of /dev/infiniband, of which the guest then has its own.
+const ownDevice = `for d in /sys/class/infiniband_verbs/uverbs*; do
+	[ "$(cat $d/ibdev)" != %[1]s ] || verbs=$d
+done
+mount -t tmpfs none /dev/infiniband
+numbers=$(cat $verbs/dev)
+mknod /dev/infiniband/${verbs##*/} c ${numbers%%:*} ${numbers#*:}
+numbers=$(cat /sys/class/misc/rdma_cm/dev)
+mknod /dev/infiniband/rdma_cm c ${numbers%%:*} ${numbers#*:}
+`
+
+const lowestPriority = 19
+
+// startHere makes the namespace of a guest and starts the agent in it.
+func startHere(mac string) (_ *machine, err error) {
+	ns, err := netns.Create()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, ns.Close())
+		}
+	}()
+	if err := ns.Sysctl("net.ipv6.conf.default.disable_ipv6", "0"); err != nil {
+		return nil, err
+	}
+	var nic *os.File
+	if err := ns.Do(func() (err error) { nic, err = wire.OpenTap("eth0"); return err }); err != nil {
+		return nil, err
+	}
+	if _, err := ns.Exec("ip", "link", "set", "eth0", "address", mac); err != nil {
+		return nil, errors.Join(err, nic.Close())
+	}
+	near, far, err := socketPair()
+	if err != nil {
+		return nil, errors.Join(err, nic.Close())
+	}
+	defer far.Close()
+	m := &machine{
+		control: control.NewClient(near), nics: []io.ReadWriteCloser{nic}, console: &console{}, exited: make(chan struct{}),
+		unplug: func() error { return setDown(ns, "eth0") }, remove: ns.Close,
+	}
+	m.cmd = exec.Command("dash", "-c", private, agentPath)
+	m.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", control.PortVariable, controlFD))
+	m.cmd.ExtraFiles = []*os.File{far}
+	m.cmd.Stdout, m.cmd.Stderr = m.console, m.console
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
+	if err := spawn(m.cmd, ns); err != nil {
+		return nil, errors.Join(fmt.Errorf("start the agent: %w", err), nic.Close(), near.Close())
+	}
+	go m.await()
+	// The guest's programs have the lowest priority, as all that the agent starts. They poll, and
+	// would take the CPU from the kernel's workers, which are the NICs here.
+	return m, syscall.Setpriority(syscall.PRIO_PROCESS, m.cmd.Process.Pid, lowestPriority)
+}
+
+// setDown takes an interface down. From then on the kernel sends nothing by it.
+func setDown(ns *netns.NS, name string) error {
+	link, err := ns.Netlink().LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return ns.Netlink().LinkSetDown(link)
+}
