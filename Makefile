@@ -18,7 +18,7 @@ DUPL        := github.com/mibk/dupl@v1.1.0
 # of rocast-cp that need a C compiler by their own tag, librocast.
 TAGS        := softroce
 
-.PHONY: all build cpus arm64 package demo demo-rxe demo-tree demo-edge demo-cp consensus storage test race bench bench-apps generate lint softroce operate-story watch sim matrix sim-scale model fuzz mutants install clean help
+.PHONY: all build cpus arm64 package demo demo-rxe demo-tree demo-edge demo-cp consensus storage test race bench bench-apps generate lint softroce perftest-options operate-story watch sim matrix sim-scale model fuzz mutants install clean help
 
 all: build
 
@@ -129,7 +129,8 @@ bench-apps: build ## the papers' tables: WRITEs, broadcast (also behind one port
 # say most. ENGINE=afxdp keeps the box's kernel from carrying packets. REPAIR=off leaves losses to
 # the source in all stories that do not name a policy. KERNEL=7.3 plays the stories on hosts with
 # this kernel only, also one of stable-backports, and HOSTS=13 on hosts with the user space of
-# Debian 13: perftest 25.01 and rdma-core 56.
+# Debian 13: perftest 25.01 and rdma-core 56. ONE=1 plays them in one machine with the newest kernel,
+# which holds the box and all hosts.
 ENGINE ?= auto
 REPAIR ?= local
 CHOSEN := $(HOSTS)$(KERNEL)
@@ -141,11 +142,16 @@ ifdef ONE
 else
 	@scripts/need gcc:gcc
 	@test/softroce/setup.sh $(if $(CHOSEN),$(or $(KERNEL),6.1 6.12) $(HOSTS:%=hosts-%))
-	$(GO) test -tags softroce -count=1 -timeout 150m -v $(if $(SHORT),-short -run TestStories,$(if $(CHOSEN),-run 'TestLab|TestStories',-skip 'TestMPI|TestOneMachine')) \
+	$(GO) test -tags softroce -count=1 -timeout 150m -v $(if $(SHORT),-short -run TestStories,$(if $(CHOSEN),-run 'TestLab|TestStories',-skip 'TestMPI|TestOneMachine|TestPerftestOptions')) \
 		./test/softroce/ -engine $(ENGINE) -repair $(REPAIR) $(KERNEL:%=-kernel %) $(HOSTS:%=-hosts %)
 	$(if $(SHORT)$(CHOSEN),,test/softroce/setup.sh newest && $(GO) test -tags softroce -count=1 -timeout 20m -v ./test/softroce/demorxe)
 	$(if $(SHORT)$(CHOSEN),,$(MAKE) softroce ONE=1)
 endif
+
+perftest-options: ## what each option of perftest does to a group, on hosts of Debian 13 with the newest kernel; UPDATE=1 writes docs/operate.md
+	@scripts/need gcc:gcc
+	@test/softroce/setup.sh newest hosts-13
+	$(GO) test -tags softroce -count=1 -timeout 150m -v -run TestPerftestOptions ./test/softroce/ -kernel newest -hosts 13 -engine $(ENGINE) $(if $(UPDATE),-update)
 
 INFO        := /var/lib/dpkg/info
 # The programs that rocast-cp is measured beside.

@@ -10,7 +10,12 @@
 // The box may be a guest too (BoxGuest). Then its kernel and the drivers of its NICs are those of
 // the test, and each wire joins two machines. Or the box is a whole Debian with systemd (System).
 //
-// Guest i has the addresses 10.77.0.i/24 and fd77::i/64 on eth0, and the RDMA device rxe0. The box
+// From Linux 7.1 on one kernel can be that of all guests, which are namespaces beside the box
+// (Config.Here, here.go). Wires, agents and stories are the same. TestOneMachine does this in a
+// virtual machine with the newest kernel, in which everything is emulated where there is no KVM:
+// there the stories take longer than with a machine for each guest.
+//
+// Guest i has the addresses 10.77.0.i/24 and fd77::i/64 on eth0, and one RDMA device, rxe0. The box
 // is 10.77.0.254, which is also the default route. A guest gets its commands over a virtio serial
 // port (package control), so its NIC carries only what the story sends. Booting takes seconds, so
 // stories share the guests of a Lab and leave them as they were.
@@ -22,13 +27,14 @@
 // Environment: ROCAST_CACHE, see setup.sh. ROCAST_ACCEL=tcg or ROCAST_ACCEL=kvm skips the trial
 // boot that finds out whether KVM works on this machine. Software emulation always works.
 //
-// The tests have the build tag softroce and are of six kinds. TestLab tests the lab with a plain
+// The tests have the build tag softroce and are of several kinds. TestLab tests the lab with a plain
 // bridge in the box. TestStories runs rocast in the box: the daemon and the command line, as users
 // have them. TestBoxKernel and TestBoxNICs have a guest as the box: the first runs the tests of
 // packages that use the kernel, the second runs stories with each NIC and each mode of a port.
 // TestSystem installs the package into Debian 12 and 13, and kills, upgrades, reboots and removes.
 // TestStick has a box with one port, and receivers that share the copies by rocast-edge.
-// TestMPI runs MPI programs on all guests; make mpi prepares and runs it.
+// TestMPI runs MPI programs on all guests; make mpi prepares and runs it. TestPerftestOptions finds
+// out what each option of perftest does to a group, for the table of docs/operate.md.
 //
 // stories_test.go lists the stories, group_test.go sets up a group and its queue pairs, and
 // judge_test.go watches the wires and drops frames. notice.go tells what a source noticed by the

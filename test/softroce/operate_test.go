@@ -6,7 +6,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -50,7 +49,7 @@ func TestOperate(t *testing.T) {
 		t.Logf("%.1f s: %s", time.Since(began).Seconds(), s.prompt())
 	}
 	if *update {
-		must(t, writeSession(o.text.String()))
+		must(t, writePage(sessionBegin, sessionEnd, o.text.String()))
 	}
 }
 
@@ -153,18 +152,4 @@ func tidy(output string) string {
 		b.WriteString(strings.TrimRight(line[strings.LastIndex(strings.TrimRight(line, "\r\n"), "\r")+1:], " \r\n") + "\n")
 	}
 	return b.String()
-}
-
-// writeSession writes the session into its page.
-func writeSession(text string) error {
-	page, err := os.ReadFile(sessionPage)
-	if err != nil {
-		return err
-	}
-	head, rest, found := strings.Cut(string(page), sessionBegin)
-	_, tail, ended := strings.Cut(rest, sessionEnd)
-	if !found || !ended {
-		return fmt.Errorf("%s has no session between %q and %q", sessionPage, sessionBegin, sessionEnd)
-	}
-	return os.WriteFile(sessionPage, []byte(head+sessionBegin+text+sessionEnd+tail), 0o644)
 }

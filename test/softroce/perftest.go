@@ -29,12 +29,17 @@ func (g *Guest) StartPerftest(ctx context.Context, tool string, args ...string) 
 	if err != nil {
 		return nil, err
 	}
-	listens := fmt.Sprintf("grep -q ':%04X 0*:0000 %s' /proc/net/tcp /proc/net/tcp6", perftestPort, stateListen)
-	if slices.Contains(args, "-R") {
-		listens = fmt.Sprintf("rdma resource show cm_id | grep LISTEN | grep -q :%d", perftestPort)
-	}
-	_, err = g.Run(ctx, "dash", "-c", "until "+listens+"; do sleep 0.02; done")
+	_, err = g.Run(ctx, "dash", "-c", "until "+listens(slices.Contains(args, "-R"))+"; do sleep 0.02; done")
 	return p, err
+}
+
+// listens is a command that fails unless a server waits for a client, which connects by RDMA-CM or
+// by TCP.
+func listens(byCM bool) string {
+	if byCM {
+		return fmt.Sprintf("rdma resource show cm_id | grep LISTEN | grep -q :%d", perftestPort)
+	}
+	return fmt.Sprintf("grep -q ':%04X 0*:0000 %s' /proc/net/tcp /proc/net/tcp6", perftestPort, stateListen)
 }
 
 // Perftest is the last line in the table of a bandwidth test.

@@ -117,10 +117,9 @@ func TestThePageShowsTheSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(page), sessionBegin)
-	text, _, ended := strings.Cut(rest, sessionEnd)
-	if !found || !ended {
-		t.Fatalf("%s has no session between %q and %q", sessionPage, sessionBegin, sessionEnd)
+	_, text, err := cutPage(string(page), sessionBegin, sessionEnd)
+	if err != nil {
+		t.Fatal(err)
 	}
 	var prompts, outputs []string
 	for line := range strings.Lines(text) {

@@ -193,6 +193,9 @@ func (p *Process) Signal(signal syscall.Signal) error {
 	return p.client.send(frame{KindSignal, p.id, []byte{byte(signal)}})
 }
 
+// Done is closed when the process has exited and its output is complete.
+func (p *Process) Done() <-chan struct{} { return p.exited }
+
 // Wait waits until the process has exited and its output is complete. If ctx ends first, the
 // process is killed.
 func (p *Process) Wait(ctx context.Context) (Exit, error) {
