@@ -40,7 +40,8 @@ arm64: ## the data path and rocast-edge as programs for arm64, tested under QEMU
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -count=1 -short -exec qemu-aarch64-static ./cmd/rocast-edge/... ./roce/... ./mft ./feedback ./dataplane ./client
 
 package: build cpus ## .deb and .rpm into build/packages
-	@scripts/need gcc:gcc /usr/include/infiniband/verbs.h:libibverbs-dev
+	@scripts/need gcc:gcc
+	@scripts/need /usr/lib/$$(cc -dumpmachine)/libibverbs.so:libibverbs-dev
 	@packaging/build $(BUILD) $(VERSION) $(COMMIT)
 
 demo: build ## reliable multicast on this machine: one source, three receivers, lost packets
