@@ -57,9 +57,18 @@ func (s *stage) rdmacmTransfer(t *testing.T, ctx context.Context, ip netip.Addr,
 			t.Errorf("receiver %d has %s, the source wrote %s: %v", i+1, got, want, err)
 		}
 		if exit, err := p.Wait(ctx); err != nil || !exit.OK() {
-			t.Errorf("receiver %d: %v %v %s", i+1, exit, err, p.Stderr)
+			t.Errorf("receiver %d: %v %v %s\n%s", i+1, exit, err, p.Stderr, s.cmReport(ctx, s.Guests[1+i]))
 		}
 	}
+}
+
+// cmReport says what the box and a receiver know of their connections.
+func (s *stage) cmReport(ctx context.Context, receiver *Guest) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	connections, err := s.text(ctx, "cm", "ls", "--json")
+	ids, errIDs := receiver.Run(ctx, "rdma", "resource", "show", "cm_id")
+	return fmt.Sprintf("the box: %s (%v)\n%v: %s (%v)\n%s", connections, err, receiver.Addr, ids, errIDs, s.Report(ctx))
 }
 
 // storyRDMACMIPv6 is storyRDMACM at an IPv6 address.
