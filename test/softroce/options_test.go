@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,11 +68,13 @@ func (s *stage) try(t *testing.T, ctx context.Context, run []string, byCM bool) 
 	if byCM {
 		args = append([]string{"-R"}, args...)
 	}
-	if !strings.Contains(strings.Join(args, " "), "-D ") {
-		args = append(args, "-n", "100")
-	}
-	if !strings.Contains(strings.Join(args, " "), "-a") {
+	switch {
+	case slices.Contains(args, "-a"): // every size up to 8 MiB
+		args = append(args, "-n", "5")
+	case slices.Contains(args, "-D"):
 		args = append(args, "-s", "4096")
+	default:
+		args = append(args, "-s", "4096", "-n", "100")
 	}
 	began := time.Now()
 	var programs []*control.Process // that of the source last
