@@ -130,8 +130,8 @@ bench-apps: build ## the papers' tables: WRITEs, broadcast (also behind one port
 # say most. ENGINE=afxdp keeps the box's kernel from carrying packets. REPAIR=off leaves losses to
 # the source in all stories that do not name a policy. KERNEL=7.3 plays the stories on hosts with
 # this kernel only, also one of stable-backports, and HOSTS=13 on hosts with the user space of
-# Debian 13: perftest 25.01 and rdma-core 56. ONE=1 plays them in one machine with the newest kernel,
-# which holds the box and all hosts.
+# Debian 13: perftest 25.01 and rdma-core 56. ONE=1 plays them in one machine with the newest
+# kernel, which holds the box and all hosts.
 ENGINE ?= auto
 REPAIR ?= local
 CHOSEN := $(HOSTS)$(KERNEL)

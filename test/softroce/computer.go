@@ -92,8 +92,8 @@ func (c *computer) Run(ctx context.Context, args ...string) (string, error) {
 	return p.Stdout.String(), err
 }
 
-// died is an error if the machine has ended although nobody cut the power. Mostly the kernel of the guest
-// has panicked, and then the console says why.
+// died is an error if the machine has ended although nobody cut the power. Mostly the kernel of the
+// guest has panicked, and then the console says why.
 func (c *computer) died() error {
 	m := c.machine()
 	if m == nil {

@@ -27,8 +27,8 @@
 // Environment: ROCAST_CACHE, see setup.sh. ROCAST_ACCEL=tcg or ROCAST_ACCEL=kvm skips the trial
 // boot that finds out whether KVM works on this machine. Software emulation always works.
 //
-// The tests have the build tag softroce and are of several kinds. TestLab tests the lab with a plain
-// bridge in the box. TestStories runs rocast in the box: the daemon and the command line, as users
+// The tests have the build tag softroce and are of several kinds. TestLab tests the lab with a
+// plain bridge in the box. TestStories runs rocast in the box: the daemon and the command line, as users
 // have them. TestBoxKernel and TestBoxNICs have a guest as the box: the first runs the tests of
 // packages that use the kernel, the second runs stories with each NIC and each mode of a port.
 // TestSystem installs the package into Debian 12 and 13, and kills, upgrades, reboots and removes.

@@ -56,7 +56,8 @@ const (
 	e1000e        nicModel = "e1000e"
 )
 
-// machine is one run of a guest, from power on to power off: of QEMU, or of the agent in a namespace.
+// machine is one run of a guest, from power on to power off: of QEMU, or of the agent in a
+// namespace.
 type machine struct {
 	cmd     *exec.Cmd
 	control *control.Client
@@ -148,8 +149,8 @@ func qemuArgs(guestImage image.Image, accel string, h hardware) []string {
 // cpuModel is every feature of the host with KVM. With software emulation it is a CPU without AVX
 // and without the large state of AVX, which is twice as fast. With RDRAND the guest does not wait
 // for entropy. CMPXCHG16B is missing, and the kernel does without: QEMU 7.2 computes wrong flags for
-// it (target/i386/tcg/translate.c: the case of 0x1c7 does not store what the flags are computed of),
-// and an interrupt right behind it then ends the guest's kernel with a double fault.
+// it, because it has not stored the operation of which they are computed. An interrupt right behind
+// it then ends the guest's kernel with a double fault.
 func cpuModel(accel string) string {
 	if accel == "kvm" {
 		return "max"

@@ -20,8 +20,8 @@ var here = flag.String("here", "", "play the stories with hosts that are namespa
 // oneMachineLimit bounds all stories in the virtual machine.
 const oneMachineLimit = time.Hour
 
-// TestOneMachine plays the stories with the box and all hosts in one virtual machine with the newest
-// kernel. In the machine runs this same test program, with -here.
+// TestOneMachine plays the stories with the box and all hosts in one virtual machine with the
+// newest kernel. In the machine runs this same test program, with -here.
 func TestOneMachine(t *testing.T) {
 	if *here != "" {
 		t.Skip("this is the one machine")

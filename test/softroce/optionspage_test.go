@@ -49,7 +49,6 @@ var optionRuns = []string{
 	"ib_write_lat",
 	"ib_send_lat",
 	"ib_read_bw",
-	"ib_atomic_bw",
 }
 
 // optionRow is a line of the table: what becomes of a run that connects by TCP, and of one that

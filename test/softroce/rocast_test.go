@@ -44,8 +44,8 @@ type daemon struct {
 	end    string // how it ended, known when exited is closed; "": with status 0
 }
 
-// buildRocast builds the programs of this tree, unless -here says where they are. They run in guests
-// too.
+// buildRocast builds the programs of this tree, unless -here says where they are. They run in
+// guests too.
 func buildRocast(t *testing.T, ctx context.Context) (dir string) {
 	t.Helper()
 	if *here != "" {
