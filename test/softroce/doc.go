@@ -28,13 +28,14 @@
 // boot that finds out whether KVM works on this machine. Software emulation always works.
 //
 // The tests have the build tag softroce and are of several kinds. TestLab tests the lab with a
-// plain bridge in the box. TestStories runs rocast in the box: the daemon and the command line, as users
-// have them. TestBoxKernel and TestBoxNICs have a guest as the box: the first runs the tests of
-// packages that use the kernel, the second runs stories with each NIC and each mode of a port.
-// TestSystem installs the package into Debian 12 and 13, and kills, upgrades, reboots and removes.
-// TestStick has a box with one port, and receivers that share the copies by rocast-edge.
-// TestMPI runs MPI programs on all guests; make mpi prepares and runs it. TestPerftestOptions finds
-// out what each option of perftest does to a group, for the table of docs/operate.md.
+// plain bridge in the box. TestStories runs rocast in the box: the daemon and the command line,
+// as users have them. TestBoxKernel and TestBoxNICs have a guest as the box: the first runs the
+// tests of packages that use the kernel, the second runs stories with each NIC and each mode of
+// a port. TestSystem installs the package into Debian 12 and 13, and kills, upgrades, reboots
+// and removes. TestStick has a box with one port, and receivers that share the copies by
+// rocast-edge. TestMPI runs MPI programs on all guests; make mpi prepares and runs it.
+// TestPerftestOptions finds out what each option of perftest does to a group, for the table of
+// docs/operate.md.
 //
 // stories_test.go lists the stories, group_test.go sets up a group and its queue pairs, and
 // judge_test.go watches the wires and drops frames. notice.go tells what a source noticed by the

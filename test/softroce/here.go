@@ -15,8 +15,8 @@ import (
 
 // A guest may be a network namespace of this machine, whose kernel then has the guest's rxe
 // (Config.Here). Linux can do so from 7.1 on: docs/wire.md#several-hosts-in-one-kernel says why
-// each step is needed. The agent runs in the namespace as in a virtual machine, so that stories need not
-// know the difference. Such a guest cannot be paused, because its kernel goes on.
+// each step is needed. The agent runs in the namespace as in a virtual machine, so that stories
+// need not know the difference. Such a guest cannot be paused, because its kernel goes on.
 
 // agentPath is where the agent is in a virtual machine that holds such a lab (TestOneMachine).
 const agentPath = "/init"

@@ -146,11 +146,11 @@ func qemuArgs(guestImage image.Image, accel string, h hardware) []string {
 	return args
 }
 
-// cpuModel is every feature of the host with KVM. With software emulation it is a CPU without AVX
-// and without the large state of AVX, which is twice as fast. With RDRAND the guest does not wait
-// for entropy. CMPXCHG16B is missing, and the kernel does without: QEMU 7.2 computes wrong flags for
-// it, because it has not stored the operation of which they are computed. An interrupt right behind
-// it then ends the guest's kernel with a double fault.
+// cpuModel is every feature of the host with KVM. With software emulation it is a CPU without
+// AVX and without the large state of AVX, which is twice as fast. With RDRAND the guest does not
+// wait for entropy. CMPXCHG16B is missing, and the kernel does without: QEMU 7.2 computes wrong
+// flags for it, because it has not stored the operation of which they are computed. An interrupt
+// right behind it then ends the guest's kernel with a double fault.
 func cpuModel(accel string) string {
 	if accel == "kvm" {
 		return "max"
