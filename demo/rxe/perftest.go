@@ -12,18 +12,8 @@ import (
 	"github.com/rocast/rocast/internal/testlab"
 )
 
-// onHost runs the command of its arguments with the RDMA device $0 only. A host that is a real
-// machine has no other one, but here the kernel shows every namespace the devices of all, and
-// perftest takes the first. So /dev/infiniband has only the host's device, as in a container.
-const onHost = `set -e
-for d in /sys/class/infiniband_verbs/uverbs*; do
-	[ "$(cat "$d/ibdev")" != "$0" ] || verbs=$d
-done
-mount -t tmpfs none /dev/infiniband
-IFS=:
-mknod "/dev/infiniband/${verbs##*/}" c $(cat "$verbs/dev")
-mknod /dev/infiniband/rdma_cm c $(cat /sys/class/misc/rdma_cm/dev)
-unset IFS
+// onHost runs the command of its arguments with the RDMA device $0 only.
+const onHost = "set -e\n" + testlab.OnlyDevice + `only_device "$0"
 exec "$@"`
 
 // lowest is the priority of perftest's programs. They poll, and would take the CPU from the

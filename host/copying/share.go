@@ -131,10 +131,10 @@ func givesAt(said string, own net.Addr) string {
 func plainIP(at netip.AddrPort) netip.Addr { return at.Addr().Unmap().WithZone("") }
 
 // haveThis lists the addresses of receivers that have what the source has.
-func haveThis(givers []giver, sum sum) string {
+func haveThis(givers []giver, own sum) string {
 	var list []string
 	for _, g := range givers {
-		if len(list) < maxGivers && (g.whole == nil || bytes.Equal(g.whole, sum)) {
+		if len(list) < maxGivers && (g.whole == nil || bytes.Equal(g.whole, own)) {
 			list = append(list, g.address)
 		}
 	}

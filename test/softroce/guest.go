@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/test/softroce/wire"
 )
 
@@ -111,7 +112,7 @@ gids=/sys/class/infiniband/%[10]s/ports/1/gids
 until grep -q %[7]s $gids/* && grep -q %[8]s $gids/*; do sleep 0.02; done
 `, g.lab.mtu, more, device, g.Addr, g.Addr6, boxAddr, gidText(g.Addr), gidText(g.Addr6), below, g.Device)
 	if g.lab.here {
-		script += fmt.Sprintf(ownDevice, g.Device)
+		script += testlab.OnlyDevice + "only_device " + g.Device + "\n"
 	}
 	_, err := g.Run(ctx, "dash", "-c", script)
 	return err

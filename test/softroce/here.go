@@ -30,18 +30,6 @@ mount -t sysfs none /sys
 mount -t tmpfs none /tmp
 exec "$0"`
 
-// ownDevice hides the RDMA devices of other guests, which the kernel shows in every namespace.
-// Programs open the nodes of /dev/infiniband, of which the guest then has its own.
-const ownDevice = `for d in /sys/class/infiniband_verbs/uverbs*; do
-	[ "$(cat $d/ibdev)" != %[1]s ] || verbs=$d
-done
-mount -t tmpfs none /dev/infiniband
-numbers=$(cat $verbs/dev)
-mknod /dev/infiniband/${verbs##*/} c ${numbers%%:*} ${numbers#*:}
-numbers=$(cat /sys/class/misc/rdma_cm/dev)
-mknod /dev/infiniband/rdma_cm c ${numbers%%:*} ${numbers#*:}
-`
-
 const lowestPriority = 19
 
 // startHere makes the namespace of a guest and starts the agent in it.
@@ -85,7 +73,12 @@ func startHere(mac string) (_ *machine, err error) {
 	go m.await()
 	// The guest's programs have the lowest priority, as all that the agent starts. They poll, and
 	// would take the CPU from the kernel's workers, which are the NICs here.
-	return m, syscall.Setpriority(syscall.PRIO_PROCESS, m.cmd.Process.Pid, lowestPriority)
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, m.cmd.Process.Pid, lowestPriority); err != nil {
+		_ = m.cmd.Process.Kill()
+		<-m.exited
+		return nil, errors.Join(err, nic.Close(), near.Close())
+	}
+	return m, nil
 }
 
 // setDown takes an interface down. From then on the kernel sends nothing by it.

@@ -5,6 +5,7 @@ package softroce
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,7 +33,7 @@ func TestPerftestOptions(t *testing.T) {
 	ctx := testContext(t, optionsLimit)
 	version, err := s.Guests[0].Run(ctx, "dash", "-c", "ib_write_bw --version 2>&1 | head -1")
 	must(t, err)
-	text := optionsHead(strings.TrimPrefix(strings.TrimSpace(version), "Version: "), s.Guests[0].Kernel)
+	head := optionsHead(strings.TrimPrefix(strings.TrimSpace(version), "Version: "), s.Guests[0].Kernel)
 	cells := map[string][2]string{}
 	for way, byCM := range []bool{false, true} {
 		t.Run(map[bool]string{false: "TCP", true: "RDMA-CM"}[byCM], func(t *testing.T) {
@@ -50,13 +51,21 @@ func TestPerftestOptions(t *testing.T) {
 			}
 		})
 	}
+	var rows strings.Builder
 	for _, run := range optionRuns {
-		text += optionRow(run, cells[run][0], cells[run][1])
+		rows.WriteString(optionRow(run, cells[run][0], cells[run][1]))
 	}
+	t.Log("\n" + head + rows.String())
 	if *update {
-		must(t, writePage(optionsBegin, optionsEnd, text))
+		must(t, writePage(optionsBegin, optionsEnd, head+rows.String()))
 	}
-	t.Log("\n" + text)
+	page, err := os.ReadFile(sessionPage)
+	must(t, err)
+	_, table, err := cutPage(string(page), optionsBegin, optionsEnd)
+	must(t, err)
+	if !strings.HasSuffix(table, rows.String()) {
+		t.Errorf("%s has another table; make perftest-options UPDATE=1 writes this one", sessionPage)
+	}
 }
 
 // try runs one command line, and returns what becomes of it, as the table has it.

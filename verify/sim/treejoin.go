@@ -35,7 +35,8 @@ func (t *treeRun) mayJoin(k int) bool {
 }
 
 // mayLeave reports whether Leave number k can happen now. The last receiver of a box below the root
-// stays while another one is about to join there, and leaves then.
+// stays while another one is about to join there, and leaves then. The product does so only inside
+// a message and with evict; what it does otherwise is not simulated.
 func (t *treeRun) mayLeave(k int) bool {
 	w, n := &t.w, t.s.Timed[k].Host
 	if n >= len(t.s.Hosts) || t.at[n] == 0 || t.empties {

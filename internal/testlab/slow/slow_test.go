@@ -10,6 +10,19 @@ import (
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
+// cable is a cable between two hosts, and a socket of RoCE's port at each.
+func cable(t *testing.T) (from, to netns.Link, sender, receiver net.PacketConn) {
+	t.Helper()
+	a, b := netns.New(t), netns.New(t)
+	from, to = netns.Veth(t, a, "a", b, "b", netns.VethOptions{})
+	testlab.Must(t, errors.Join(from.AddAddress("10.0.0.1/24"), to.AddAddress("10.0.0.2/24")))
+	testlab.Must(t, b.Do(func() (err error) { receiver, err = net.ListenPacket("udp", "10.0.0.2:4791"); return err }))
+	t.Cleanup(func() { receiver.Close() })
+	testlab.Must(t, a.Do(func() (err error) { sender, err = net.ListenPacket("udp", "10.0.0.1:4791"); return err }))
+	t.Cleanup(func() { sender.Close() })
+	return from, to, sender, receiver
+}
+
 // An end can be shaped again and again. What leaves it without a limit is counted too, and so is
 // what leaves it with another one. A limit that is set later holds.
 func TestAnEndThatIsShapedAgain(t *testing.T) {
@@ -19,14 +32,7 @@ func TestAnEndThatIsShapedAgain(t *testing.T) {
 		bytes   = 1000
 		headers = 14 + 20 + 8
 	)
-	a, b := netns.New(t), netns.New(t)
-	from, to := netns.Veth(t, a, "a", b, "b", netns.VethOptions{})
-	testlab.Must(t, errors.Join(from.AddAddress("10.0.0.1/24"), to.AddAddress("10.0.0.2/24")))
-	var sender, receiver net.PacketConn
-	testlab.Must(t, b.Do(func() (err error) { receiver, err = net.ListenPacket("udp", "10.0.0.2:4791"); return err }))
-	defer receiver.Close()
-	testlab.Must(t, a.Do(func() (err error) { sender, err = net.ListenPacket("udp", "10.0.0.1:4791"); return err }))
-	defer sender.Close()
+	from, _, sender, receiver := cable(t)
 	for _, rate := range []int{0, 2_000_000, 4_000_000, 0} {
 		testlab.Must(t, Shape(from, rate))
 		testlab.Must(t, receiver.SetReadDeadline(time.Now().Add(testlab.Patience)))
@@ -59,27 +65,8 @@ func TestAShapedLink(t *testing.T) {
 		ack    = 0x11
 		short  = 20 // bytes of an ACK
 	)
-	a, b := netns.New(t), netns.New(t)
-	from, to := netns.Veth(t, a, "a", b, "b", netns.VethOptions{})
-	if err := errors.Join(from.AddAddress("10.0.0.1/24"), to.AddAddress("10.0.0.2/24"), Shape(from, rate)); err != nil {
-		t.Fatal(err)
-	}
-	var sender, receiver *net.UDPConn
-	err := b.Do(func() (err error) {
-		receiver, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(10, 0, 0, 2), Port: 4791})
-		return err
-	})
-	if err == nil {
-		defer receiver.Close()
-		err = a.Do(func() (err error) {
-			sender, err = net.DialUDP("udp", nil, receiver.LocalAddr().(*net.UDPAddr))
-			return err
-		})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sender.Close()
+	from, to, sender, receiver := cable(t)
+	testlab.Must(t, Shape(from, rate))
 	began := time.Now()
 	for i := range frames + 1 {
 		frame := make([]byte, bytes)
@@ -87,7 +74,7 @@ func TestAShapedLink(t *testing.T) {
 			frame = make([]byte, short)
 			frame[0] = ack
 		}
-		if _, err := sender.Write(frame); err != nil {
+		if _, err := sender.WriteTo(frame, receiver.LocalAddr()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,7 +84,7 @@ func TestAShapedLink(t *testing.T) {
 	before := -1 // frames that the ACK has let pass
 	for i := range frames + 1 {
 		frame := make([]byte, bytes)
-		n, err := receiver.Read(frame)
+		n, _, err := receiver.ReadFrom(frame)
 		if err != nil {
 			t.Fatalf("after %d frames: %v", i, err)
 		}
@@ -129,16 +116,9 @@ func TestWhatASlowLinkHasCarried(t *testing.T) {
 		bytes   = 1000
 		headers = 14 + 20 + 8
 	)
-	a, b := netns.New(t), netns.New(t)
-	from, to := netns.Veth(t, a, "a", b, "b", netns.VethOptions{})
-	testlab.Must(t, errors.Join(from.AddAddress("10.0.0.1/24"), to.AddAddress("10.0.0.2/24")))
+	_, to, sender, receiver := cable(t)
 	link, err := Attach(to, 10_000_000)
 	testlab.Must(t, err)
-	var receiver, sender net.PacketConn
-	testlab.Must(t, b.Do(func() (err error) { receiver, err = net.ListenPacket("udp", "10.0.0.2:4791"); return err }))
-	defer receiver.Close()
-	testlab.Must(t, a.Do(func() (err error) { sender, err = net.ListenPacket("udp", "10.0.0.1:4791"); return err }))
-	defer sender.Close()
 	before, err := link.Carried()
 	testlab.Must(t, err)
 	testlab.Must(t, receiver.SetReadDeadline(time.Now().Add(testlab.Patience)))
