@@ -27,7 +27,6 @@ type BoxGuest struct {
 	image image.Image
 	accel string
 	nics  []nicModel
-	cpus  int
 
 	bondMode string     // of the bond towards guest 1, of whose NICs the last is the second; "": none
 	cable    *bondCable // of the bond; nil with 802.3ad
@@ -35,11 +34,11 @@ type BoxGuest struct {
 }
 
 func newBoxGuest(i image.Image, accel string, c Config) *BoxGuest {
-	return &BoxGuest{computer: &computer{name: "the box"}, image: i, accel: accel, nics: c.BoxNICs, cpus: max(c.BoxCPUs, 1), bondMode: c.BondMode, tags: c.Tags}
+	return &BoxGuest{computer: &computer{name: "the box"}, image: i, accel: accel, nics: c.BoxNICs, bondMode: c.BondMode, tags: c.Tags}
 }
 
 func (b *BoxGuest) build(ctx context.Context, guests, mtu int) (ports []io.ReadWriteCloser, err error) {
-	h := hardware{memoryMiB: boxMemoryMiB, cpus: b.cpus}
+	h := hardware{memoryMiB: boxMemoryMiB, cpus: 1}
 	nics := guests
 	if b.bondMode != "" {
 		nics++

@@ -42,7 +42,6 @@ type Config struct {
 	// BoxNICs are the NICs of a box that is a guest with the same kernel, one for each guest. nil:
 	// the box is a namespace of this machine.
 	BoxNICs []nicModel
-	BoxCPUs int // of such a box, 1 or 2; 0: 1
 	// BondMode joins two of the NICs by a bond in this mode: that of guest 1 and one more, which is
 	// the last of BoxNICs. With 802.3ad guest 1 has a bond too, and each lower device of the one is
 	// wired to one of the other; else guest 1 has one NIC behind a switch. "": there is no bond.
@@ -118,7 +117,7 @@ func OpenGuest(ctx context.Context, kernel string) (*Lab, error) {
 }
 
 func oneGuest(kernel string) Config {
-	return Config{Kernel: kernel, MTU: MTU1024, BoxNICs: []nicModel{}, BoxCPUs: 2}
+	return Config{Kernel: kernel, MTU: MTU1024, BoxNICs: []nicModel{}}
 }
 
 func newBox(ctx context.Context, c Config, l *Lab) (Box, error) {
