@@ -164,13 +164,23 @@ func (m *Machine) end(c *connection, reason string, why wire.Reason) {
 	m.leave(c)
 }
 
+// disconnect tells a receiver once more that it is connected, with each copy of the DREQ: nothing
+// says whether it has the RTU. Without the RTU a program of librdmacm that waits in rdma_accept
+// takes the end for the beginning, and then waits for the end for ever.
 func (m *Machine) disconnect(s *side) {
 	s.at = closing
 	if s.isSource {
 		m.seed.tid++
 		s.tid = m.seed.tid
+	} else {
+		m.confirm(s)
 	}
 	m.insist(s, &wire.DREQ{Pair: s.pair, RemoteQPN: s.qpn}, m.limits.partings)
+}
+
+// confirm tells a receiver that it is connected.
+func (m *Machine) confirm(r *side) {
+	m.do(Send{r.addr, wire.MAD{Header: wire.Header{TID: r.tid}, Message: &wire.RTU{Pair: r.pair}}})
 }
 
 // finish keeps an ended connection for a while when every side is told.
@@ -232,6 +242,9 @@ func (m *Machine) repeat(s *side) {
 	c := s.conn
 	if s.tries > 0 {
 		s.tries, s.due = s.tries-1, m.now+m.limits.again
+		if s.at == closing && !s.isSource {
+			m.confirm(s)
+		}
 		m.do(Send{s.addr, *s.retry})
 		return
 	}

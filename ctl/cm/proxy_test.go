@@ -248,6 +248,7 @@ func (l *lab) disconnect(rep *wire.REP) {
 	l.send(l.a, &wire.DREQ{Pair: swap(rep.Pair), RemoteQPN: rep.QPN})
 	expect[*wire.DREP](l, l.a)
 	for _, r := range l.r {
+		expect[*wire.RTU](l, r) // once more: the first may be lost
 		dreq := expect[*wire.DREQ](l, r)
 		l.send(r, &wire.DREP{Pair: swap(dreq.Pair)})
 	}
