@@ -164,9 +164,9 @@ func (m *Machine) end(c *connection, reason string, why wire.Reason) {
 	m.leave(c)
 }
 
-// disconnect tells a receiver once more that it is connected, with each copy of the DREQ: nothing
-// says whether it has the RTU. Without the RTU a program of librdmacm that waits in rdma_accept
-// takes the end for the beginning, and then waits for the end for ever.
+// disconnect tells a receiver once more that it is connected, with each copy of the DREQ: the
+// first RTU may be lost. Without it a program of librdmacm that waits in rdma_accept takes the end
+// for the beginning, and then waits for the end for ever (docs/wire.md#rdma-cm).
 func (m *Machine) disconnect(s *side) {
 	s.at = closing
 	if s.isSource {
@@ -176,11 +176,6 @@ func (m *Machine) disconnect(s *side) {
 		m.confirm(s)
 	}
 	m.insist(s, &wire.DREQ{Pair: s.pair, RemoteQPN: s.qpn}, m.limits.partings)
-}
-
-// confirm tells a receiver that it is connected.
-func (m *Machine) confirm(r *side) {
-	m.do(Send{r.addr, wire.MAD{Header: wire.Header{TID: r.tid}, Message: &wire.RTU{Pair: r.pair}}})
 }
 
 // finish keeps an ended connection for a while when every side is told.

@@ -34,6 +34,11 @@ func (p *post) insist(s *side, message wire.Message, copies int) {
 	s.retry, s.tries, s.due = s.cached, copies-1, p.now+p.limits.again
 }
 
+// confirm tells a receiver that it is connected.
+func (p *post) confirm(r *side) {
+	p.do(Send{r.addr, wire.MAD{Header: wire.Header{TID: r.tid}, Message: &wire.RTU{Pair: r.pair}}})
+}
+
 // again answers a message that has arrived before.
 func (p *post) again(s *side) {
 	p.counts[Repeated]++
