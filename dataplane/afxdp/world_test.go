@@ -181,6 +181,9 @@ func (w *world) sendBytes(n, frames, payload int) {
 // arrives sends frames by port n and waits until the switch has received all of them.
 func (w *world) arrives(n int) {
 	w.t.Helper()
+	if err := w.far[n].AwaitCarrier(); err != nil { // the port may just have come up
+		w.t.Fatal(err)
+	}
 	const frames = 64
 	before := w.port(n).RxFrames
 	w.send(n, frames)

@@ -63,12 +63,12 @@ func CreateVeth(a *NS, aName string, b *NS, bName string, o VethOptions) (aEnd, 
 	if bEnd, err = b.up(bName); err != nil {
 		return Link{}, Link{}, err
 	}
-	return aEnd, bEnd, errors.Join(aEnd.awaitCarrier(), bEnd.awaitCarrier())
+	return aEnd, bEnd, errors.Join(aEnd.AwaitCarrier(), bEnd.AwaitCarrier())
 }
 
-// awaitCarrier waits until the kernel sends what it is given for the link. It sees the carrier of a
+// AwaitCarrier waits until the kernel sends what it is given for the link. It sees the carrier of a
 // new link in a work queue, and drops all frames before (linkwatch_do_dev).
-func (l Link) awaitCarrier() error {
+func (l Link) AwaitCarrier() error {
 	for end := time.Now().Add(linkPatience); ; time.Sleep(time.Millisecond) {
 		now, err := l.NS.links.LinkByIndex(l.Index)
 		switch {
