@@ -21,7 +21,9 @@ import (
 // The checks here need more than the file: they need the other groups, the box and the network. A
 // condition that may become true later, such as a host that is not up yet, is not refused. A group
 // that is restored after a restart skips these checks: its QPs time out if the restart takes long,
-// and its IP may still be on the box.
+// and its IP may still be on the box. A group that another box takes over, and a part of a group
+// that its box has lost, skip those of the members: one member that cannot be reached any more must
+// not stop the others. The IP is looked at, because the box before may still carry the group.
 
 // refuseNetwork refuses a group that does not fit the box and its network. It sends questions to
 // hosts, which takes some tenths of a second, so its caller must not have locked the groups.
@@ -30,8 +32,10 @@ func (c *Controller) refuseNetwork(ctx context.Context, g *groups.Group) error {
 	c.groups.Lock() // no change is half done: each hop fits its port
 	p := c.groups.Plan(f)
 	c.groups.Unlock()
-	if err := c.refuseMembers(f, p.Members()); err != nil {
-		return err
+	if !g.Restored {
+		if err := c.refuseMembers(f, p.Members()); err != nil {
+			return err
+		}
 	}
 	if g.Branch != nil { // the root has checked the IP; here it need not be in a subnet of the hosts
 		return nil
