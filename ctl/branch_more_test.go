@@ -243,6 +243,39 @@ func TestALinkThatIsEvicted(t *testing.T) {
 	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1 10.3.0.2")
 }
 
+// The box above goes on without a box where one receiver is about to join, because the last other
+// one there was silent or has refused a message. The one that joins is named, the box there hears
+// at once that nobody there gets data, and can carry the receiver when the group was updated.
+func TestWhoJoinsBehindABoxThatIsEvictedIsNamed(t *testing.T) {
+	f, b1, b2 := twoBoxes(t)
+	f.create(evicting(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2")))
+	for _, b := range f.boxes {
+		b.sw.Progress("g1", 1000, 999, nil)
+	}
+	b1.update(t, evicting(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2", "10.2.0.3", "10.2.0.4")))
+	b2.joins("10.2.0.3", 1001)
+	f.renewAll()
+	b1.happened()
+	b2.happened()
+	l := b1.groups.Named("g1").Links[0]
+	b1.news(feedback.NoteEvicted, l.Remote.IP, mftQPN(l.Local.QPN), 1003)
+	const out = "box b2 takes no part in the group any more (evicted), so nobody there gets data; update the group without the members behind that box, " +
+		"and then with them and the psn that their QPs expect"
+	b1.expectEvents(t, "member-evicted g1 10.9.0.2: evicted: it lacks the source's PSN 1003 and what follows; to let it join again, group update without it, "+
+		"then with it and the psn its QP expects (PSN 1003)", "member-evicted g1 10.2.0.4: it was about to join: "+out+" (PSN 1003)")
+	f.tendAll(time.Now())
+	b2.expectEvents(t, "neighbour-down g1 b1: "+out)
+	if state, reason := b2.state(); state != api.Degraded || reason != "box b1, from which its data comes: "+out {
+		t.Errorf("b2 is %s: %s", state, reason)
+	}
+	b1.update(t, evicting(groupFile("10.1.0.2")))
+	b1.update(t, evicting(groupFile("10.1.0.2", "10.2.0.4")))
+	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.4")
+	if state, reason := b2.state(); state != api.Ready {
+		t.Errorf("b2 is %s: %s", state, reason)
+	}
+}
+
 // A group that was withdrawn where it was not is no reason for a warning.
 func TestAWithdrawalThatFindsNothingIsNotLogged(t *testing.T) {
 	f := newTree(t)

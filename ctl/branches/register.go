@@ -1,6 +1,7 @@
 package branches
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,18 +25,22 @@ type errand struct {
 	claim      int64    // see api.Branch
 	visited    []string // up to this box
 	file       *groupfile.File
-	confirmed  []groupfile.ID // the receivers that have confirmed, wherever they are
-	switched   bool           // see api.Branch
-	ofService  bool           // see api.Branch
-	problem    string         // see api.Branch
-	hear       bool           // see api.Branch
+	confirmed  []groupfile.ID    // the receivers that have confirmed, wherever they are
+	switched   bool              // see api.Branch
+	ofService  bool              // see api.Branch
+	problem    string            // see api.Branch
+	out        map[string]string // by box: why its link takes no part in the group any more
+	hear       bool              // see api.Branch
 }
 
 // errandOf returns what the requests to all boxes behind a group's links have in common, for file
 // f. The caller has locked the groups, unless the group is new.
 func (t *Branches) errandOf(g *groups.Group, f *groupfile.File) errand {
 	e := errand{name: g.Name, root: t.Box, epoch: g.Epoch, claim: g.Claim, visited: []string{t.Box}, file: below(f), switched: g.Past.Switched,
-		ofService: g.OfService(), problem: g.Problem}
+		ofService: g.OfService(), problem: g.Problem, out: map[string]string{}}
+	for _, l := range g.Links {
+		e.out[l.Box] = g.OutBehind(l)
+	}
 	for i := range f.Receivers {
 		if id := f.Receivers[i].ID(); g.Past.IsConfirmed(id) {
 			e.confirmed = append(e.confirmed, id)
@@ -62,7 +67,7 @@ func (t *Branches) ask(ctx context.Context, e errand, l groups.Link) (groups.Lin
 	request := api.Branch{
 		Registration: api.Registration, Root: e.root, Epoch: e.epoch, Claim: e.claim, Visited: e.visited, Version: l.Version,
 		Lease: int(t.lease() / time.Second), Within: int(within / time.Millisecond), Begun: l.Begun, Link: l.Local, First: l.FirstQPN(),
-		File: string(file.BranchText(l.MembersIn(file))), Switched: e.switched, OfService: e.ofService, Problem: e.problem, Hear: e.hear,
+		File: string(file.BranchText(l.MembersIn(file))), Switched: e.switched, OfService: e.ofService, Problem: cmp.Or(e.problem, e.out[l.Box]), Hear: e.hear,
 	}
 	for _, m := range l.Later {
 		request.Later = append(request.Later, m.Message())

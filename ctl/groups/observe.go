@@ -1,6 +1,8 @@
 package groups
 
 import (
+	"time"
+
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
@@ -66,10 +68,22 @@ func (s *Set) Enter(g *Group, state *dataplane.GroupState) {
 	}
 }
 
-// out records that a receiver no longer takes part.
+// out records that a receiver no longer takes part. If it is a link, its box hears so at once. That
+// box names those who were there, and this one those who are about to join: nothing happens to them
+// there.
 func (s *Set) out(g *Group, id groupfile.ID, kind api.EventKind, standing chronicle.Standing, psn roce.PSN) {
 	g.Past.Out(id, standing, psn)
 	s.PacketEvent(kind, g, id, psn, "%s", g.Past.Ended(id).Advice(g.OfService()))
+	l := LinkTo(g.Links, g.BoxBehind(id))
+	if l == nil {
+		return
+	}
+	l.Asked = time.Time{}
+	for _, m := range l.Later {
+		if m.IsUnknown() {
+			s.PacketEvent(kind, g, m.ID, psn, "it was about to join: %s", g.OutBehind(l))
+		}
+	}
 }
 
 // RenewRecord enters the running turn into the chronicle, and reports whether it could: the data

@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -141,6 +142,21 @@ func (v *Version) LinkEnded(l *Link) *chronicle.Record {
 	}
 	m := l.Member(v.Wanted)
 	return v.Ended(&m)
+}
+
+// OutBehind says why nobody behind a link gets data any more, and how they can join again; "": the
+// link takes part.
+func (v *Version) OutBehind(l *Link) string {
+	end := v.LinkEnded(l)
+	switch {
+	case end == nil:
+		return ""
+	case v.OfService():
+		return fmt.Sprintf("box %s takes no part in the group any more (%s), so nobody there gets data; to join again, let the programs connect again",
+			l.Box, end.Standing)
+	}
+	return fmt.Sprintf("box %s takes no part in the group any more (%s), so nobody there gets data; update the group without the members behind that box, "+
+		"and then with them and the psn that their QPs expect", l.Box, end.Standing)
 }
 
 // ShareLink reports whether members are all behind one link. Then they have acknowledged the same
