@@ -793,6 +793,63 @@ func TestTheLastReceiverBehindABoxStaysForOneThatJoins(t *testing.T) {
 	}
 }
 
+// It stays for one whose program has yet to confirm, too, although that may never happen: if it
+// left inside the message, that one would be out for ever. It leaves as soon as the other one has
+// joined, or in a pause of the source: then the other one joins with the next message, confirmed or
+// not. If neither happens, the group can be updated without both.
+func TestTheLastReceiverBehindABoxStaysForOneThatHasToConfirm(t *testing.T) {
+	evicts := func(receivers ...string) string {
+		return strings.Replace(evicting(groupFile(receivers...)), "{ip: 10.2.0.2,", "{confirm: true, ip: 10.2.0.2,", 1)
+	}
+	for end, then := range map[string]func(f *fabric, b1, b2 *box){
+		"it confirms": func(f *fabric, b1, b2 *box) {
+			if _, err := b1.Confirm("g1", []byte(`{"ip": "10.2.0.2", "qpn": 122, "state": "RTR"}`)); err != nil {
+				t.Fatal(err)
+			}
+			f.renewAll()
+			if is := part(t, b2.published("g1"), "10.2.0.2"); is != feedback.PartJoining || b2.groups.Named("g1").Wanted.Receiver(idOf("10.2.0.1")) < 0 {
+				t.Errorf("it has confirmed and is %v: %s", is, f.shape())
+			}
+			b2.joins("10.2.0.2", 1006)
+		},
+		"the source pauses": func(f *fabric, _, _ *box) {
+			for _, b := range f.boxes {
+				b.sw.Progress("g1", 1000, 1000, nil)
+			}
+		},
+		"both leave": func(_ *fabric, b1, _ *box) { b1.update(t, evicts("10.1.0.2")) },
+		"its box is left out": func(f *fabric, b1, b2 *box) { // because the last receiver does not answer any more
+			l := b1.groups.Named("g1").Links[0]
+			b1.news(feedback.NoteEvicted, l.Remote.IP, mftQPN(l.Local.QPN), 1000)
+			f.renewAll()
+			if state, reason := b2.state(); state != api.Degraded || !strings.Contains(reason, "box b2 takes no part in the group any more (evicted)") {
+				t.Errorf("b2 is %s: %s", state, reason)
+			}
+			b1.update(t, evicts("10.1.0.2"))
+			b1.update(t, evicts("10.1.0.2", "10.2.0.2"))
+		},
+	} {
+		f, b1, b2 := twoBoxes(t)
+		f.create(evicts("10.1.0.2", "10.2.0.1"))
+		for _, b := range f.boxes {
+			b.sw.Progress("g1", 1000, 999, nil)
+		}
+		b1.update(t, evicts("10.1.0.2", "10.2.0.1", "10.2.0.2"))
+		b1.update(t, evicts("10.1.0.2", "10.2.0.2"))
+		f.renewAll()
+		g, _ := b1.Group("g1")
+		if is := part(t, b2.published("g1"), "10.2.0.2"); is != feedback.PartWaiting || b2.groups.Named("g1").Wanted.Receiver(idOf("10.2.0.1")) < 0 ||
+			!strings.Contains(g.Reason, "10.2.0.1 stays until 10.2.0.2 has joined") {
+			t.Errorf("%s: it is %v: %s; %s", end, is, f.shape(), g.Reason)
+		}
+		then(f, b1, b2)
+		f.renewAll()
+		if at2 := b2.published("g1"); end == "both leave" && at2 != nil || end != "both leave" && (at2 == nil || len(at2.Paths) != 1 || at2.Paths[0].Dst != addr("10.2.0.2")) {
+			t.Errorf("%s: %s", end, f.shape())
+		}
+	}
+}
+
 // The same in a group that is idle for longer than a lease. The box above asks all the time, so the
 // branch stays although its box refuses. Else it would end, and the box would not know any more
 // that the other one joins.

@@ -56,6 +56,8 @@ func (t *Branches) PutBranch(ctx context.Context, upper, name string, b api.Bran
 		if g != nil { // the branch stays as it was as long as the box above asks for the change
 			t.Groups.Changed(g)
 			g.Branch.Expires = time.Now().Add(g.Branch.Lease)
+			t.Confirmed(g, b.Confirmed) // the change may wait for one of these
+			t.hearAbove(g, b.Problem)
 		}
 		return api.BranchAnswer{}, aboutBranch(err)
 	}
