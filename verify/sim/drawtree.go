@@ -108,6 +108,41 @@ func (d drawer) parts(s *TreeScenario, packets int) {
 	if d.oneIn(2) {
 		s.StoreAfter = d.between(time.Microsecond, s.ackTimeout())
 	}
+	if evict && d.oneIn(2) {
+		d.relief(s, packets)
+	}
+}
+
+// relief draws a box of which one receiver joins, and then the only other one leaves. The root has
+// somebody else, in case the box is left out.
+func (d drawer) relief(s *TreeScenario, packets int) {
+	for _, b := range d.Perm(len(s.Boxes) - 1) {
+		b++
+		var here []int
+		others := len(s.below(b)) > 0
+		stays := false // somebody, elsewhere
+		for h, at := range s.At {
+			quiet := h > 0 && !s.Hosts[h].Outside && !s.happensTo(h)
+			switch {
+			case at == b && quiet:
+				here = append(here, h)
+			case at == b:
+				others = true
+			default:
+				stays = stays || quiet && !s.goesWithABox(h)
+			}
+		}
+		if len(here) != 2 || others || !stays {
+			continue
+		}
+		joins := d.moment(Join, packets)
+		leaves := joins
+		joins.Host, leaves.Host, leaves.Kind = here[0], here[1], Leave
+		leaves.Delay += d.between(time.Nanosecond, s.ackTimeout()/pick[time.Duration](d, 1, 1000))
+		s.Hosts[joins.Host].Outside = true
+		s.Timed = append(s.Timed, joins, leaves)
+		return
+	}
 }
 
 // silent draws after which time a receiver is silent, and whether boxes go on without it then.
@@ -178,11 +213,7 @@ func (d drawer) victim(s *TreeScenario) (host int, ok bool) {
 			continue
 		}
 		may = append(may, h)
-		goes := false
-		for b := s.At[h]; b > 0; b = s.Boxes[b].Parent {
-			goes = goes || s.Boxes[b].Outside || slices.ContainsFunc(s.Timed, func(f Timed) bool { return f.Kind == Leave && f.Host == len(s.Hosts)+b })
-		}
-		if !goes {
+		if !s.goesWithABox(h) {
 			stays++
 		}
 	}
@@ -190,6 +221,16 @@ func (d drawer) victim(s *TreeScenario) (host int, ok bool) {
 		return 0, false
 	}
 	return pick(d, may...), true
+}
+
+// goesWithABox reports whether the box of a host, or one above, is not in the group all the time.
+func (s *TreeScenario) goesWithABox(h int) bool {
+	for b := s.At[h]; b > 0; b = s.Boxes[b].Parent {
+		if s.Boxes[b].Outside || slices.ContainsFunc(s.Timed, func(f Timed) bool { return f.Kind == Leave && f.Host == len(s.Hosts)+b }) {
+			return true
+		}
+	}
+	return false
 }
 
 // treeTurns draws whether members take turns, and who sends beside the first source. That one may

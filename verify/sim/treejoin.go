@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
 )
 
 // A box may join a running group, with everybody below it, and leave again. Control at the box
@@ -34,30 +35,49 @@ func (t *treeRun) mayJoin(k int) bool {
 	return false
 }
 
-// mayLeave reports whether Leave number k can happen now. The last receiver of a box below the root
-// stays while another one is about to join there, and leaves then. The product does so only inside
-// a message and with evict; what it does otherwise is not simulated.
+// mayLeave reports whether Leave number k can happen now. Control decides as ctl/groups does: with
+// evict, the last receiver of a box below the root stays inside a message while another one is
+// about to join there. The box above asks again until the receiver may leave.
 func (t *treeRun) mayLeave(k int) bool {
 	w, n := &t.w, t.s.Timed[k].Host
-	if n >= len(t.s.Hosts) || t.at[n] == 0 || t.empties {
+	b := &t.boxes[t.boxOf(n)]
+	if b.number == 0 || !b.Policy.Evict || b.crashed > 0 || t.empties {
 		return true
 	}
-	b, joins := &t.boxes[t.at[n]], false
-	for i := range t.boxes {
-		if c := &t.boxes[i]; i > 0 && c.Parent == b.number && c.standing == member {
+	var state *dataplane.GroupState
+	t.atCore(b, func(now feedback.Tick) { state = b.core.GroupState(now, b.group, &b.outputs) })
+	if state.Between {
+		return true
+	}
+	last, joins := false, false
+	for i := range state.Paths {
+		path, part := &state.Group.Paths[i], state.Paths[i].Part
+		h, c := t.whoIs(b, &dataplane.Note{Receiver: path.Dst, RemoteQPN: path.RemoteQPN})
+		leaves := c != nil && t.linkNumber(c.number) == n || h != nil && h.number == n
+		switch {
+		case leaves:
+			last = takesData(part)
+		case takesData(part):
 			return true
+		default:
+			joins = joins || part.IsToCome()
 		}
 	}
-	for _, h := range b.hosts {
-		if h != n && t.own[h] == member {
-			return true
-		}
-		joins = joins || t.own[h] == joining
+	if !last || !joins {
+		return true
 	}
-	if joins && !w.over() {
+	if !w.over() {
 		w.schedule.add(event{at: w.now + confirmAgain, kind: faultBegins, index: int32(k)})
 	}
-	return !joins
+	return false
+}
+
+// boxOf returns the box of which a host, or the box with this link number, is a receiver.
+func (t *treeRun) boxOf(n int) int {
+	if hosts := len(t.s.Hosts); n >= hosts {
+		return t.boxes[n-hosts].Parent
+	}
+	return t.at[n]
 }
 
 // joined checks the note that a host of a box, or the link to another box, has joined with packet

@@ -214,3 +214,46 @@ func TestTheLastReceiverOfABoxStaysForOneThatJoins(t *testing.T) {
 		}
 	}
 }
+
+// Between messages the last receiver leaves at once: the other one joins with the next message. So
+// it does with on-fatal: evict alone, inside a message too: then its box is left out. And so it
+// does where another one stays. If the box crashes before the other one has joined, it has nobody.
+func TestTheLastReceiverOfABoxLeavesAtOnce(t *testing.T) {
+	inside, pause := Timed{AfterPacket: 21, Delay: 30 * time.Microsecond}, Timed{AfterPacket: 23, Delay: time.Millisecond}
+	for name, c := range map[string]struct {
+		at                   Timed
+		evicts, other, fails bool
+		joins                bool
+	}{
+		"between messages":     {at: pause, evicts: true, joins: true},
+		"only for a fatal NAK": {at: inside},
+		"another one stays":    {at: inside, evicts: true, other: true, joins: true},
+		"its box crashes":      {at: pause, evicts: true, fails: true},
+	} {
+		joins, leaves := c.at, c.at
+		joins.Kind, joins.Host, leaves.Kind, leaves.Host, leaves.Delay = Join, 4, Leave, 3, c.at.Delay+1
+		s := rackWithout(40*time.Millisecond, joins, leaves)
+		s.Hosts[0].ToSwitch.PicosPerByte = 80_000 // 20 us a packet
+		s.Hosts[4].Outside = true
+		if c.other {
+			s.At, s.Hosts = append(s.At, 2), append(s.Hosts, s.Hosts[3])
+		}
+		if c.fails {
+			s.Timed = append(s.Timed, Timed{Kind: SwitchCrash, Host: 2, AfterPacket: 23, Delay: c.at.Delay + 2, For: time.Microsecond})
+		}
+		for b := range s.Boxes {
+			s.Boxes[b].Policy.Evict, s.Boxes[b].Policy.OnFatal = c.evicts, feedback.FatalEvict
+		}
+		run := playTree(t, &s, nil)
+		d, e := &run.w.hosts[3], &run.w.hosts[4]
+		if run.w.failure != nil || run.w.hosts[2].next[0] != 64 || d.next[0] > 24 || (run.boxes[2].standing == member) != c.joins {
+			t.Errorf("%s: %v; %v, d has %d packets, and box 2 is %v", name, run.w.failure, run.own, d.next[0], run.boxes[2].standing)
+		}
+		if d.next[0] == 24 && c.other {
+			t.Errorf("%s: d has the whole message", name)
+		}
+		if joined := e.from[0] == 24 && e.next[0] == 64; joined != c.joins {
+			t.Errorf("%s: e has packets %d to %d", name, e.from[0], e.next[0])
+		}
+	}
+}
