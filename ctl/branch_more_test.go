@@ -540,6 +540,28 @@ func TestARunningGroupIsNotRefusedForItsSilentAfter(t *testing.T) {
 	}
 }
 
+// A group gets no first box behind another one by an update if its silent-after is too short for
+// that. A member that moves is not refused, and nobody is who joins behind a box of the group.
+func TestAnUpdateIsRefusedForAShortSilentAfter(t *testing.T) {
+	hasty := func(receivers ...string) string {
+		return strings.Replace(groupFile(receivers...), "mtu:", "silent-after: 12ms\nevict: true\nmtu:", 1)
+	}
+	f, b1, _, _ := threeBoxes(t)
+	f.create(hasty("10.1.0.2", "10.1.0.3", "10.1.0.4"))
+	_, err := b1.Update(t.Context(), "g1", []byte(hasty("10.1.0.2", "10.1.0.3", "10.1.0.4", "10.2.0.1")))
+	if err == nil || !strings.Contains(err.Error(), "silent-after is 12ms at box b1 and evict is true") {
+		t.Errorf("%v", err)
+	}
+	f.check("b1: 10.1.0.2 10.1.0.3 10.1.0.4")
+	f.goes("10.1.0.3", "b1", "b2")
+	f.check("b1: 10.1.0.2 10.1.0.4 b2 | b2: 10.1.0.3")
+	f.goes("10.1.0.4", "b1", "b2", "b3")
+	f.check("b1: 10.1.0.2 b2 | b2: 10.1.0.3 b3 | b3: 10.1.0.4")
+	b1.update(t, hasty("10.1.0.2", "10.1.0.3", "10.1.0.4", "10.2.0.1"))
+	f.check("b1: 10.1.0.2 b2 | b2: 10.1.0.3 10.2.0.1 b3 | b3: 10.1.0.4")
+	b1.update(t, hasty("10.1.0.2", "10.2.0.2")) // in place of those who are there
+}
+
 // A route that goes and comes back moves nobody: without one it is unknown where a member is.
 func TestAMemberStaysWhileNoRouteLeadsToIt(t *testing.T) {
 	f := newTree(t)

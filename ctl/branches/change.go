@@ -197,6 +197,9 @@ func (t *Branches) prepare(g *groups.Group, file *groupfile.File, next *groups.B
 	if err := t.RefuseTree(g, p.links); err != nil {
 		return nil, err
 	}
+	if err := p.refuseHastyJoin(g, t.Box); err != nil {
+		return nil, err
+	}
 	if err := p.findMoves(g, file); err != nil {
 		return nil, err
 	}
@@ -217,6 +220,18 @@ func (t *Branches) prepare(g *groups.Group, file *groupfile.File, next *groups.B
 	}
 	p.errand = t.errandOf(&p.next, file) // what the box above says of itself may change from now on
 	return p, nil
+}
+
+// refuseHastyJoin refuses a box behind this one with which the group would come to have the fault
+// of which refuseHasty tells: nobody there runs already.
+func (p *preparation) refuseHastyJoin(g *groups.Group, box string) error {
+	runs := func(id groupfile.ID) bool { _, came := p.memberships[id]; return came || g.Wanted.Receiver(id) >= 0 }
+	for _, l := range p.links {
+		if groups.LinkTo(g.Links, l.Box) == nil && !slices.ContainsFunc(l.Members, runs) {
+			return refuseHasty(p.next.Wanted, box)
+		}
+	}
+	return nil
 }
 
 // onto makes next from the group as it is now and what the change asks for. It is called again
