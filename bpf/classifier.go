@@ -14,16 +14,21 @@ import (
 
 // GroupEntriesMax bounds the entries of all groups together. A group has a few, one more for each
 // further QPN that its receivers name, or one for each receiver where its frames carry two hosts'
-// addresses (mft.Group.Keys). PutGroup refuses the next entry. The kernel allocates 16 MiB for the
-// empty map, and memory for each entry when it is added.
+// addresses (mft.Group.Keys). PutGroup refuses the next entry.
 const GroupEntriesMax = 1 << 20
 
 // Classifier holds what all ports share: the programs, the entries of the groups, and the counters.
 type Classifier struct {
-	maps    sharedMaps
-	program *ebpf.Program
-	fan     *FanOut // nil: the kernel does not fan out
-	common  []byte  // the memory of maps.Common
+	maps   sharedMaps
+	common []byte // the memory of maps.Common
+
+	entries sync.Mutex // guards maps.Groups, and is locked before programs
+	most    uint32     // number of entries for which maps.Groups may become large enough
+
+	programs sync.Mutex    // guards these three
+	program  *ebpf.Program // the classifier alone
+	fan      *FanOut       // nil: the kernel does not fan out
+	ports    []*Port       // that are open
 
 	mu   sync.Mutex
 	rows [portsMax]bool // those that ports have in maps.Sockets
@@ -49,10 +54,14 @@ func Load() (*Classifier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load classifier: %w", err)
 	}
-	return loadOf(spec)
+	return loadOf(spec, firstEntries)
 }
 
-func loadOf(spec *ebpf.CollectionSpec) (*Classifier, error) {
+// loadOf loads a classifier with room for that many entries, and for more when they come.
+func loadOf(spec *ebpf.CollectionSpec, entries uint32) (*Classifier, error) {
+	groups := spec.Maps[programsMapGroups]
+	most := groups.MaxEntries
+	groups.MaxEntries = entries
 	var objs struct {
 		sharedMaps
 		Program *ebpf.Program `ebpf:"rocast_classify_alone"`
@@ -60,7 +69,7 @@ func loadOf(spec *ebpf.CollectionSpec) (*Classifier, error) {
 	if err := spec.LoadAndAssign(&objs, nil); err != nil {
 		return nil, fmt.Errorf("load classifier: %w", explain(err))
 	}
-	c := &Classifier{maps: objs.sharedMaps, program: objs.Program}
+	c := &Classifier{maps: objs.sharedMaps, most: most, program: objs.Program}
 	if err := c.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("load classifier: %w", err), c.Close())
 	}
@@ -92,7 +101,7 @@ func (c *Classifier) FanOut() *FanOut { return c.fan }
 func (c *Classifier) PutGroup(k Key, group uint32) error {
 	key, err := k.encode()
 	if err == nil {
-		err = c.maps.Groups.Update(key, group, ebpf.UpdateAny)
+		err = c.putEntry(key, group)
 	}
 	switch {
 	case errors.Is(err, unix.E2BIG):
@@ -110,7 +119,7 @@ func (c *Classifier) PutGroup(k Key, group uint32) error {
 func (c *Classifier) DeleteGroup(k Key) error {
 	key, err := k.encode()
 	if err == nil {
-		err = c.maps.Groups.Delete(key)
+		err = c.deleteEntry(key)
 	}
 	if err != nil {
 		return fmt.Errorf("stop classifying %s: %w", k, err)
@@ -177,10 +186,12 @@ func (c *Classifier) Close() error {
 	return err
 }
 
-// sharedMaps are the maps of the classifier that the programs of fan-out use too.
-func (c *Classifier) sharedMaps() map[string]*ebpf.Map {
+// share returns the maps of the classifier, with groups as that of the entries, for further programs
+// of spec.
+func (c *Classifier) share(spec *ebpf.CollectionSpec, groups *ebpf.Map) map[string]*ebpf.Map {
+	spec.Maps[programsMapGroups].MaxEntries = groups.MaxEntries()
 	return map[string]*ebpf.Map{
-		programsMapGroups: c.maps.Groups, programsMapFound: c.maps.Found, programsMapCounters: c.maps.Counters,
+		programsMapGroups: groups, programsMapFound: c.maps.Found, programsMapCounters: c.maps.Counters,
 		programsMapXsks: c.maps.Sockets, commonMap: c.maps.Common,
 	}
 }
@@ -188,6 +199,8 @@ func (c *Classifier) sharedMaps() map[string]*ebpf.Map {
 // explain adds the remedy to an error of loading or attaching, where one is known.
 func explain(err error) error {
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, run it as root or grant all three: %w", err)
 	case errors.Is(err, unix.EACCES):

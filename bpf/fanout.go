@@ -53,6 +53,7 @@ type FanOut struct {
 	programs fanOutPrograms
 	mapped   [3][]byte // slots, paths, retained packets
 	retained int       // number of entries
+	room     uint32    // of the map of groups' entries in which the classifier looks
 
 	noMerging error // why the programs do not merge answers; nil: they do
 }
@@ -95,12 +96,19 @@ func (c *Classifier) loadFanOutOf(spec *ebpf.CollectionSpec, t Tables, retained 
 		return nil, fmt.Errorf("load fan-out: %w", err)
 	}
 	spec.Maps[programsMapRetained].MaxEntries = uint32(max(retained, 1))
-	f := &FanOut{retained: retained}
-	err := spec.LoadAndAssign(&f.maps, &ebpf.CollectionOptions{MapReplacements: c.sharedMaps()})
+	c.entries.Lock()
+	groups, err := c.maps.Groups.Clone() // groups may outgrow it meanwhile
+	c.entries.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("load fan-out: %w", err)
+	}
+	defer groups.Close()
+	f := &FanOut{retained: retained, room: groups.MaxEntries()}
+	err = spec.LoadAndAssign(&f.maps, &ebpf.CollectionOptions{MapReplacements: c.share(spec, groups)})
 	if err != nil {
 		return nil, fmt.Errorf("load fan-out: %w", explain(err))
 	}
-	options := &ebpf.CollectionOptions{MapReplacements: f.with(c.sharedMaps())}
+	options := &ebpf.CollectionOptions{MapReplacements: f.with(c.share(spec, groups))}
 	load := func(mergesAnswers uint32) error {
 		err := spec.Variables[programsVarMergesAnswers].Set(mergesAnswers)
 		if err == nil {
@@ -119,6 +127,23 @@ func (c *Classifier) loadFanOutOf(spec *ebpf.CollectionSpec, t Tables, retained 
 	return f, nil
 }
 
+// loadClassify loads the classifier that fans out by f. maps has those of the classifier.
+func (f *FanOut) loadClassify(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (*ebpf.Program, error) {
+	var of struct {
+		Program *ebpf.Program `ebpf:"rocast_classify"`
+	}
+	mergesAnswers := uint32(1)
+	if f.noMerging != nil {
+		mergesAnswers = 0
+	}
+	spec.Maps[programsMapRetained].MaxEntries = f.maps.Retained.MaxEntries()
+	err := spec.Variables[programsVarMergesAnswers].Set(mergesAnswers)
+	if err == nil {
+		err = spec.LoadAndAssign(&of, &ebpf.CollectionOptions{MapReplacements: f.with(maps)})
+	}
+	return of.Program, explain(err)
+}
+
 // with adds the maps of f.
 func (f *FanOut) with(maps map[string]*ebpf.Map) map[string]*ebpf.Map {
 	m := &f.maps
@@ -132,6 +157,13 @@ func (f *FanOut) with(maps map[string]*ebpf.Map) map[string]*ebpf.Map {
 // that are opened later. No frame is lost meanwhile. The classifier closes f. After an error
 // everything is as before, and f is closed.
 func (c *Classifier) Engage(f *FanOut, ports ...*Port) error {
+	c.entries.Lock()
+	defer c.entries.Unlock()
+	if err := f.followEntries(c); err != nil {
+		return errors.Join(fmt.Errorf("engage fan-out: %w", err), f.Close())
+	}
+	c.programs.Lock()
+	defer c.programs.Unlock()
 	for i, p := range ports {
 		err := p.link.Update(f.programs.Classify)
 		if err == nil {
@@ -146,6 +178,25 @@ func (c *Classifier) Engage(f *FanOut, ports ...*Port) error {
 	}
 	c.fan = f
 	return nil
+}
+
+// followEntries loads the classifier of f again where groups have outgrown their map since.
+func (f *FanOut) followEntries(c *Classifier) error {
+	groups := c.maps.Groups
+	if f.room == groups.MaxEntries() {
+		return nil
+	}
+	spec, err := loadPrograms()
+	if err != nil {
+		return err
+	}
+	program, err := f.loadClassify(spec, c.share(spec, groups))
+	if err != nil {
+		return err
+	}
+	was := f.programs.Classify
+	f.programs.Classify, f.room = program, groups.MaxEntries()
+	return was.Close()
 }
 
 // classify is the program of the ports.

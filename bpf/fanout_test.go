@@ -73,7 +73,7 @@ func loadSome(t *testing.T, c *Classifier, mergesAnswers uint32, to any) {
 	fatal(t, err)
 	spec.Maps[programsMapRetained].MaxEntries = c.fan.maps.Retained.MaxEntries()
 	fatal(t, spec.Variables[programsVarMergesAnswers].Set(mergesAnswers))
-	fatal(t, spec.LoadAndAssign(to, &ebpf.CollectionOptions{MapReplacements: c.fan.with(c.sharedMaps())}))
+	fatal(t, spec.LoadAndAssign(to, &ebpf.CollectionOptions{MapReplacements: c.fan.with(c.share(spec, c.maps.Groups))}))
 }
 func fatal(t testing.TB, err error) {
 	t.Helper()

@@ -73,16 +73,28 @@ func (c *Classifier) OpenPort(ifindex int, number uint32, mode AttachMode) (*Por
 		return nil, fmt.Errorf("open port: no interface with index %d: %w", ifindex, err)
 	}
 	p := &Port{c: c, name: iface.Name, ifindex: ifindex, number: number, row: noRow}
-	if err = p.attach(ifindex, mode); err == nil {
+	if err := p.open(mode); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// open attaches the program that all ports have. They do not get another one meanwhile.
+func (p *Port) open(mode AttachMode) error {
+	c := p.c
+	c.programs.Lock()
+	defer c.programs.Unlock()
+	err := p.attach(p.ifindex, mode)
+	if err == nil {
 		err = p.register()
 	}
 	if err == nil && c.fan != nil {
 		err = c.fan.sendBy(p)
 	}
-	if err != nil {
-		return nil, errors.Join(err, p.Close())
+	if err == nil {
+		c.ports = append(c.ports, p)
 	}
-	return p, nil
+	return err
 }
 
 const noRow = -1
@@ -211,6 +223,9 @@ func (p *Port) SetSocket(queue uint32, fd int) error {
 
 // Close detaches the classifier. Later frames go to the kernel.
 func (p *Port) Close() error {
+	p.c.programs.Lock()
+	p.c.ports = slices.DeleteFunc(p.c.ports, func(o *Port) bool { return o == p })
+	p.c.programs.Unlock()
 	var err error
 	if p.link != nil {
 		err = p.link.Close()

@@ -516,6 +516,18 @@ func TestAClosedPortLeavesNoSocket(t *testing.T) {
 	}
 }
 
+// runs checks which program a port runs.
+func runs(t *testing.T, p *Port, program *ebpf.Program) {
+	t.Helper()
+	link, err := p.link.Info()
+	must(t, "ask for the link", err)
+	info, err := program.Info()
+	must(t, "ask for the program", err)
+	if id, _ := info.ID(); link.Program != id {
+		t.Errorf("%s runs program %d, want %d", p.name, link.Program, id)
+	}
+}
+
 // Fan-out takes over at the ports that are open and at those that are opened later. Where one of
 // them refuses, all go on without it.
 func TestFanOutIsEngagedAtAllPorts(t *testing.T) {
@@ -523,34 +535,24 @@ func TestFanOutIsEngagedAtAllPorts(t *testing.T) {
 	enterNamespace(t)
 	p := openPort(t, c, addVeth(t), ModeNative)
 	defer p.Close()
-	runs := func(p *Port, program *ebpf.Program) {
-		t.Helper()
-		link, err := p.link.Info()
-		must(t, "ask for the link", err)
-		info, err := program.Info()
-		must(t, "ask for the program", err)
-		if id, _ := info.ID(); link.Program != id {
-			t.Errorf("%s runs program %d, want %d", p.name, link.Program, id)
-		}
-	}
 	fanOut := func() *FanOut {
 		t.Helper()
 		f, err := c.LoadFanOut(testTables(), 0)
 		must(t, "load fan-out", err)
 		return f
 	}
-	runs(p, c.program)
+	runs(t, p, c.program)
 	gone := openPort(t, c, loopback, ModeGeneric)
 	must(t, "detach", gone.link.Detach())
 	if err := c.Engage(fanOut(), p, gone); err == nil || !strings.HasPrefix(err.Error(), "engage fan-out at port lo: ") {
 		t.Errorf("a port is gone: %v", err)
 	}
-	runs(p, c.program)
+	runs(t, p, c.program)
 	must(t, "close", gone.Close())
 	f := fanOut()
 	must(t, "engage", c.Engage(f, p))
-	runs(p, f.programs.Classify)
+	runs(t, p, f.programs.Classify)
 	later := openPort(t, c, loopback, ModeGeneric)
 	defer later.Close()
-	runs(later, f.programs.Classify)
+	runs(t, later, f.programs.Classify)
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// loadSmall is load with a map of a few entries.
-func loadSmall(t testing.TB, entries uint32) *Classifier {
+// loadSmall is load with room for a few entries, which grows to that for most.
+func loadSmall(t testing.TB, entries, most uint32) *Classifier {
 	t.Helper()
 	spec, err := loadPrograms()
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec.Maps[programsMapGroups].MaxEntries = entries
-	c, err := loadOf(spec)
+	spec.Maps[programsMapGroups].MaxEntries = most
+	c, err := loadOf(spec, entries)
 	if errors.Is(err, unix.EPERM) {
 		t.Skip("needs CAP_BPF and CAP_NET_ADMIN")
 	} else if err != nil {
@@ -39,13 +39,16 @@ func loadSmall(t testing.TB, entries uint32) *Classifier {
 // TestFullClassifierChangesNothing in package dataplane.)
 func TestFullMapRefuses(t *testing.T) {
 	const room = 4
-	c := loadSmall(t, room)
-	key := func(i int) Key { return Key{Dst: groupIP, QPN: uint32(1 + i), Match: MatchDstQPN} }
+	c := loadSmall(t, room/2, room)
 	for i := range room {
 		put(t, c, key(i), uint32(i))
 	}
 	const want = "classify dst+qpn to 10.77.0.100 0x000005 as group 4: all 1048576 entries are taken, delete a group first: "
+	largest := c.maps.Groups
 	err := c.PutGroup(key(room), room)
+	if c.maps.Groups != largest {
+		t.Error("the largest map was made again")
+	}
 	if !errors.Is(err, unix.E2BIG) || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v, want %s...", err, want)
 	}
@@ -54,6 +57,89 @@ func TestFullMapRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, c, key(room), room)
+}
+
+// key is the key of the i-th of some groups.
+func key(i int) Key { return Key{Dst: groupIP, QPN: uint32(1 + i), Match: MatchDstQPN} }
+
+// expectFound checks which of some groups the program of the ports finds: those up to last, but for
+// one.
+func expectFound(t *testing.T, c *Classifier, last, butFor int) {
+	t.Helper()
+	b := &bench{c, unattached(t, c, 0)}
+	must(t, "set socket", b.p.SetSocket(0, openSocket(t, loopback).fd))
+	for i := range last + 2 {
+		got := b.run(t, frame(hostA, groupIP, roce.OpSendOnly, roce.QPN(1+i), 64))
+		want := outcome{Verdict: RedirectData, Meta: got.Meta}
+		if want.Meta.Group = uint32(i); i > last || i == butFor {
+			want = outcome{Verdict: PassNoGroup}
+		}
+		if got != want {
+			t.Errorf("a frame of group %d: %+v, want %+v", i, got, want)
+		}
+	}
+}
+
+// Groups outgrow the first map of the entries. All are found afterwards, also those that come and
+// go later, at all ports, and also where fan-out is loaded or takes over meanwhile.
+func TestGroupsOutgrowTheFirstMap(t *testing.T) {
+	const room, most = 4, 8
+	for name, steps := range map[string][3]string{
+		"no fan-out":        {},
+		"fan-out before":    {"load engage"},
+		"fan-out meanwhile": {"load", "engage"},
+		"fan-out later":     {"", "load engage"},
+		"fan-out last":      {"", "load", "engage"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			enterNamespace(t)
+			c := loadSmall(t, room, most)
+			p := openPort(t, c, addVeth(t), ModeNative)
+			defer func() { must(t, "close port", p.Close()) }()
+			must(t, "close another port", openPort(t, c, loopback, ModeGeneric).Close())
+			gone := openPort(t, c, loopback, ModeGeneric)
+			must(t, "detach", gone.link.Detach()) // as where the interface has gone
+			var f *FanOut
+			do := func(steps string) {
+				t.Helper()
+				var err error
+				if strings.Contains(steps, "load") {
+					f, err = c.LoadFanOut(testTables(), 0)
+					must(t, "load fan-out", err)
+				}
+				if strings.Contains(steps, "engage") {
+					must(t, "engage fan-out", c.Engage(f, p))
+				}
+			}
+			do(steps[0])
+			for i := range room + 1 {
+				put(t, c, key(i), uint32(i))
+			}
+			do(steps[1])
+			must(t, "delete", c.DeleteGroup(key(1)))
+			put(t, c, key(room+1), room+1)
+			do(steps[2])
+			runs(t, p, c.classify())
+			must(t, "close the port that has gone", gone.Close())
+			expectFound(t, c, room+1, 1)
+		})
+	}
+}
+
+// Where the kernel has no memory for a larger map, the next entry is refused, and all others stay.
+func TestThereIsNoLargerMap(t *testing.T) {
+	const room, tooMuch = 4, 1 << 31
+	enterNamespace(t)
+	c := loadSmall(t, room, tooMuch)
+	for i := range room {
+		put(t, c, key(i), uint32(i))
+	}
+	if err := c.PutGroup(key(room), room); err == nil || !strings.Contains(err.Error(), "make room for more than 4 entries") {
+		t.Errorf("got %v", err)
+	}
+	must(t, "delete", c.DeleteGroup(key(1)))
+	put(t, c, key(room), room)
+	expectFound(t, c, room, 1)
 }
 
 // groupAt returns the IP of the i-th of many groups.
