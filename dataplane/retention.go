@@ -17,6 +17,7 @@ import (
 type retention struct {
 	slots          []slot
 	free, released int32 // the first ones of lists by slot.newer; noSlot: none
+	fresh          int32 // from here on no slot was ever used; the list of free ones goes on with these
 	oldest, newest int32 // the ends of the list of all packets by age; noSlot: none
 	room           int   // buffers that may be in use
 	chunks         int   // buffers in use
@@ -40,13 +41,11 @@ const (
 )
 
 // newRetention returns a retention with room for that many buffers. The packets of one batch may
-// be retained before those that they displace are put back.
+// be retained before those that they displace are put back. No slot is written: a start would wait
+// until the kernel has given the memory of all.
 func newRetention(chunks int) *retention {
 	r := &retention{slots: make([]slot, chunks+batchFrames), released: noSlot, oldest: noSlot, newest: noSlot, room: chunks}
 	r.unused = len(r.slots)
-	for i := range r.slots {
-		r.slots[i].newer = int32(i + 1)
-	}
 	return r
 }
 
@@ -224,6 +223,10 @@ func (r *retention) replace(st *state, f *Frame) {
 func (r *retention) fill(st *state, f *Frame, checked bool) int32 {
 	i := r.free
 	s := &r.slots[i]
+	if i == r.fresh {
+		r.fresh++
+		s.newer = r.fresh
+	}
 	r.free = s.newer
 	r.unused--
 	f.Kept = true
