@@ -234,7 +234,6 @@ func (s *service) run(ctx context.Context) error {
 		s.sw.Run(forwarding)
 	}()
 	tasks, ctx := errgroup.WithContext(ctx)
-	tasks.Go(func() error { return s.controller.Run(ctx) })
 	tasks.Go(func() error { return s.server.Serve(ctx, s.listener) })
 	if s.boxes != nil {
 		tasks.Go(func() error { return s.boxes.Serve(ctx, s.boxesAt) })
@@ -260,6 +259,7 @@ func (s *service) run(ctx context.Context) error {
 	s.notify(s.withStatus(daemon.SdNotifyReady))
 	s.log.Info("ready", zap.String("socket", s.socket), zap.String("version", version.Build().Version),
 		zap.Int("workers", s.workers), zap.Uint64("repairMemoryKiB", s.repair>>10))
+	tasks.Go(func() error { return s.controller.Run(ctx) }) // not before: it loads the kernel engine
 	if s.ready != nil {
 		tasks.Go(s.ready)
 	}

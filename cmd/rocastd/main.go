@@ -124,12 +124,15 @@ func serve(ctx context.Context, c config.Config, hangups <-chan os.Signal, stder
 	if err != nil {
 		return err
 	}
+	collect := putOffGC()
+	defer collect()
 	d, err := open(c, log, openSwitch)
 	if err != nil {
 		return err
 	}
 	d.hangups = hangups
 	d.ready = func() error {
+		defer collect()
 		probe()
 		return dropStartCapability()
 	}
