@@ -186,8 +186,8 @@ func (c *Classifier) Close() error {
 	return err
 }
 
-// share returns the maps of the classifier, with groups as that of the entries, for further programs
-// of spec.
+// share returns the maps of the classifier, with groups as that of the entries, for further
+// programs of spec.
 func (c *Classifier) share(spec *ebpf.CollectionSpec, groups *ebpf.Map) map[string]*ebpf.Map {
 	spec.Maps[programsMapGroups].MaxEntries = groups.MaxEntries()
 	return map[string]*ebpf.Map{
