@@ -3,6 +3,8 @@ package server
 import (
 	"net"
 	"sync"
+
+	"github.com/rocast/rocast/internal/seats"
 )
 
 // mostOfAUser bounds the connections of one user who may not change anything. With readGroup
@@ -15,18 +17,13 @@ type crowd struct {
 	// enters returns the rights of a connection's peer, and the name under which the connection
 	// counts. "": it does not count.
 	enters  func(net.Conn) (p peer, who string)
-	most    int              // of one name
-	all     int              // of all names together; 0: any number
+	seats   seats.Book
 	refused func(who string) // is told of each connection that was closed
-
-	mu    sync.Mutex
-	open  map[string]int // connections by name
-	total int
 }
 
 // crowdOf is a crowd whose connections count by the IP from which they come.
 func crowdOf(l net.Listener, most, all int, refused func(who string)) *crowd {
-	return &crowd{Listener: l, most: most, all: all, refused: refused, enters: func(conn net.Conn) (peer, string) {
+	return &crowd{Listener: l, seats: seats.Book{Most: most, All: all}, refused: refused, enters: func(conn net.Conn) (peer, string) {
 		ip, _, _ := net.SplitHostPort(conn.RemoteAddr().String()) // never fails with TCP
 		return peer{}, ip
 	}}
@@ -43,34 +40,11 @@ func (c *crowd) Accept() (net.Conn, error) {
 		if who == "" {
 			return &visitor{Conn: conn, peer: p, forget: func() {}}, nil
 		}
-		if c.enter(who) {
-			return &visitor{Conn: conn, peer: p, forget: sync.OnceFunc(func() { c.forget(who) })}, nil
+		if c.seats.Take(who) {
+			return &visitor{Conn: conn, peer: p, forget: sync.OnceFunc(func() { c.seats.Free(who) })}, nil
 		}
 		c.refused(who)
 		_ = conn.Close() // nothing was written
-	}
-}
-
-func (c *crowd) enter(who string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.open[who] == c.most || c.all > 0 && c.total == c.all {
-		return false
-	}
-	if c.open == nil {
-		c.open = map[string]int{}
-	}
-	c.open[who]++
-	c.total++
-	return true
-}
-
-func (c *crowd) forget(who string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.total--
-	if c.open[who]--; c.open[who] == 0 {
-		delete(c.open, who)
 	}
 }
 

@@ -168,22 +168,22 @@ func TestHostsHaveSoManyConnections(t *testing.T) {
 	met := bounds.New(zap.NewNop())
 	l := NewForHosts(&lobby{}, nil, zap.NewNop(), met).bound(nil).(*crowd)
 	for range mostOfAHost {
-		if !l.enter("10.77.0.1") {
+		if !l.seats.Take("10.77.0.1") {
 			t.Fatal("a connection is refused before there are too many")
 		}
 	}
-	if l.enter("10.77.0.1") {
+	if l.seats.Take("10.77.0.1") {
 		t.Error("one host has too many connections")
 	}
 	all := mostOfAHost
-	for i := 0; l.enter(fmt.Sprint("10.77.1.", i/mostOfAHost)); i++ {
+	for i := 0; l.seats.Take(fmt.Sprint("10.77.1.", i/mostOfAHost)); i++ {
 		all++
 	}
 	if all != mostOfHosts {
 		t.Errorf("%d connections of all hosts; %d wanted", all, mostOfHosts)
 	}
-	l.forget("10.77.0.1")
-	if !l.enter("10.77.1.200") {
+	l.seats.Free("10.77.0.1")
+	if !l.seats.Take("10.77.1.200") {
 		t.Error("no other connection is served after one has ended")
 	}
 	ours, theirs := net.Pipe()

@@ -19,6 +19,7 @@ import (
 	"github.com/rocast/rocast/ctl/logs"
 	"github.com/rocast/rocast/ctl/openapi"
 	"github.com/rocast/rocast/ctl/version"
+	"github.com/rocast/rocast/internal/seats"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -125,7 +126,7 @@ func New(c Config) *Server {
 	s.access = s.accessOf
 	s.http.Handler = admit(s.routes())
 	s.bound = func(l net.Listener) net.Listener {
-		return &crowd{Listener: l, most: mostOfAUser, enters: func(conn net.Conn) (p peer, who string) {
+		return &crowd{Listener: l, seats: seats.Book{Most: mostOfAUser}, enters: func(conn net.Conn) (p peer, who string) {
 			if p = s.access(conn); !p.change {
 				who = strconv.Itoa(p.uid)
 			}

@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rocast/rocast/internal/seats"
 )
 
 // A receiver that lacks a file may get it from one that has it: the source names some of these
@@ -35,23 +37,19 @@ const (
 	// more. All of them together take less time than a source waits for an answer.
 	maxRefused = 4
 	// maxGiven is how many others are given something at a time. Each takes memory for a block and
-	// two descriptors, and anybody may connect.
-	maxGiven = 64
+	// two descriptors, and anybody may connect. A receiver asks for one file at a time, so
+	// maxOfAnAddress bounds honest ones in nothing, and one host cannot keep all others out.
+	maxGiven       = 64
+	maxOfAnAddress = 4
 	// maxAddress bounds what is kept of an address: an IP, an interface and a port in brackets.
 	maxAddress = 64
 )
 
 // given is what has come from another receiver.
 type given struct {
-	took  time.Duration
-	bytes int64
-	why   string // it is not asked any more
-	news  Event  // what has come since the last event
-}
-
-// rest is how long the next bytes may take.
-func (g *given) rest(bytes int64) time.Duration {
-	return peerPatience + time.Duration(float64(g.bytes+bytes)/slowestPeer*float64(time.Second)) - g.took
+	left time.Duration // how long it may take beyond what its bytes need; peerPatience at most
+	why  string        // it is not asked any more
+	news Event         // what has come since the last event
 }
 
 // request is what a receiver asks of another one: a file of the batch that both have listed.
@@ -144,6 +142,7 @@ func haveThis(givers []giver, own sum) string {
 // serve answers other receivers until the listener is closed.
 func (r *Receiver) serve(ctx context.Context) {
 	free := make(chan struct{}, maxGiven)
+	open := seats.Book{Most: maxOfAnAddress}
 	for {
 		select {
 		case free <- struct{}{}:
@@ -154,8 +153,14 @@ func (r *Receiver) serve(ctx context.Context) {
 		if err != nil {
 			return
 		}
+		from, _, _ := net.SplitHostPort(conn.RemoteAddr().String()) // never fails with TCP
+		if !open.Take(from) {
+			_ = conn.Close() // nothing was written
+			<-free
+			continue
+		}
 		r.tasks.Go(func() {
-			defer func() { <-free }()
+			defer func() { open.Free(from); <-free }()
 			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 			_ = r.give(ctx, conn) // the other one notices
 			_ = conn.Close()
@@ -171,7 +176,12 @@ const (
 	nothing = 0
 	// unneeded: what is below the offset and was not sent is what the other one has.
 	unneeded = 1 << 31
+	// ungiven: nothing more comes, because the file is not here as it was verified.
+	ungiven = unneeded + 1
 )
+
+// errUngiven says that a receiver does not give a file, and may give others.
+var errUngiven = errors.New("it has the file no more")
 
 // giving is a file that another receiver asks for.
 type giving struct {
@@ -187,7 +197,7 @@ func (g *giving) block(at int64, n uint32) error {
 	if err := g.SetDeadline(time.Now().Add(peerPatience)); err != nil {
 		return err
 	}
-	if n == unneeded {
+	if n >= unneeded { // no bytes follow
 		n = 0
 	}
 	_, err := g.Write(g.out[:blockHeader+n])
@@ -201,7 +211,7 @@ func (g *giving) data(at, end int64) error {
 		for at = data.from; at < data.to; {
 			n := int(min(data.to-at, BlockBytes))
 			if _, err := io.ReadFull(io.NewSectionReader(g.file, at, int64(n)), g.out[blockHeader:blockHeader+n]); err != nil {
-				return err
+				return errors.Join(errUngiven, err)
 			}
 			if err := g.block(at, uint32(n)); err != nil {
 				return err
@@ -219,7 +229,7 @@ func (g *giving) units(ctx context.Context, size int64, token [16]byte, has []su
 		end := min(at+unit, size)
 		h := sha256.New()
 		if err := hashOf(g.file, h, at, end, g.out[blockHeader:], func(int) error { return ctx.Err() }); err != nil {
-			return err
+			return errors.Join(errUngiven, err)
 		}
 		if i < len(has) && bytes.Equal(has[i], sealed(token, h.Sum(nil))) {
 			if err := g.block(end, unneeded); err != nil {
@@ -253,8 +263,7 @@ func takeUnits(in io.Reader, count int) ([]sum, error) {
 	return list, nil
 }
 
-// give sends the file that another receiver asks for, or the units of which that one has something
-// else: blocks, each behind its offset and length.
+// give answers another receiver that asks for a file. Who does not know the copy has no answer.
 func (r *Receiver) give(ctx context.Context, conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(peerPatience)); err != nil {
 		return err
@@ -268,24 +277,36 @@ func (r *Receiver) give(ctx context.Context, conn net.Conn) error {
 	if err := json.Unmarshal(text, &asked); err != nil {
 		return err
 	}
-	e, err := r.verifiedEntry(ctx, &asked)
-	if err != nil {
-		return err
+	if !r.isOfTheCopy(&asked) {
+		return errForeign
 	}
 	has, err := takeUnits(in, asked.Units)
 	if err != nil {
 		return err
 	}
-	f, err := r.Target.openSame(e.Path)
+	g := &giving{Conn: conn, out: make([]byte, blockHeader+BlockBytes)}
+	err = r.giveFile(ctx, g, &asked, has)
+	if errors.Is(err, errUngiven) {
+		return errors.Join(err, g.block(0, ungiven))
+	}
+	return err
+}
+
+// giveFile sends a file, or the units of which the other one has something else: blocks, each
+// behind its offset and length.
+func (r *Receiver) giveFile(ctx context.Context, g *giving, asked *request, has []sum) error {
+	e, err := r.verifiedEntry(ctx, asked)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() != e.Size || info.ModTime().Sub(time.Unix(0, e.ModTime)).Abs() > coarsestTime {
-		return errors.Join(errChanged, err)
+	if g.file, err = r.Target.openSame(e.Path); err != nil {
+		return errors.Join(errUngiven, err)
 	}
-	g := &giving{conn, f, make([]byte, blockHeader+BlockBytes)}
+	defer g.file.Close()
+	before, err := g.file.Stat()
+	if err != nil || !before.Mode().IsRegular() || before.Size() != e.Size || before.ModTime().Sub(time.Unix(0, e.ModTime)).Abs() > coarsestTime {
+		return errors.Join(errUngiven, err)
+	}
 	if asked.Units > 0 {
 		err = g.units(ctx, e.Size, r.token, has)
 	} else {
@@ -294,7 +315,17 @@ func (r *Receiver) give(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return err
 	}
+	if after, err := g.file.Stat(); err != nil || changeTime(after) != changeTime(before) {
+		return errors.Join(errUngiven, err)
+	}
 	return g.block(e.Size, nothing)
+}
+
+// isOfTheCopy reports whether who asks knows the copy that this receiver receives.
+func (r *Receiver) isOfTheCopy(asked *request) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.line != nil && asked.Token == hex.EncodeToString(r.token[:])
 }
 
 // coarsestTime is the least difference of two times on a file system that keeps only coarse ones. A
@@ -316,7 +347,7 @@ func (r *Receiver) verifiedEntry(ctx context.Context, asked *request) (*Entry, e
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-time.After(peerPatience):
-			return nil, errForeign
+			return nil, errUngiven
 		}
 	}
 }
@@ -327,9 +358,8 @@ func (r *Receiver) entryOf(asked *request) (e *Entry, ended <-chan struct{}, err
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	x := &r.batch
-	known := asked.Token == hex.EncodeToString(r.token[:]) && r.line != nil && asked.Pass == r.pass &&
-		x.listed && asked.Batch == x.number && asked.File >= 0 && asked.File < len(x.entries) &&
-		x.entries[asked.File].Kind == File
+	known := asked.Pass == r.pass && x.listed && asked.Batch == x.number && asked.File >= 0 &&
+		asked.File < len(x.entries) && x.entries[asked.File].Kind == File
 	switch {
 	case known && x.states[asked.File] == verified:
 		own := x.entries[asked.File]
@@ -337,7 +367,7 @@ func (r *Receiver) entryOf(asked *request) (e *Entry, ended <-chan struct{}, err
 	case known && !x.over:
 		return nil, x.ended, nil
 	}
-	return nil, nil, errForeign
+	return nil, nil, errUngiven
 }
 
 // fetch gets the promised files of a batch. What it does not get is still lacking.
@@ -370,28 +400,30 @@ func (r *Receiver) fetchOne(x *batch, i int, p *promise) (got bool, err error) {
 	for _, address := range p.givers {
 		g := r.givers[address]
 		if g == nil {
-			g = &given{}
+			g = &given{left: peerPatience}
 			r.givers[address] = g
 		}
 		if g.why != "" || len(r.refused()) >= maxRefused {
 			continue
 		}
-		begin := time.Now()
-		come, why := r.fetchFrom(address, x, i, p.sum, begin.Add(g.rest(x.entries[i].Size)))
-		g.took += time.Since(begin)
+		come, why := r.fetchFrom(address, g, x, i, p.sum)
+		if errors.Is(why, errOfSeveral) { // nothing is left of it, so that one gives it whole
+			come, why = r.fetchFrom(address, g, x, i, p.sum)
+		}
 		if err := r.goOn(0); err != nil {
 			return false, err
 		}
 		var own *ownError
-		if errors.As(why, &own) {
+		switch {
+		case errors.As(why, &own):
 			return false, own.error
-		}
-		if why != nil {
+		case errors.Is(why, errUngiven):
+			continue
+		case why != nil:
 			g.why = plainNet(why)
 			r.Events(Event{Event: FromPeer, Host: address, Reason: g.why})
 			continue
 		}
-		g.bytes += x.entries[i].Size
 		g.news = Event{Event: FromPeer, Host: address, Files: g.news.Files + 1, Bytes: g.news.Bytes + come}
 		return true, nil
 	}
@@ -420,10 +452,16 @@ func (r *Receiver) dial(ctx context.Context, address string) (net.Conn, error) {
 // ownError is one of this host, and not of another receiver.
 type ownError struct{ error }
 
+// errOfSeveral says that a file is not the source's of which a part was here, or came from somebody
+// who gave up. Nobody knows whose part is wrong.
+var errOfSeveral = errors.New("parts of several hosts are not what the source has")
+
 // fetchFrom gets a file, or what is lacking of it, and says how many bytes have come.
-func (r *Receiver) fetchFrom(address string, x *batch, i int, sum []byte, end time.Time) (come int64, why error) {
+func (r *Receiver) fetchFrom(address string, g *given, x *batch, i int, sum []byte) (come int64, why error) {
 	e, units := &x.entries[i], x.claims[i].Units
-	ctx, cancel := context.WithTimeout(r.ctx, min(peerPatience, time.Until(end)))
+	due, reached := time.Now().Add(g.left), int64(0) // reached is how far the file has come
+	defer func() { g.left = time.Until(due) }()
+	ctx, cancel := context.WithDeadline(r.ctx, due)
 	defer cancel()
 	conn, err := r.dial(ctx, address)
 	if err != nil {
@@ -437,14 +475,7 @@ func (r *Receiver) fetchFrom(address string, x *batch, i int, sum []byte, end ti
 			_ = r.Target.drop(units == nil) // what is wrong with it shows when the source sends it
 		}
 	}()
-	deadline := func() error {
-		next := time.Now().Add(peerPatience)
-		if next.After(end) {
-			next = end
-		}
-		return conn.SetDeadline(next)
-	}
-	if err := deadline(); err != nil {
+	if err := conn.SetDeadline(due); err != nil {
 		return 0, err
 	}
 	if err := r.ask(conn, x, i, units); err != nil {
@@ -459,6 +490,8 @@ func (r *Receiver) fetchFrom(address string, x *batch, i int, sum []byte, end ti
 		}
 		at, n := int64(binary.BigEndian.Uint64(h[:])), int64(binary.BigEndian.Uint32(h[8:]))
 		switch {
+		case n == ungiven:
+			return come, errUngiven
 		case at < 0 || at > e.Size || n != unneeded && n > min(BlockBytes, e.Size-at) || units == nil && (n == unneeded || n == nothing && at < e.Size):
 			return come, errForeign
 		case n == unneeded:
@@ -473,12 +506,17 @@ func (r *Receiver) fetchFrom(address string, x *batch, i int, sum []byte, end ti
 			r.bytes.Add(n)
 			come += n
 		default:
+			begin := time.Now()
 			ok, err := r.Target.complete(e, sum)
+			due = due.Add(time.Since(begin)) // the other one has done its part
 			if err != nil {
 				return come, &ownError{err}
 			}
 			if !ok {
 				delete(x.claims, i) // nothing is left of it
+				if units != nil {
+					return come, errOfSeveral
+				}
 				return come, errors.New("what it has sent is not what the source has: its SHA-256 differs")
 			}
 			return come, nil
@@ -489,8 +527,18 @@ func (r *Receiver) fetchFrom(address string, x *batch, i int, sum []byte, end ti
 		if err := r.goOn(1); err != nil {
 			return come, err
 		}
-		if err := deadline(); err != nil {
-			return come, err
+		if n == unneeded {
+			n = 0
+		}
+		if further := at + n - reached; further > 0 {
+			reached += further
+			due = due.Add(time.Duration(float64(further) / slowestPeer * float64(time.Second)))
+			if most := time.Now().Add(peerPatience); due.After(most) { // what is fast may not rest later
+				due = most
+			}
+			if err := conn.SetDeadline(due); err != nil {
+				return come, err
+			}
 		}
 	}
 }

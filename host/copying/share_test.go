@@ -20,6 +20,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // sharing is a receiver that gives and takes files.
@@ -235,6 +237,115 @@ func TestOthersThatGiveNothingGood(t *testing.T) {
 	}
 }
 
+// A file that one of the others has no more comes from the source, and that one gives its others.
+func TestOneFileIsNotGiven(t *testing.T) {
+	for name, change := range map[string]func(path string, was os.FileInfo) error{
+		"it is gone": func(path string, _ os.FileInfo) error { return os.Remove(path) },
+		"it is a directory": func(path string, _ os.FileInfo) error {
+			return errors.Join(os.Remove(path), os.Mkdir(path, 0o700))
+		},
+		"it is shorter": func(path string, was os.FileInfo) error {
+			return errors.Join(os.Truncate(path, 1), os.Chtimes(path, time.Time{}, was.ModTime()))
+		},
+		"it has changed": func(path string, was os.FileInfo) error {
+			return errors.Join(os.Truncate(path, 0), os.Truncate(path, was.Size()), os.Chtimes(path, time.Time{}, was.ModTime().Add(coarsestTime+1)))
+		},
+	} {
+		file := filepath.Join(t.TempDir(), "f")
+		content := random(4 * BlockBytes)
+		write(t, file, content)
+		b := newBench(t, 2, file, filepath.Join(filepath.Dir(file), "g"))
+		write(t, b.source.Paths[1], content)
+		has, lacks := b.sharing("has", true), b.sharing("lacks", false)
+		write(t, filepath.Join(has.dir, "f"), content)
+		write(t, filepath.Join(has.dir, "g"), content)
+		var once sync.Once
+		lacks.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			if address == has.Peers.Addr().String() {
+				once.Do(func() {
+					path := filepath.Join(has.dir, "f")
+					was, err := os.Stat(path)
+					if err = errors.Join(err, change(path, was)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			return dial(ctx, address)
+		}
+		b.complete(b.source.Paths[1], has.start(t.Context()), lacks.start(t.Context()))
+		if got, err := os.ReadFile(filepath.Join(lacks.dir, "f")); err != nil || string(got) != string(content) {
+			t.Errorf("%s: it is not the source's: %v", name, err)
+		}
+		if len(lacks.events) != 1 || lacks.events[0].Files != 1 || lacks.events[0].Reason != "" {
+			t.Errorf("%s: %+v", name, lacks.events)
+		}
+		if b.hub.sent < 4*BlockBytes || b.hub.sent > 5*BlockBytes {
+			t.Errorf("%s: the source has sent %d bytes", name, b.hub.sent)
+		}
+		for _, p := range b.source.peers.all {
+			if len(p.refuses) > 0 {
+				t.Errorf("%s: %s refuses %q", name, p.name, p.refuses)
+			}
+		}
+	}
+}
+
+// A file that changes while it is given is not given to its end.
+func TestAFileChangesWhileItIsGiven(t *testing.T) {
+	const size = 3 * BlockBytes
+	for name, c := range map[string]struct {
+		change func(path string) error
+		units  int
+		given  bool
+	}{
+		"it does not":             {func(string) error { return nil }, 0, true},
+		"it shrinks":              {func(path string) error { return os.Truncate(path, 0) }, 0, false},
+		"it shrinks, in units":    {func(path string) error { return os.Truncate(path, 0) }, 3, false},
+		"it is written":           {func(path string) error { return os.WriteFile(path, random(size), 0o600) }, 0, false},
+		"it is written, in units": {func(path string) error { return os.WriteFile(path, random(size), 0o600) }, 3, false},
+	} {
+		dir := t.TempDir()
+		target, err := OpenTarget(dir, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, "f")
+		write(t, path, random(size))
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &Receiver{line: &line{}, Target: target, batch: batch{
+			listed: true, states: []state{verified}, entries: []Entry{{Kind: File, Size: size, ModTime: info.ModTime().UnixNano(), Path: "f"}},
+		}}
+		near, far := net.Pipe()
+		go func() { _ = r.give(t.Context(), far); _ = far.Close() }()
+		text, err := json.Marshal(request{Token: hex.EncodeToString(r.token[:]), Units: c.units})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = near.Write(slices.Concat(text, []byte("\n"), make([]byte, c.units*sha256.Size)))
+		if _, failure := io.ReadFull(near, make([]byte, blockHeader)); err != nil || failure != nil {
+			t.Fatal(err, failure)
+		}
+		time.Sleep(20 * time.Millisecond) // the clock of the file system ticks
+		if err := c.change(path); err != nil {
+			t.Fatal(err)
+		}
+		rest, err := io.ReadAll(near)
+		if err != nil || len(rest) < blockHeader {
+			t.Fatalf("%s: %d bytes, %v", name, len(rest), err)
+		}
+		last := binary.BigEndian.Uint32(rest[len(rest)-4:])
+		if want := map[bool]uint32{true: nothing, false: ungiven}[c.given]; last != want {
+			t.Errorf("%s: the last block has the length %#x", name, last)
+		}
+		if err := target.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A receiver that has a part of a file gets from another one only what it lacks, with the holes. If
 // that one gives it in part or not at all, the next one gives it, or the source sends what was
 // lacking at the beginning. After a lie nothing is left, and all comes again.
@@ -255,6 +366,13 @@ func TestAPartComesFromOthers(t *testing.T) {
 		}
 		return n, err
 	}
+	holes := func(_ net.Conn, b []byte) (int, error) {
+		if come.Add(1) > 1 {
+			return 0, io.EOF
+		}
+		return copy(b, aBlock(0, nil)), nil // a unit comes anew, and nothing of it
+	}
+	const noHoles = "given, where no hole can be made"
 	for name, c := range map[string]struct {
 		givers      int
 		read        func(net.Conn, []byte) (int, error) // of the first giver; nil: it is honest
@@ -262,6 +380,8 @@ func TestAPartComesFromOthers(t *testing.T) {
 		least, most int64 // that the source sends
 	}{
 		"given":             {1, nil, lacking, 0, BlockBytes},
+		"the first digs":    {2, holes, all, 0, BlockBytes},
+		noHoles:             {1, nil, all, 0, BlockBytes},
 		"the first dies":    {2, dies, lacking, 0, BlockBytes},
 		"the first lies":    {2, lies, all, 0, BlockBytes},
 		"the only one dies": {1, dies, 0, lacking, lacking + BlockBytes},
@@ -300,6 +420,9 @@ func TestAPartComesFromOthers(t *testing.T) {
 		// Of another version is one unit, and one that is a hole now.
 		has := slices.Concat(content[:3*BlockBytes], random(2*BlockBytes), content[5*BlockBytes:])
 		put(filepath.Join(lacks.dir, partialName("f")), has, span{0, 5 * BlockBytes}, span{11 * BlockBytes, 13 * BlockBytes})
+		if name == noHoles {
+			lacks.Target.punch = func(int, int64, int64) error { return unix.EOPNOTSUPP }
+		}
 		first := ""
 		lacks.Dial = func(ctx context.Context, address string) (net.Conn, error) {
 			conn, err := dial(ctx, address)
@@ -324,6 +447,9 @@ func TestAPartComesFromOthers(t *testing.T) {
 			given += e.Bytes
 			if e.Reason != "" {
 				reasons++
+				if e.Host != first {
+					t.Errorf("%s: %s is honest: %q", name, e.Host, e.Reason)
+				}
 			}
 		}
 		if given != c.given || (reasons == 1) != (c.read != nil) {
@@ -671,15 +797,110 @@ func TestWhoIsNamed(t *testing.T) {
 	}
 }
 
-// One that is slow has some seconds in all, however many files it gives.
-func TestASlowGiver(t *testing.T) {
-	g := &given{}
-	if r := g.rest(2 * slowestPeer); r != peerPatience+2*time.Second {
-		t.Error(r)
+// fetching asks one receiver for files of these bytes, and returns how many it has given, and the
+// reason for which it is asked no more. gives does what that one does with its end of each
+// connection.
+func fetching(t *testing.T, gives func(far net.Conn), files ...[]byte) (came int, why string) {
+	t.Helper()
+	target, err := OpenTarget(t.TempDir(), false)
+	if err != nil {
+		t.Fatal(err)
 	}
-	g.took, g.bytes = 8*time.Second, 2*slowestPeer
-	if r := g.rest(0); r != -time.Second {
-		t.Error(r)
+	r := &Receiver{ctx: t.Context(), givers: map[string]*given{}, Events: func(Event) {}, Target: target, Dial: func(context.Context, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() {
+			defer far.Close()
+			_, _ = far.Read(make([]byte, maxHello))
+			gives(far)
+		}()
+		return near, nil
+	}}
+	x := &batch{promises: map[int]promise{}}
+	for i, content := range files {
+		x.entries = append(x.entries, Entry{Kind: File, Mode: 0o600, Size: int64(len(content)), Path: fmt.Sprint(i)})
+		sum := sha256.Sum256(content)
+		x.promises[i] = promise{givers: []string{"127.0.0.1:1"}, sum: sum[:]}
+	}
+	if err := errors.Join(r.fetch(x), target.Close()); err != nil {
+		t.Error(err)
+	}
+	return len(x.fetched), r.givers["127.0.0.1:1"].why
+}
+
+// aBlock is a block as it is sent.
+func aBlock(at int, b []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(numbers(uint64(at)), uint32(len(b))), b...)
+}
+
+// One that is slow has some seconds in all, however many files it gives and however long they are.
+func TestASlowGiver(t *testing.T) {
+	small, long := []byte("small"), make([]byte, 16*slowestPeer)
+	all := func(far net.Conn, content []byte) {
+		for at := 0; at < len(content); at += BlockBytes {
+			_, _ = far.Write(aBlock(at, content[at:min(at+BlockBytes, len(content))]))
+		}
+		_, _ = far.Write(aBlock(len(content), nil))
+	}
+	for name, c := range map[string]struct {
+		files [][]byte
+		gives func(far net.Conn)
+		given int
+		took  time.Duration // of the test's clock
+	}{
+		"a byte a second of a long file": {[][]byte{long}, func(far net.Conn) {
+			for at := range 1000 {
+				if _, err := far.Write(aBlock(at, long[:1])); err != nil {
+					return
+				}
+				time.Sleep(time.Second)
+			}
+		}, 0, peerPatience},
+		"a byte of a header a second": {[][]byte{long}, func(far net.Conn) {
+			for range 1000 {
+				if _, err := far.Write([]byte{0}); err != nil {
+					return
+				}
+				time.Sleep(time.Second)
+			}
+		}, 0, peerPatience},
+		"the same bytes again": {[][]byte{long}, func(far net.Conn) {
+			for range 1000 {
+				if _, err := far.Write(aBlock(0, long[:BlockBytes])); err != nil {
+					return
+				}
+				time.Sleep(time.Second)
+			}
+		}, 0, peerPatience},
+		"fast, and then it rests": {[][]byte{long}, func(far net.Conn) {
+			_, _ = far.Write(aBlock(0, long[:BlockBytes]))
+			_, _ = far.Write(aBlock(len(long)-BlockBytes, long[:BlockBytes]))
+			time.Sleep(time.Hour)
+		}, 0, peerPatience},
+		"2 s for each of many files": {[][]byte{small, small, small, small}, func(far net.Conn) {
+			time.Sleep(2 * time.Second)
+			all(far, small)
+		}, 2, peerPatience},
+		"2 s for each of many longer files": {[][]byte{long[:2*slowestPeer], long[:2*slowestPeer], long[:2*slowestPeer], long[:2*slowestPeer]}, func(far net.Conn) {
+			time.Sleep(2 * time.Second)
+			all(far, long[:2*slowestPeer])
+		}, 4, 8 * time.Second},
+		"as fast as it has to be": {[][]byte{long}, func(far net.Conn) {
+			time.Sleep(4 * time.Second)
+			for at := 0; at < len(long); at += BlockBytes {
+				time.Sleep(BlockBytes * time.Second / slowestPeer)
+				_, _ = far.Write(aBlock(at, long[at:at+BlockBytes]))
+			}
+			_, _ = far.Write(aBlock(len(long), nil))
+		}, 1, 20 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begin := time.Now()
+			given, why := fetching(t, c.gives, c.files...)
+			if took := time.Since(begin).Round(time.Millisecond); given != c.given || (why == "") != (given == len(c.files)) || took != c.took {
+				t.Errorf("%s: %d are given in %v, %q", name, given, took, why)
+			}
+			<-time.After(2 * time.Hour) // who was slow notices
+		})
 	}
 }
 
@@ -694,18 +915,20 @@ func TestWhatIsGiven(t *testing.T) {
 		"verified": {{token, 3, 5, 2, 0}},
 		"": {
 			{token, 3, 5, 0, 0}, {token, 3, 5, 1, 0}, {token, 3, 5, 3, 0}, {token, 3, 5, 4, 0}, {token, 3, 5, -1, 0}, {token, 3, 6, 2, 0}, {token, 2, 5, 2, 0},
-			{"", 3, 5, 2, 0},
 		},
 	} {
 		for _, a := range asked {
 			e, err := r.verifiedEntry(t.Context(), &a)
-			if (err == nil) != (want != "") || err == nil && e.Path != want {
+			if errors.Is(err, errUngiven) != (want == "") || err == nil && e.Path != want {
 				t.Errorf("%+v: %+v, %v", a, e, err)
 			}
 		}
 	}
+	if r.isOfTheCopy(&request{Pass: 3, Batch: 5, File: 2}) || !r.isOfTheCopy(&request{Token: token}) {
+		t.Error("not who knows the copy gets files, or others do")
+	}
 	r.line = nil
-	if _, err := r.verifiedEntry(t.Context(), &request{Token: token, Pass: 3, Batch: 5, File: 2}); err == nil {
+	if r.isOfTheCopy(&request{Token: token, Pass: 3, Batch: 5, File: 2}) {
 		t.Error("it gives before it knows its source")
 	}
 }
@@ -718,7 +941,7 @@ func TestAFileIsVerifiedSoon(t *testing.T) {
 			listed: true, states: []state{waits}, entries: []Entry{{Kind: File, Path: "f"}}, ended: make(chan struct{}),
 		}}
 		begin := time.Now()
-		if _, err := r.verifiedEntry(t.Context(), &asked); !errors.Is(err, errForeign) || time.Since(begin) != peerPatience {
+		if _, err := r.verifiedEntry(t.Context(), &asked); !errors.Is(err, errUngiven) || time.Since(begin) != peerPatience {
 			t.Error(err, time.Since(begin))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -807,7 +1030,7 @@ func TestAFileThatIsNotOfTheCopyIsNotGiven(t *testing.T) {
 				t.Errorf("%s: it counts %d bytes in %d files", name, h.bytes.Load(), h.files.Load())
 			}
 		}
-		want := int64(0)
+		want := int64(blockHeader) // it hears that it gets nothing
 		if name == "the SHA-256" {
 			want = BlockBytes + 2*blockHeader
 		}
@@ -818,7 +1041,7 @@ func TestAFileThatIsNotOfTheCopyIsNotGiven(t *testing.T) {
 		if err := os.Chtimes(filepath.Join(h.dir, "secret"), time.Now(), info.ModTime().Add(coarsestTime+1)); err != nil {
 			t.Fatal(err)
 		}
-		if got := stranger(t, b, h); got != 0 {
+		if got := stranger(t, b, h); got != blockHeader {
 			t.Errorf("%s: %d bytes of a file that has changed", name, got)
 		}
 		_ = h.Peers.Close()
@@ -861,6 +1084,7 @@ func TestWhoGivesAtNoAddressIsNotNamed(t *testing.T) {
 type crowd struct {
 	*pipes
 	left int
+	each int64 // of them come from one address
 	come atomic.Int64
 }
 
@@ -869,9 +1093,9 @@ func (c *crowd) Accept() (net.Conn, error) {
 		return c.pipes.Accept()
 	}
 	c.left--
-	c.come.Add(1)
+	n := c.come.Add(1)
 	near, _ := net.Pipe()
-	return near, nil
+	return &addressed{near, &net.TCPAddr{IP: net.IPv4(10, 0, 0, byte(n/c.each))}}, nil
 }
 
 // A receiver that has too many open files for a while gives files after that.
@@ -894,7 +1118,7 @@ func TestAGiverWhoseListenerFails(t *testing.T) {
 // However many connect, a receiver serves some at a time, and the others have their turn.
 func TestACrowdWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &crowd{pipes: &pipes{calls: make(chan net.Conn), closed: make(chan struct{})}, left: 2*maxGiven + 1}
+		c := &crowd{pipes: &pipes{calls: make(chan net.Conn), closed: make(chan struct{})}, left: 2*maxGiven + 1, each: maxOfAnAddress - 1}
 		r := &Receiver{Peers: c}
 		ctx, cancel := context.WithCancel(t.Context())
 		r.tasks.Go(func() { r.serve(ctx) })
@@ -903,6 +1127,32 @@ func TestACrowdWaits(t *testing.T) {
 				t.Errorf("%d are served, and not %d", c.come.Load(), want)
 			}
 			time.Sleep(peerPatience) // of the test's clock
+		}
+		cancel()
+		_ = c.Close()
+		r.tasks.Wait()
+	})
+}
+
+// However many connections of one address stand still, a receiver from another one is answered at
+// once.
+func TestAStrangerDoesNotKeepOthersOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crowd{pipes: &pipes{calls: make(chan net.Conn), closed: make(chan struct{})}, left: 10 * maxGiven, each: 10*maxGiven + 1}
+		r := &Receiver{Peers: c}
+		ctx, cancel := context.WithCancel(t.Context())
+		r.tasks.Go(func() { r.serve(ctx) })
+		begin := time.Now()
+		for range maxOfAnAddress + 1 { // none of them is kept when it has ended
+			conn, err := c.dial(ctx, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(conn, "a request that is none\n")
+			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) || time.Since(begin) > 0 {
+				t.Errorf("%v after %v", err, time.Since(begin))
+			}
+			synctest.Wait()
 		}
 		cancel()
 		_ = c.Close()
