@@ -263,6 +263,14 @@ func TestOneFileIsNotGiven(t *testing.T) {
 		lacks.Dial = func(ctx context.Context, address string) (net.Conn, error) {
 			if address == has.Peers.Addr().String() {
 				once.Do(func() {
+					isThrough := func() bool {
+						has.mu.Lock()
+						defer has.mu.Unlock()
+						return has.batch.through
+					}
+					for !isThrough() { // before that it would notice the change itself
+						time.Sleep(time.Millisecond)
+					}
 					path := filepath.Join(has.dir, "f")
 					was, err := os.Stat(path)
 					if err = errors.Join(err, change(path, was)); err != nil {
