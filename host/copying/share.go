@@ -38,7 +38,8 @@ const (
 	maxRefused = 4
 	// maxGiven is how many others are given something at a time. Each takes memory for a block and
 	// two descriptors, and anybody may connect. A receiver asks for one file at a time, so
-	// maxOfAnAddress bounds honest ones in nothing, and one host cannot keep all others out.
+	// maxOfAnAddress bounds none that has an address of its own, and one host cannot keep all
+	// others out.
 	maxGiven       = 64
 	maxOfAnAddress = 4
 	// maxAddress bounds what is kept of an address: an IP, an interface and a port in brackets.
@@ -155,8 +156,12 @@ func (r *Receiver) serve(ctx context.Context) {
 		}
 		from, _, _ := net.SplitHostPort(conn.RemoteAddr().String()) // never fails with TCP
 		if !open.Take(from) {
-			_ = conn.Close() // nothing was written
+			// It may be an honest one, of many behind one address.
 			<-free
+			r.tasks.Go(func() {
+				g := &giving{Conn: conn, out: make([]byte, blockHeader)}
+				_ = errors.Join(g.block(0, ungiven), conn.Close())
+			})
 			continue
 		}
 		r.tasks.Go(func() {
@@ -456,11 +461,20 @@ type ownError struct{ error }
 // who gave up. Nobody knows whose part is wrong.
 var errOfSeveral = errors.New("parts of several hosts are not what the source has")
 
+// takes is how long bytes take at so many a second.
+func takes(bytes int64, rate float64) time.Duration {
+	return time.Duration(float64(bytes) / rate * float64(time.Second))
+}
+
 // fetchFrom gets a file, or what is lacking of it, and says how many bytes have come.
 func (r *Receiver) fetchFrom(address string, g *given, x *batch, i int, sum []byte) (come int64, why error) {
 	e, units := &x.entries[i], x.claims[i].Units
-	due, reached := time.Now().Add(g.left), int64(0) // reached is how far the file has come
-	defer func() { g.left = time.Until(due) }()
+	var ahead time.Duration
+	if units != nil { // the other one reads a unit before it says something of it
+		ahead = takes(unitBytes(e.Size), slowestPeer)
+	}
+	due, reached := time.Now().Add(g.left+ahead), int64(0) // reached is how far the file has come
+	defer func() { g.left = time.Until(due) - ahead }()
 	ctx, cancel := context.WithDeadline(r.ctx, due)
 	defer cancel()
 	conn, err := r.dial(ctx, address)
@@ -489,6 +503,7 @@ func (r *Receiver) fetchFrom(address string, g *given, x *batch, i int, sum []by
 			return come, err
 		}
 		at, n := int64(binary.BigEndian.Uint64(h[:])), int64(binary.BigEndian.Uint32(h[8:]))
+		begin := time.Now()
 		switch {
 		case n == ungiven:
 			return come, errUngiven
@@ -502,11 +517,11 @@ func (r *Receiver) fetchFrom(address string, g *given, x *batch, i int, sum []by
 			if _, err := io.ReadFull(in, buffer[:n]); err != nil {
 				return come, err
 			}
+			begin = time.Now()
 			err = r.Target.data(e, at, buffer[:n])
 			r.bytes.Add(n)
 			come += n
 		default:
-			begin := time.Now()
 			ok, err := r.Target.complete(e, sum)
 			due = due.Add(time.Since(begin)) // the other one has done its part
 			if err != nil {
@@ -527,13 +542,15 @@ func (r *Receiver) fetchFrom(address string, g *given, x *batch, i int, sum []by
 		if err := r.goOn(1); err != nil {
 			return come, err
 		}
+		own := time.Since(begin)
 		if n == unneeded {
 			n = 0
 		}
 		if further := at + n - reached; further > 0 {
 			reached += further
-			due = due.Add(time.Duration(float64(further) / slowestPeer * float64(time.Second)))
-			if most := time.Now().Add(peerPatience); due.After(most) { // what is fast may not rest later
+			// This host's disk is not the other one's, and is no slower than the source takes it for.
+			due = due.Add(takes(further, slowestPeer) + min(own, takes(further, slowestDisk)))
+			if most := time.Now().Add(peerPatience + ahead); due.After(most) { // what is fast may not rest later
 				due = most
 			}
 			if err := conn.SetDeadline(due); err != nil {

@@ -810,6 +810,12 @@ func TestWhoIsNamed(t *testing.T) {
 // connection.
 func fetching(t *testing.T, gives func(far net.Conn), files ...[]byte) (came int, why string) {
 	t.Helper()
+	return fetchingTo(t, func(*Target, *batch) {}, gives, files...)
+}
+
+// fetchingTo does that with a target and a batch that are not the usual ones.
+func fetchingTo(t *testing.T, unusual func(*Target, *batch), gives func(far net.Conn), files ...[]byte) (came int, why string) {
+	t.Helper()
 	target, err := OpenTarget(t.TempDir(), false)
 	if err != nil {
 		t.Fatal(err)
@@ -829,6 +835,7 @@ func fetching(t *testing.T, gives func(far net.Conn), files ...[]byte) (came int
 		sum := sha256.Sum256(content)
 		x.promises[i] = promise{givers: []string{"127.0.0.1:1"}, sum: sum[:]}
 	}
+	unusual(target, x)
 	if err := errors.Join(r.fetch(x), target.Close()); err != nil {
 		t.Error(err)
 	}
@@ -838,6 +845,56 @@ func fetching(t *testing.T, gives func(far net.Conn), files ...[]byte) (came int
 // aBlock is a block as it is sent.
 func aBlock(at int, b []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(numbers(uint64(at)), uint32(len(b))), b...)
+}
+
+// Who has a slow disk itself does not blame the giver.
+func TestAGiverOfASlowDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		content := make([]byte, 16*BlockBytes)
+		given, why := fetchingTo(t, func(target *Target, _ *batch) {
+			target.write = func(f *os.File, b []byte, at int64) (int, error) {
+				time.Sleep(900 * time.Millisecond)
+				return f.WriteAt(b, at)
+			}
+		}, func(far net.Conn) {
+			for at := 0; at < len(content); at += BlockBytes {
+				time.Sleep(400 * time.Millisecond)
+				_, _ = far.Write(aBlock(at, content[at:at+BlockBytes]))
+			}
+			_, _ = far.Write(aBlock(len(content), nil))
+		}, content)
+		if given != 1 || why != "" {
+			t.Errorf("%d are given, %q", given, why)
+		}
+		given, why = fetchingTo(t, func(target *Target, _ *batch) {
+			target.work = func(int) error { time.Sleep(time.Second); return nil }
+		}, func(far net.Conn) {
+			_, _ = far.Write(aBlock(4*BlockBytes, nil)) // all of it is a hole, which is hashed here
+		}, content[:4*BlockBytes], content[:4*BlockBytes], content[:4*BlockBytes])
+		if given != 3 || why != "" {
+			t.Errorf("of holes, %d are given, %q", given, why)
+		}
+	})
+}
+
+// A giver that has to read a unit before it answers has the time for that, and no more.
+func TestAGiverReadsAUnit(t *testing.T) {
+	const size = 2 * maxUnits * BlockBytes // a unit of it takes 1 s
+	for waits, blamed := range map[time.Duration]bool{peerPatience + 900*time.Millisecond: false, peerPatience + 1100*time.Millisecond: true} {
+		synctest.Test(t, func(t *testing.T) {
+			_, why := fetchingTo(t, func(_ *Target, x *batch) {
+				x.entries[0].Size = size
+				x.claims = map[int]claim{0: {Units: make([]sum, 1)}}
+			}, func(far net.Conn) {
+				time.Sleep(waits)
+				_, _ = far.Write(binary.BigEndian.AppendUint32(numbers(0), ungiven))
+			}, nil)
+			if (why != "") != blamed {
+				t.Errorf("after %v: %q", waits, why)
+			}
+			<-time.After(time.Minute) // the other one ends
+		})
+	}
 }
 
 // One that is slow has some seconds in all, however many files it gives and however long they are.
@@ -1164,6 +1221,33 @@ func TestAStrangerDoesNotKeepOthersOut(t *testing.T) {
 		}
 		cancel()
 		_ = c.Close()
+		r.tasks.Wait()
+	})
+}
+
+// Of many receivers behind one address, who comes when it has all its connections hears that it gets
+// nothing now. It does not take the giver for one that has died.
+func TestWhoHasNoSeatHearsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pipes{calls: make(chan net.Conn), closed: make(chan struct{})}
+		r := &Receiver{Peers: p}
+		ctx, cancel := context.WithCancel(t.Context())
+		r.tasks.Go(func() { r.serve(ctx) })
+		for range maxOfAnAddress {
+			if _, err := p.dial(ctx, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		conn, err := p.dial(ctx, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(conn)
+		if want := binary.BigEndian.AppendUint32(numbers(0), ungiven); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%x, %v", got, err)
+		}
+		cancel()
+		_ = p.Close()
 		r.tasks.Wait()
 	})
 }
