@@ -36,6 +36,9 @@ const (
 	// maxRefused is how many of the others may give nothing good until a receiver asks none any
 	// more. All of them together take less time than a source waits for an answer.
 	maxRefused = 4
+	// maxVain is how long a receiver asks for files of a batch of which nothing comes, whoever has
+	// them: those that say that they do not give a file are not refused.
+	maxVain = (maxRefused - 1) * peerPatience
 	// maxGiven is how many others are given something at a time. Each takes memory for a block and
 	// two descriptors, and anybody may connect. A receiver asks for one file at a time, so
 	// maxOfAnAddress bounds none that has an address of its own, and one host cannot keep all
@@ -377,10 +380,17 @@ func (r *Receiver) entryOf(asked *request) (e *Entry, ended <-chan struct{}, err
 
 // fetch gets the promised files of a batch. What it does not get is still lacking.
 func (r *Receiver) fetch(x *batch) error {
+	work, worked := r.work.Load(), time.Now()
 	for i := range x.entries {
 		p, promised := x.promises[i]
 		if !promised || p.sum == nil { // the source has left it out
 			continue
+		}
+		if w := r.work.Load(); w != work {
+			work, worked = w, time.Now()
+		}
+		if time.Since(worked) >= maxVain { // for the source it would soon be one that does nothing
+			break
 		}
 		got, err := r.fetchOne(x, i, &p)
 		if err != nil {

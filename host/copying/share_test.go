@@ -1251,3 +1251,21 @@ func TestWhoHasNoSeatHearsIt(t *testing.T) {
 		r.tasks.Wait()
 	})
 }
+
+// Many that are slow to say that they give nothing do not let a receiver look as if it did nothing.
+func TestManyGiveNothingSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		_, why := fetchingTo(t, func(_ *Target, x *batch) {
+			for i := range x.entries {
+				x.promises[i] = promise{givers: []string{fmt.Sprint("127.0.0.1:", 1+2*i), fmt.Sprint("127.0.0.1:", 2+2*i)}, sum: x.promises[i].sum}
+			}
+		}, func(far net.Conn) {
+			time.Sleep(peerPatience - time.Millisecond)
+			_, _ = far.Write(binary.BigEndian.AppendUint32(numbers(0), ungiven))
+		}, slices.Repeat([][]byte{[]byte("f")}, 8)...)
+		if took := time.Since(begin); took > maxRefused*peerPatience || why != "" {
+			t.Errorf("%v, %q", took, why)
+		}
+	})
+}
