@@ -245,6 +245,9 @@ func (m *Machine) hearREP(s *side, rep *wire.REP) {
 		m.say(s, m.rej(s, wire.AnswersREP, wire.ConsumerDefined))
 	case s.at == open: // the RTU was lost
 		m.again(s)
+	case s.at == closing: // so was the DREQ, before which it needs the RTU
+		m.counts[Repeated]++
+		m.confirm(s)
 	default:
 		m.counts[Repeated]++
 	}
