@@ -4,7 +4,7 @@ import (
 	"net"
 	"sync"
 
-	"github.com/rocast/rocast/internal/seats"
+	"github.com/rocast/rocast/ctl/seats"
 )
 
 // mostOfAUser bounds the connections of one user who may not change anything. With readGroup

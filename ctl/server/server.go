@@ -18,8 +18,8 @@ import (
 	"github.com/rocast/rocast/ctl/bounds"
 	"github.com/rocast/rocast/ctl/logs"
 	"github.com/rocast/rocast/ctl/openapi"
+	"github.com/rocast/rocast/ctl/seats"
 	"github.com/rocast/rocast/ctl/version"
-	"github.com/rocast/rocast/internal/seats"
 	"github.com/rocast/rocast/mft"
 )
 

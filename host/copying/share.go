@@ -19,7 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rocast/rocast/internal/seats"
+	"github.com/rocast/rocast/ctl/seats"
 )
 
 // A receiver that lacks a file may get it from one that has it: the source names some of these
@@ -558,7 +558,7 @@ func (r *Receiver) fetchFrom(address string, g *given, x *batch, i int, sum []by
 		}
 		if further := at + n - reached; further > 0 {
 			reached += further
-			// This host's disk is not the other one's, and is no slower than the source takes it for.
+			// This host's disk is not the giver's, and is no slower than the source takes it for.
 			due = due.Add(takes(further, slowestPeer) + min(own, takes(further, slowestDisk)))
 			if most := time.Now().Add(peerPatience + ahead); due.After(most) { // what is fast may not rest later
 				due = most

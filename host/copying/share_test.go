@@ -1225,8 +1225,8 @@ func TestAStrangerDoesNotKeepOthersOut(t *testing.T) {
 	})
 }
 
-// Of many receivers behind one address, who comes when it has all its connections hears that it gets
-// nothing now. It does not take the giver for one that has died.
+// Of many receivers behind one address, the one that comes when the address has all its connections
+// hears that it gets nothing now. It does not take the giver for one that has died.
 func TestWhoHasNoSeatHearsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{calls: make(chan net.Conn), closed: make(chan struct{})}
