@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 // and after further runs with --resume all hosts have everything.
 func TestKilledAtRandom(t *testing.T) {
 	testlab.NeedRoot(t)
-	runs := 4
+	runs := 2
 	if testing.Short() {
 		runs = 1
 	}
