@@ -10,7 +10,7 @@ enum {
 	DEFAULT_PIECES = 16,
 	SLEEP_MS = 100,
 	PAGE = 4096,
-	CUTS = 8, /* how many streams without an end a member remembers */
+	PAST = 8, /* how many of the streams before the present one a member remembers */
 };
 
 /* Why nothing more can be read. */
@@ -57,8 +57,9 @@ struct stream {
 	bool inside;               /* the stream that comes has not ended */
 	struct {
 		uint64_t id, expected;
-	} cuts[CUTS];              /* streams that another one has followed before their end; the oldest goes */
-	unsigned next_cut;
+		bool ended;
+	} past[PAST];              /* streams that another one has followed; the oldest goes */
+	unsigned next_past;
 	const char *torn;          /* NULL: nothing else has come */
 };
 
@@ -249,19 +250,28 @@ int rocast_stream_end(struct rocast_group *group, unsigned timeout_ms)
 		    timeout_ms);
 }
 
-/* Whether a piece goes on with a stream that another one has followed: two members send. */
-static bool goes_on(const struct stream *s, uint64_t id, uint64_t offset)
+/*
+ * Whether a piece begins a stream. A piece of one that another stream has followed does not: either
+ * it has come before, or two members send at the same time.
+ */
+static bool begins(struct stream *s, uint64_t id, uint64_t offset)
 {
-	for (unsigned i = 0; i < CUTS; i++)
-		if (s->cuts[i].id == id && offset > 0 && offset >= s->cuts[i].expected)
-			return true;
-	return false;
+	for (unsigned i = 0; i < PAST; i++) {
+		if (s->past[i].id != id)
+			continue;
+		if (!s->past[i].ended && offset >= s->past[i].expected)
+			s->torn = MIXED;
+		return false;
+	}
+	return offset == 0;
 }
 
 /*
  * Looks at a piece. True: the program gets it. A stream of which this member has not had the
  * beginning is left out, and so is a piece that has come before: after a fallback, a member that
- * came late may get the last ones twice.
+ * came late may get the last ones twice. The streams before the present one have to be known for
+ * that. A member that has all of one stream may begin the next one, while another member still
+ * lacks some of the first and gets it again.
  */
 static bool is_next(struct stream *s, const struct slot *slot, size_t bytes)
 {
@@ -272,14 +282,11 @@ static bool is_next(struct stream *s, const struct slot *slot, size_t bytes)
 		return false;
 	}
 	if (id != s->coming) {
-		if (goes_on(s, id, offset))
-			s->torn = MIXED;
-		if (offset != 0)
+		if (!begins(s, id, offset))
 			return false;
-		if (s->inside) {
-			s->cuts[s->next_cut % CUTS].id = s->coming;
-			s->cuts[s->next_cut++ % CUTS].expected = s->expected;
-		}
+		s->past[s->next_past % PAST].id = s->coming;
+		s->past[s->next_past % PAST].expected = s->expected;
+		s->past[s->next_past++ % PAST].ended = !s->inside;
 		s->coming = id;
 		s->expected = 0;
 		s->inside = true;

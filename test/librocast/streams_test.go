@@ -134,6 +134,11 @@ nothing: 0 at 0, the last
 twice: 0
 is cut: 3 at 0
 another: 4 at 0
+the one before, again: 0
+one that had ended, again: 0
+an older one, again: 0
+the end of that one, again: 0
+the present one goes on: 1 at 4
 of the one before: 0
 a piece is lacking: -8 what comes by group g1 ` + torn + `
 and later: -8 what comes by group g1 ` + torn + `

@@ -356,9 +356,19 @@ static void others(void)
 	read_piece("is cut", receiver, 0);
 	send_as(source, memory, 10, 0, 4, false);
 	read_piece("another", receiver, 0);
+	send_as(source, memory, 9, 0, 3, false);
+	read_piece("the one before, again", receiver, 0);
+	send_as(source, memory, 8, 0, 0, true);
+	read_piece("one that had ended, again", receiver, 0);
+	send_as(source, memory, 7, 0, 10, false);
+	read_piece("an older one, again", receiver, 0);
+	send_as(source, memory, 7, 15, 0, true);
+	read_piece("the end of that one, again", receiver, 0);
+	send_as(source, memory, 10, 4, 1, false);
+	read_piece("the present one goes on", receiver, 0);
 	send_as(source, memory, 9, 2, 1, false);
 	read_piece("of the one before", receiver, 0);
-	send_as(source, memory, 10, 5, 1, false);
+	send_as(source, memory, 10, 6, 1, false);
 	read_piece("a piece is lacking", receiver, 0);
 	read_piece("and later", receiver, 0);
 	for (uint32_t bytes = 31; bytes < 34; bytes += 2) {
