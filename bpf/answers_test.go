@@ -600,9 +600,20 @@ func TestAKernelThatRefusesToMerge(t *testing.T) {
 	fatal(t, b.p.Close())
 	b.p = unattached(t, b.c, fanPort) // without a socket
 	before := b.words()
-	if verdict, _ := b.classify(t, b.ack(1, -5, 4).frame()); verdict != PassNoSocket || b.words() != before {
-		t.Errorf("an answer: %v, %x, want %x", verdict, b.words(), before)
+	expectNone := func(when string) {
+		t.Helper()
+		if verdict, _ := b.classify(t, b.ack(1, -5, 4).frame()); verdict != PassNoSocket || b.words() != before {
+			t.Errorf("an answer%s: %v, %x, want %x", when, verdict, b.words(), before)
+		}
 	}
+	expectNone("")
+	// The program that looks in a larger map of the entries merges none either.
+	b.fan.noMerging = f.NoMerging()
+	fatal(t, b.c.grow())
+	if b.fan.programs.Classify == objs.Program {
+		t.Error("the map of the entries has grown, and the program is the same")
+	}
+	expectNone(" after the groups have outgrown their map")
 }
 
 // A port beyond those that a slot knows is no other port: what comes there is user space's.
