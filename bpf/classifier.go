@@ -187,11 +187,12 @@ func (c *Classifier) Close() error {
 }
 
 // share returns the maps of the classifier, with groups as that of the entries, for further
-// programs of spec.
+// programs of spec. What they remember is their own: a program that still runs when another one has
+// replaced it may find what is no longer an entry.
 func (c *Classifier) share(spec *ebpf.CollectionSpec, groups *ebpf.Map) map[string]*ebpf.Map {
 	spec.Maps[programsMapGroups].MaxEntries = groups.MaxEntries()
 	return map[string]*ebpf.Map{
-		programsMapGroups: groups, programsMapFound: c.maps.Found, programsMapCounters: c.maps.Counters,
+		programsMapGroups: groups, programsMapCounters: c.maps.Counters,
 		programsMapXsks: c.maps.Sockets, commonMap: c.maps.Common,
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/roce"
@@ -124,6 +125,36 @@ func TestGroupsOutgrowTheFirstMap(t *testing.T) {
 			expectFound(t, c, room+1, 1)
 		})
 	}
+}
+
+// On another CPU the program may still run when it has been replaced, and look in the map that the
+// groups have outgrown. The one that follows does not go by what it finds there.
+func TestAProgramStillRunsWhenItIsReplaced(t *testing.T) {
+	const room = 4
+	enterNamespace(t)
+	c := loadSmall(t, room, 2*room)
+	for i := range room {
+		put(t, c, key(i), uint32(i))
+	}
+	b := &bench{c, unattached(t, c, 0)}
+	must(t, "set socket", b.p.SetSocket(0, openSocket(t, loopback).fd))
+	stayOnCPU(t)
+	before, err := c.program.Clone()
+	must(t, "keep the program", err)
+	put(t, c, key(room), room)
+	must(t, "delete", c.DeleteGroup(key(1)))
+	expect := func(of *ebpf.Program, want Verdict) {
+		t.Helper()
+		now := c.program
+		c.program = of
+		defer func() { c.program = now }()
+		if got := b.run(t, frame(hostA, groupIP, roce.OpSendOnly, 2, 64)); got.Verdict != want {
+			t.Errorf("%v, want %v", got.Verdict, want)
+		}
+	}
+	expect(before, RedirectData)
+	expect(c.program, PassNoGroup)
+	must(t, "close the program", before.Close())
 }
 
 // Where the kernel has no memory for a larger map, the next entry is refused, and all others stay.
