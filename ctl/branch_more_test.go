@@ -560,6 +560,11 @@ func TestAnUpdateIsRefusedForAShortSilentAfter(t *testing.T) {
 	b1.update(t, hasty("10.1.0.2", "10.1.0.3", "10.1.0.4", "10.2.0.1"))
 	f.check("b1: 10.1.0.2 b2 | b2: 10.1.0.3 10.2.0.1 b3 | b3: 10.1.0.4")
 	b1.update(t, hasty("10.1.0.2", "10.2.0.2")) // in place of those who are there
+	b1.update(t, hasty("10.1.0.2"))
+	_, err = b1.Update(t.Context(), "g1", []byte(hasty("10.1.0.2", "10.2.0.2"))) // the box has left, so it would be the first again
+	if err == nil || !strings.Contains(err.Error(), "silent-after is 12ms at box b1 and evict is true") {
+		t.Errorf("%v", err)
+	}
 }
 
 // A route that goes and comes back moves nobody: without one it is unknown where a member is.
