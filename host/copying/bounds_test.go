@@ -181,6 +181,7 @@ func TestABusyReceiverGetsNoGreetings(t *testing.T) {
 					say(report{Lacks: &lacks{Pass: h.pass, Batch: 0}})
 				case kindPassEnd:
 					say(report{Pass: &passed{Pass: h.pass, Complete: true}})
+					time.Sleep(time.Second) // until the source has seen that nobody lacks anything
 					say(report{Done: true})
 				}
 				return nil
