@@ -22,7 +22,8 @@ func (c *Classifier) putEntry(key programsRocastKey, group uint32) error {
 		return err
 	}
 	if err := c.grow(); err != nil {
-		return fmt.Errorf("make room for more than %d entries: %w", c.maps.Groups.MaxEntries(), err)
+		// Not wrapped: E2BIG from here does not say that all entries are taken.
+		return fmt.Errorf("make room for more than %d entries: %v", c.maps.Groups.MaxEntries(), err)
 	}
 	return c.maps.Groups.Put(key, group)
 }
@@ -55,7 +56,8 @@ func (c *Classifier) grow() error {
 		return errors.Join(err, larger.Close())
 	}
 	c.maps.Groups = larger
-	return was.Close()
+	_ = was.Close() // nobody looks there any more
+	return nil
 }
 
 func copyEntries(to, from *ebpf.Map) error {
@@ -100,7 +102,8 @@ func (c *Classifier) lookIn(groups *ebpf.Map, spec *ebpf.CollectionSpec) error {
 	}
 	was := *runs
 	*runs = program
-	return was.Close()
+	_ = was.Close() // no port has it any more
+	return nil
 }
 
 // loadAlone loads the classifier alone.
