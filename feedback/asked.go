@@ -323,10 +323,6 @@ func (g *Group) sparesSilent(s SourceSwitch) bool {
 	return receives
 }
 
-// waitsAbove reports whether path i is that of the box above, and is to tell what it has. It is not
-// while that box is the source.
-func (g *Group) waitsAbove(i int) bool { return i == g.needed && g.paths[i].part == PartUnknown }
-
 // forces reports whether the next source waits for nobody who has told less than the furthest
 // receiver: with source-switch: force, if the box above has told as much. A quorum needs no such
 // rule either.

@@ -103,7 +103,19 @@ func (g *Group) join(now Tick, psn roce.PSN, acts []Action) []Action {
 	}
 	if joined {
 		g.recount()
+		acts = g.evictDead(acts)
 		g.findEnd() // a packet that no receiver was left for may be acknowledged now
+	}
+	return acts
+}
+
+// evictDead evicts the receivers that ended with a fatal NAK when the group could not do without
+// them, if it can now: the source has sent the refused packet again, so it has not heard the NAK.
+func (g *Group) evictDead(acts []Action) []Action {
+	for i := range g.paths {
+		if p := &g.paths[i]; p.part == PartDead && i != g.needed && g.policy.givesUp(p.silent == silenceEmpty) && g.living() >= g.least() {
+			acts = g.evict(i, acts)
+		}
 	}
 	return acts
 }

@@ -49,6 +49,12 @@ func (p Policy) Below() Policy {
 	return p
 }
 
+// givesUp reports whether p lets a receiver go that has ended with a fatal NAK, if the group can do
+// without it. nobody: the path leads to a box behind which nobody is left.
+func (p *Policy) givesUp(nobody bool) bool {
+	return p.OnFatal == FatalEvict || p.Evict && nobody
+}
+
 // AckPolicy is how many receivers must have a packet before it is acknowledged to the source: 0 all
 // of them, else that many (P4CE).
 type AckPolicy uint16

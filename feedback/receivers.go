@@ -115,6 +115,10 @@ func (rx *receivers) spare(i int) bool {
 // nor left behind, and a source waits for it, or ends. The policy must be AckAll.
 func (rx *receivers) Need(i int) { rx.needed = i }
 
+// waitsAbove reports whether path i is that of the box above, and is to tell what it has. It is not
+// while that box is the source.
+func (rx *receivers) waitsAbove(i int) bool { return i == rx.needed && rx.paths[i].part == PartUnknown }
+
 // msnAt is the MSN that goes with what p has acknowledged: the lowest of the counted paths that
 // have acknowledged as much. It is p's own, except where p leads to another switch. Such a path may
 // acknowledge a resent packet by that packet's own PSN, with the MSN of what came after it, and

@@ -150,7 +150,7 @@ func (g *Group) negative(now Tick, ev *Event, p *path, acts []Action) (Outcome, 
 // A box behind which nobody is left has evicted them as the policy says, and is evicted like them.
 func (g *Group) fatal(ev *Event, p *path, acts []Action) (Outcome, []Action) {
 	acts = append(acts, Action{Kind: Notice, Note: NoteFatal, Path: ev.Path, PSN: ev.PSN, Syndrome: ev.Syndrome})
-	if (g.policy.OnFatal == FatalEvict || g.policy.Evict && ev.Nobody) && g.spare(ev.Path) {
+	if g.policy.givesUp(ev.Nobody) && g.spare(ev.Path) {
 		return Evicted, g.evict(ev.Path, acts)
 	}
 	g.setPending(p, ev.Syndrome)
