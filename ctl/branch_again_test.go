@@ -372,7 +372,7 @@ func TestAnEndedBranchIsAskedForByAnOlderBox(t *testing.T) {
 	b2.joins("10.2.0.3", 1200)
 	b2.evicts("10.2.0.1")
 	b2.ends()
-	again.Version, again.First, again.Begun = again.Version+1, 0, true
+	again.Version, again.First, again.Begun, again.Joins = again.Version+1, 0, true, nil
 	if _, err := b2.Branches.PutBranch(t.Context(), "b1", "g1", again); err != nil {
 		t.Fatal(err)
 	}

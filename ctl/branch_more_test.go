@@ -489,9 +489,9 @@ func TestABranchThatFailedIsReplaced(t *testing.T) {
 		t.Fatal("the branch has not failed")
 	}
 	f.box("b1").update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
-	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1")
+	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1 10.3.0.2")
 	g := f.box("b3").groups.Named("g1")
-	if !g.Restored || g.Past.Standing(idOf("10.3.0.2")) != chronicle.Lost {
+	if !g.Restored || g.Past.Standing(idOf("10.3.0.2")) != chronicle.Joining {
 		t.Errorf("restored %v, %+v", g.Restored, g.Past)
 	}
 }
@@ -563,6 +563,40 @@ func TestAnUpdateIsRefusedForAShortSilentAfter(t *testing.T) {
 	b1.update(t, hasty("10.1.0.2"))
 	_, err = b1.Update(t.Context(), "g1", []byte(hasty("10.1.0.2", "10.2.0.2"))) // the box has left, so it would be the first again
 	if err == nil || !strings.Contains(err.Error(), "silent-after is 12ms at box b1 and evict is true") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Where silent-after is too short for a box behind, a box that has left comes back by no update.
+// Whoever says how its members can join again says so.
+func TestWithAShortSilentAfterNoUpdateBringsABoxBack(t *testing.T) {
+	hasty := func(receivers ...string) string {
+		return strings.Replace(groupFile(receivers...), "mtu:", "silent-after: 19ms\nevict: true\nmtu:", 1)
+	}
+	f, b1, b2, _ := threeBoxes(t)
+	f.create(hasty("10.1.0.2", "10.1.0.3"))
+	f.goes("10.1.0.3", "b1", "b2")
+	l := b1.groups.Named("g1").Links[0]
+	b1.happened()
+	b1.news(feedback.NoteEvicted, l.Remote.IP, mftQPN(l.Local.QPN), 1007)
+	const again = "evict is true and silent-after is 19ms, with which no update brings anybody back there; remove the group and create it again with a " +
+		"longer silent-after"
+	const lacks = "evicted: it lacks the source's PSN 1007 and what follows; " + again
+	b1.expectEvents(t, "member-evicted g1 10.9.0.2: "+lacks+" (PSN 1007)")
+	g, err := b1.Group("g1")
+	if err != nil || g.Links[0].Reason != lacks || g.Members[2].Reason != lacks {
+		t.Errorf("%v\nthe link:  %s\nits end: %s\nwant %s", err, g.Links[0].Reason, g.Members[2].Reason, lacks)
+	}
+	f.tendAll(time.Now())
+	const out = "box b2 takes no part in the group any more (evicted), so nobody"
+	if state, reason := b2.state(); state != api.Degraded || reason != "box b1, from which its data comes: "+out+" there gets data; "+again {
+		t.Errorf("b2 is %s: %s", state, reason)
+	}
+	if _, err := b1.Update(t.Context(), "g1", []byte(hasty("10.1.0.2", "10.1.0.3", "10.2.0.1"))); err == nil || err.Error() != out+" can join behind it; "+again {
+		t.Errorf("\ngot  %v\nwant %s can join behind it; %s", err, out, again)
+	}
+	b1.update(t, hasty("10.1.0.2"))
+	if _, err := b1.Update(t.Context(), "g1", []byte(hasty("10.1.0.2", "10.1.0.3"))); err == nil || !strings.Contains(err.Error(), "double silent-after") {
 		t.Errorf("%v", err)
 	}
 }

@@ -22,20 +22,23 @@ import (
 // condition that may become true later, such as a host that is not up yet, is not refused. A group
 // that is restored after a restart skips these checks: its QPs time out if the restart takes long,
 // and its IP may still be on the box. A group that another box takes over, and a part of a group
-// that its box has lost, skip those of the members: one member that cannot be reached any more must
-// not stop the others. The IP is looked at, because the box before may still carry the group.
+// that its box has lost, skip those of the members that do not join: one member that cannot be
+// reached any more must not stop the others. The IP is looked at, because the box before may still
+// carry the group.
 
-// refuseNetwork refuses a group that does not fit the box and its network. It sends questions to
-// hosts, which takes some tenths of a second, so its caller must not have locked the groups.
-func (c *Controller) refuseNetwork(ctx context.Context, g *groups.Group) error {
+// refuseNetwork refuses a group that does not fit the box and its network. If it is one that begins
+// as after a restart, joins has the members that were not there before. refuseNetwork sends
+// questions to hosts, which takes some tenths of a second, so its caller must not have locked the
+// groups.
+func (c *Controller) refuseNetwork(ctx context.Context, g *groups.Group, joins []groupfile.ID) error {
 	f := g.File
-	c.groups.Lock() // no change is half done: each hop fits its port
-	p := c.groups.Plan(f)
-	c.groups.Unlock()
-	if !g.Restored {
-		if err := c.refuseMembers(f, p.Members()); err != nil {
-			return err
-		}
+	p := c.planOf(f)
+	members := p.Members()
+	if g.Restored {
+		members = whoJoins(members, joins)
+	}
+	if err := c.refuseMembers(f, members); err != nil {
+		return err
 	}
 	if g.Branch != nil { // the root has checked the IP; here it need not be in a subnet of the hosts
 		return nil
@@ -47,6 +50,30 @@ func (c *Controller) refuseNetwork(ctx context.Context, g *groups.Group) error {
 		return yamldoc.Errorf(f.Lines["ip"], "%v", err)
 	}
 	return nil
+}
+
+// refuseJoin refuses members that are to join a running group and that the box can never reach.
+func (c *Controller) refuseJoin(next *groups.Version, joins []groupfile.ID) error {
+	p := c.planOf(next.File)
+	return c.refuseMembers(next.File, whoJoins(p.Members(), joins))
+}
+
+// planOf returns how this box would reach the members of a file.
+func (c *Controller) planOf(f *groupfile.File) plan.Plan {
+	c.groups.Lock() // no change is half done: each hop fits its port
+	defer c.groups.Unlock()
+	return c.groups.Plan(f)
+}
+
+// whoJoins returns those members of a plan that are among the receivers that join.
+func whoJoins(all iter.Seq[*plan.Leg], joins []groupfile.ID) iter.Seq[*plan.Leg] {
+	return func(yield func(*plan.Leg) bool) {
+		for l := range all {
+			if l.Member.Role != groupfile.Source && slices.Contains(joins, l.Member.ID()) && !yield(l) {
+				return
+			}
+		}
+	}
 }
 
 // refuseMembers refuses members that the box can never reach with this file.

@@ -34,7 +34,7 @@ func New(parts Parts) *Controller {
 	c.watch = watch.New(watch.Options{Groups: c.groups, Switch: parts.Switch, Log: parts.Log, Doubt: parts.NextHops.Doubt})
 	c.Branches = branches.New(branches.Options{
 		Groups: c.groups, Boxes: parts.Boxes, Box: parts.Box, Neighbours: parts.Neighbours, Lease: parts.Lease, Log: parts.Log,
-		Resolve: c.resolve, Refuse: c.refuseNetwork, RefuseTree: c.refuseTree, Confirmed: c.watch.ConfirmedAbove, Restored: c.watch.Restored, Describe: c.Group,
+		Resolve: c.resolve, Refuse: c.refuseNetwork, RefuseJoin: c.refuseJoin, RefuseTree: c.refuseTree, Confirmed: c.watch.ConfirmedAbove, Restored: c.watch.Restored, Describe: c.Group,
 	})
 	c.network = follow.New(follow.Options{
 		Groups: c.groups, Switch: parts.Switch, NextHops: parts.NextHops, Log: parts.Log, FollowBonds: parts.FollowBonds, Moves: c.Branches.NoteMove,

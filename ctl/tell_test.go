@@ -9,6 +9,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groups"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab"
 )
 
@@ -80,6 +81,84 @@ func TestANeighbourIsToldAgain(t *testing.T) {
 	if state, _ := f.box("b3").state(); state != api.Degraded {
 		t.Errorf("b3: %s", state)
 	}
+}
+
+// What happens while a request to the box behind a link is under way is not in that request. The
+// box hears it at once all the same, and not when the next renewal is due.
+func TestWhatHappensWhileABoxIsAskedIsNotForgotten(t *testing.T) {
+	confirms := func(text string) string { return strings.Replace(text, "psn: 31,", "psn: 31, confirm: true,", 1) }
+	const above = "the box above carries the group no more"
+	for event, happens := range map[string]func(b1, b2 *box){
+		"the link is left out": func(_, b2 *box) {
+			l := b2.groups.Named("g1").Links[0]
+			b2.news(feedback.NoteEvicted, l.Remote.IP, mftQPN(l.Local.QPN), 1007)
+		},
+		"the box behind it says that something has changed": func(_, b2 *box) {
+			if err := b2.Branches.BranchChanged("b3", "g1"); err != nil {
+				t.Error(err)
+			}
+		},
+		above: func(b1, _ *box) {
+			b1.edit("g1", func(g *groups.Group) { g.Problem = "out of slots"; g.Links[0].Due = true })
+			b1.Branches.Tend(t.Context(), b1.groups.Named("g1"))
+		},
+		"a program confirms": func(_, b2 *box) {
+			if _, err := b2.Confirm("g1", []byte(`{"ip": "10.3.0.1", "qpn": 131, "state": "RTR"}`)); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		for asked, ask := range map[string]func(b1, b2 *box){
+			"a renewal": func(_, b2 *box) { b2.due("g1"); b2.Branches.Tend(t.Context(), b2.groups.Named("g1")) },
+			"an update": func(b1, _ *box) {
+				_, _ = b1.Update(t.Context(), "g1", []byte(confirms(groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))))
+			},
+		} {
+			if event == above && asked == "an update" {
+				continue // the box above asks nothing else while it asks for that
+			}
+			f, b1, b2, _ := threeBoxes(t)
+			f.create(confirms(groupFile("10.1.0.2", "10.3.0.1")))
+			f.tendAll(time.Now())
+			before := b2.groups.Named("g1").Links[0].Asked
+			happened, after := false, 0
+			f.cuts(func(_, to, method string) (bool, bool) {
+				switch {
+				case to != "b3" || method != "PUT":
+				case happened:
+					after++
+				default:
+					happened = true
+					happens(b1, b2)
+				}
+				return true, true
+			})
+			ask(b1, b2)
+			f.tendAll(before) // when nothing else is due
+			told := after
+			if f.tendAll(before); !happened || told == 0 || after != told {
+				t.Errorf("%s during %s: the box behind is asked %d times after that, and then %d times", event, asked, told, after-told)
+			}
+		}
+	}
+}
+
+// Why a box does not carry a group at all counts more than why one of its links is left out.
+func TestABoxBelowHearsTheGraverReason(t *testing.T) {
+	f, b1, b2 := twoBoxes(t)
+	f.create(evictingFile("10.1.0.2", "10.2.0.1"))
+	l := b1.groups.Named("g1").Links[0]
+	b1.news(feedback.NoteEvicted, l.Remote.IP, mftQPN(l.Local.QPN), 1007)
+	hears := func(problem, want string) {
+		t.Helper()
+		b1.edit("g1", func(g *groups.Group) { g.Problem = problem; g.Links[0].Due = true })
+		b1.Branches.Tend(t.Context(), b1.groups.Named("g1"))
+		if above := b2.groups.Named("g1").Branch.Above; !strings.HasPrefix(above, want) {
+			t.Errorf("b2 hears %q, want %q", above, want)
+		}
+	}
+	hears("out of slots", "out of slots")
+	hears("", "box b2 takes no part in the group any more (evicted)")
 }
 
 // Only the box that asked for a branch is told of it.

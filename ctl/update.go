@@ -10,7 +10,6 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groups"
-	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
@@ -111,17 +110,5 @@ func (c *Controller) mayBecome(g *groups.Group, name string, file *groupfile.Fil
 	if err := g.RefuseToLose(file); err != nil {
 		return err
 	}
-	if err := c.groups.RefuseTaken(file, nil, g); err != nil {
-		return err
-	}
-	p := c.groups.Plan(file)
-	fresh := func(yield func(*plan.Leg) bool) {
-		for l := range p.Members() {
-			isNew := l.Member.Role != groupfile.Source && g.Wanted.Receiver(l.Member.ID()) < 0
-			if isNew && !yield(l) {
-				return
-			}
-		}
-	}
-	return c.refuseMembers(file, fresh)
+	return c.groups.RefuseTaken(file, nil, g)
 }

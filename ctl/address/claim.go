@@ -2,7 +2,9 @@ package address
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -24,15 +26,19 @@ func (c Claim) String() string {
 const (
 	claimRounds = 3
 	claimRound  = 100 * time.Millisecond
+	// An address for which nobody answered counts as free for so long, unless a host announces it.
+	// The addresses of hosts' groups are asked for more often (package hosts), so these groups wait
+	// for no answer.
+	freeFor = 10 * time.Second
 )
 
 // Claimed asks the hosts at an IP's future interfaces whether one has the IP, and returns the
 // first claim. The questions follow RFC 5227 and RFC 4862, so no host learns a MAC from them.
 // Claimed finds nothing where it cannot ask, for example on an interface without a carrier, and
-// does not ask for an IP that the Owner already holds. Answers from the box itself are not claims,
-// because the box may have two interfaces on one network. Nor are answers of the group's other
-// boxes, which have these MACs. The questions are sent in the network namespace of the calling
-// thread.
+// does not ask for an IP that the Owner already holds or that was free less than freeFor ago.
+// Answers from the box itself are not claims, because the box may have two interfaces on one
+// network. Nor are answers of the group's other boxes, which have these MACs. The questions are
+// sent in the network namespace of the calling thread.
 func (o *Owner) Claimed(ctx context.Context, at []IfAddr, boxes ...[6]byte) (claim Claim, found bool) {
 	if len(at) == 0 || o.holds(at[0].IP) {
 		return Claim{}, false
@@ -47,6 +53,9 @@ func (o *Owner) Claimed(ctx context.Context, at []IfAddr, boxes ...[6]byte) (cla
 	claims := make(chan Claim, len(at))
 	waiting := 0
 	for _, p := range at {
+		if o.isFree(p) {
+			continue
+		}
 		name, err := o.kernel.name(p.IfIndex)
 		if err != nil {
 			continue
@@ -58,10 +67,13 @@ func (o *Owner) Claimed(ctx context.Context, at []IfAddr, boxes ...[6]byte) (cla
 		waiting++
 		go func() {
 			defer q.close()
-			mac, answered := hear(ctx, q, func(mac [6]byte) bool { return !slices.Contains(allowed, mac) })
-			if answered {
+			mac, err := hear(ctx, q, func(mac [6]byte) bool { return !slices.Contains(allowed, mac) })
+			switch {
+			case err == nil:
 				claims <- Claim{MAC: mac, Interface: name}
 				return
+			case errors.Is(err, errUnanswered):
+				o.setFree(p)
 			}
 			claims <- Claim{}
 		}()
@@ -82,11 +94,17 @@ type question interface {
 	close()
 }
 
+// errUnanswered says that all questions were sent and that no answer counts.
+var errUnanswered = errors.New("nobody has answered")
+
 // hear sends the question and waits for an answer that counts accepts.
-func hear(ctx context.Context, q question, counts func(mac [6]byte) bool) (mac [6]byte, answered bool) {
+func hear(ctx context.Context, q question, counts func(mac [6]byte) bool) (mac [6]byte, err error) {
 	for range claimRounds {
-		if ctx.Err() != nil || q.put() != nil {
-			return mac, false
+		if err := ctx.Err(); err != nil {
+			return mac, err
+		}
+		if err := q.put(); err != nil {
+			return mac, err
 		}
 		for deadline := time.Now().Add(claimRound); ; {
 			mac, err := q.answer(deadline)
@@ -94,11 +112,26 @@ func hear(ctx context.Context, q question, counts func(mac [6]byte) bool) (mac [
 				break
 			}
 			if counts(mac) {
-				return mac, true
+				return mac, nil
 			}
 		}
 	}
-	return mac, false
+	return mac, errUnanswered
+}
+
+// isFree reports whether nobody has answered for an address lately.
+func (o *Owner) isFree(p IfAddr) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at, asked := o.free[p]
+	return asked && time.Since(at) < freeFor
+}
+
+func (o *Owner) setFree(p IfAddr) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	maps.DeleteFunc(o.free, func(_ IfAddr, at time.Time) bool { return time.Since(at) >= freeFor })
+	o.free[p] = time.Now()
 }
 
 func (o *Owner) holds(ip netip.Addr) bool {

@@ -89,6 +89,48 @@ func TestNobodyIsAskedAfterAClaim(t *testing.T) {
 	})
 }
 
+// An address for which nobody answers is not asked for again at once, on that interface, unless a
+// host announces it. Where it was not asked for, or not to the end, it is asked for.
+func TestAnAddressIsFreeForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &fakeKernel{on: map[IfAddr]bool{}, heard: map[IfAddr][][6]byte{onBr0: nil, onEth1: nil}}
+		o := open(t, k, t.TempDir())
+		asks := func(what string, ctx context.Context, want int, at ...IfAddr) {
+			t.Helper()
+			k.asked = nil
+			if _, found := o.Claimed(ctx, at); found || len(k.asked) != want {
+				t.Errorf("%s: found %v, asked %v", what, found, k.asked)
+			}
+			synctest.Wait()
+		}
+		given, up := context.WithCancel(t.Context())
+		up()
+		asks("given up", given, 1, onBr0)
+		asks("at first", t.Context(), 1, onBr0)
+		asks("again", t.Context(), 0, onBr0)
+		asks("at another interface", t.Context(), 1, onBr0, onEth1)
+		time.Sleep(freeFor - time.Nanosecond)
+		asks("before the end", t.Context(), 0, onBr0)
+		time.Sleep(time.Nanosecond)
+		asks("at the end", t.Context(), 1, onBr0)
+		o.rival(time.Now(), group, [macBytes]byte{2, 9}, onBr0.IfIndex)
+		asks("announced", t.Context(), 1, onBr0)
+		k.heard[onBr0] = [][6]byte{{2, 9}}
+		o.rival(time.Now(), group, [macBytes]byte{2, 9}, onBr0.IfIndex)
+		for range 2 {
+			if _, found := o.Claimed(t.Context(), []IfAddr{onBr0}); !found {
+				t.Error("a claim is forgotten")
+			}
+		}
+		time.Sleep(2 * freeFor)
+		delete(k.heard, onBr0)
+		asks("later", t.Context(), 1, onEth1)
+		if len(o.free) != 1 {
+			t.Errorf("remembers %v", o.free)
+		}
+	})
+}
+
 func TestTheQuestionsOnTheWire(t *testing.T) {
 	arp := "0001" + "0800" + "06" + "04" + "0001" + "02000000000a" + "00000000" + "000000000000" + "0a4d0064"
 	if got := hex.EncodeToString(arpRequestOf([6]byte{2, 0, 0, 0, 0, 10}, netip.IPv4Unspecified(), group)); got != arp {

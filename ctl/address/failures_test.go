@@ -312,6 +312,7 @@ func TestHowLongHostsAreAsked(t *testing.T) {
 				t.Errorf("waits %v", d)
 			}
 		}
+		time.Sleep(freeFor)
 		k.fail = "macs"
 		k.heard[onBr0] = [][6]byte{{2, 9}}
 		if _, found := o.Claimed(t.Context(), []IfAddr{onBr0}); found {

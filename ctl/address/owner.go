@@ -32,6 +32,7 @@ type Owner struct {
 	left   map[note]bool // addresses that an earlier run added and that are not held yet
 	lost   map[IfAddr]struct{}
 	rivals map[sighting]time.Time // when each was heard last
+	free   map[IfAddr]time.Time   // when nobody answered for it; see freeFor
 }
 
 type holding struct {
@@ -72,7 +73,7 @@ func newOwner(k kernel, dir string) (*Owner, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &Owner{kernel: k, notes: notes, strays: strays, held: map[IfAddr]*holding{}, left: map[note]bool{}, lost: map[IfAddr]struct{}{}, rivals: map[sighting]time.Time{}}
+	o := &Owner{kernel: k, notes: notes, strays: strays, held: map[IfAddr]*holding{}, left: map[note]bool{}, lost: map[IfAddr]struct{}{}, rivals: map[sighting]time.Time{}, free: map[IfAddr]time.Time{}}
 	if err := o.findLeftovers(); err != nil {
 		return nil, err
 	}

@@ -132,12 +132,14 @@ func (o *Owner) askNext(now time.Time) (due []IfAddr) {
 	return due
 }
 
-// rival handles the claim of a host to an address. It reports whether the claim is news: the Owner
-// has added the address on that interface, the host is not the box itself, and the host was not
-// heard to claim it within rivalGone.
+// rival handles the claim of a host to an address, which is then not free. It reports whether the
+// claim is news: the Owner has added the address on that interface, the host is not the box itself,
+// and the host was not heard to claim it within rivalGone.
 func (o *Owner) rival(now time.Time, ip netip.Addr, mac [macBytes]byte, ifIndex int) (c Claim, news bool) {
+	p := IfAddr{IfIndex: ifIndex, IP: ip}
 	o.mu.Lock()
-	h := o.held[IfAddr{IfIndex: ifIndex, IP: ip}]
+	delete(o.free, p)
+	h := o.held[p]
 	o.mu.Unlock()
 	if h == nil || !h.ours {
 		return c, false

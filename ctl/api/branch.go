@@ -47,8 +47,12 @@ type Branch struct {
 	Yours *LinkEnd `json:"yours,omitempty"`
 	// Later are the members that joined when the group was already running, and those that come
 	// from another box. At a box that does not know the branch, those without a Since no longer
-	// take part; at one that knows it, they join.
+	// take part, unless Joins has them; at one that knows it, they join.
 	Later []Later `json:"later,omitempty"`
+	// Joins are members behind the asked box for which no request has asked before: they join, also
+	// at a box that does not know the branch. An older release takes them there for members that no
+	// longer take part.
+	Joins []MemberID `json:"joins,omitempty"`
 	// Confirmed are members behind the asked box whose programs have said at a box above that their
 	// QPs are ready.
 	Confirmed []MemberID `json:"confirmed,omitempty"`

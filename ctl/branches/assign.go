@@ -192,7 +192,7 @@ func (t *Branches) linksFor(f *groupfile.File, now []*groups.Link, visited []str
 // it over.
 func refuseHasty(f *groupfile.File, box string) error {
 	p := &f.Policy
-	if !p.Evict || p.Ack != feedback.AckAll || p.SilentAfter >= 2*feedback.MinSilentAfter {
+	if !groups.IsHasty(p) {
 		return nil
 	}
 	return yamldoc.Errorf(f.Lines["silent-after"], "silent-after is %v at box %s and evict is true, and a box behind it needs half of that, which is "+

@@ -214,18 +214,36 @@ func (t *Branches) newBranch(ctx context.Context, upper, name string, b *api.Bra
 	g := groups.New(file, true)
 	g.Restored, g.Epoch = b.Begun, b.Epoch
 	g.Branch = newBranchOf(upper, b, own)
+	joins := joinsIn(b, file)
+	if b.Begun && !file.IsRelayed() {
+		for _, id := range joins {
+			g.Past.LetJoin(id)
+			delete(came, id)
+		}
+	}
 	for id, at := range came {
 		if g.Wanted.Receiver(id) >= 0 {
 			at.Enter(&g.Past, id)
 		}
 	}
 	defer t.Resolve(ctx, file.Members())()
-	if err := t.Stand(ctx, g, file.Text()); err != nil {
+	if err := stand(ctx, t, g, file.Text(), joins); err != nil {
 		return nil, err
 	}
 	t.Log.Info("branch set up", zap.String("group", name), zap.String("upper", upper), zap.String("root", b.Root),
 		zap.Int("members", len(file.Receivers)), zap.Bool("fresh", !b.Begun))
 	return g, nil
+}
+
+// joinsIn returns the receivers of a branch that join with a request.
+func joinsIn(b *api.Branch, f *groupfile.File) (ids []groupfile.ID) {
+	for _, m := range b.Joins {
+		id := groupfile.ID{IP: groups.AddrOf(m.IP), RemoteQPN: roce.QPN(m.RemoteQPN)}
+		if f.Receiver(id) >= 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 func newBranchOf(upper string, b *api.Branch, own api.LinkEnd) *groups.Branch {

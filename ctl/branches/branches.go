@@ -26,8 +26,12 @@ type Options struct {
 	// time, and tracks them until release is called.
 	Resolve func(ctx context.Context, members []groupfile.Member) (release func())
 	// Refuse refuses a new group that does not fit the box and its network. It may take some tenths
-	// of a second.
-	Refuse func(context.Context, *groups.Group) error
+	// of a second. joins are the members of this box's part that join, if the group begins as after
+	// a restart.
+	Refuse func(ctx context.Context, g *groups.Group, joins []groupfile.ID) error
+	// RefuseJoin refuses members that are to join this box's part of a running group and that the
+	// box can never reach.
+	RefuseJoin func(next *groups.Version, joins []groupfile.ID) error
 	// RefuseTree refuses links for a group that cannot have any. The groups are locked.
 	RefuseTree func(*groups.Group, []*groups.Link) error
 	// Confirmed is told which receivers have confirmed at a box above. Restored is told that a

@@ -18,17 +18,24 @@ import (
 // that is nil. If Stand returns an error, nothing has changed here, and what was set up behind is
 // withdrawn. The caller has locked the group's name, and tracks the members.
 func (t *Branches) Stand(ctx context.Context, g *groups.Group, text []byte) error {
+	return stand(ctx, t, g, text, nil)
+}
+
+// stand is Stand. joins has the members that join if the group begins as after a restart.
+func stand(ctx context.Context, t *Branches, g *groups.Group, text []byte, joins []groupfile.ID) error {
 	if err := t.branchOff(g); err != nil {
 		return err
 	}
-	if err := t.Refuse(ctx, g); err != nil {
+	if err := t.Refuse(ctx, g, joiners(&g.Version, nil, joins)); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
 		return groups.GivenUp(ctx)
 	}
 	if len(g.Links) > 0 {
-		links, err := t.askAll(ctx, t.errandOf(g, g.Wanted), g.Links)
+		e := t.errandOf(g, g.Wanted)
+		e.joins = joins
+		links, err := t.askAll(ctx, e, g.Links)
 		if err == nil && ctx.Err() != nil {
 			err = groups.GivenUp(ctx)
 		}
@@ -81,6 +88,21 @@ func (t *Branches) branchOff(g *groups.Group) error {
 	return nil
 }
 
+// joiners returns which members of this box's part of a group join: those of a list that are not
+// behind another box, and those with which a link joins that the group did not have before.
+func joiners(v *groups.Version, before []*groups.Link, list []groupfile.ID) (own []groupfile.ID) {
+	for _, id := range list {
+		l := groups.LinkOf(v.Links, id)
+		switch {
+		case l == nil:
+			own = append(own, id)
+		case l.Passes() || groups.LinkTo(before, l.Box) == nil && !slices.ContainsFunc(l.Members, func(m groupfile.ID) bool { return !slices.Contains(list, m) }):
+			own = append(own, l.EndOf(v.Wanted, id))
+		}
+	}
+	return own
+}
+
 // laterOf returns the members behind a new link that have not taken part from the source's first
 // packet on, as far as this box knows.
 func laterOf(g *groups.Group, l *groups.Link) (later []groups.Later) {
@@ -110,6 +132,13 @@ func (t *Branches) Change(ctx context.Context, g *groups.Group, file *groupfile.
 	}
 	if err != nil {
 		return err
+	}
+	if len(p.errand.joins) > 0 {
+		next := p.next.Version
+		next.SetLinks(p.links)
+		if err := t.RefuseJoin(&next, joiners(&next, g.Links, p.errand.joins)); err != nil {
+			return err
+		}
 	}
 	e := p.errand
 	if !p.remembers { // else no member leaves: CheckOneChange at the root refuses both at once
@@ -219,6 +248,12 @@ func (t *Branches) prepare(g *groups.Group, file *groupfile.File, next *groups.B
 		}
 	}
 	p.errand = t.errandOf(&p.next, file) // what the box above says of itself may change from now on
+	for i := range file.Receivers {
+		id := file.Receivers[i].ID()
+		if _, runs := p.memberships[id]; !runs && g.Wanted.Receiver(id) < 0 {
+			p.errand.joins = append(p.errand.joins, id)
+		}
+	}
 	return p, nil
 }
 
@@ -236,8 +271,13 @@ func (p *preparation) refuseHastyJoin(g *groups.Group, box string) error {
 
 // onto makes next from the group as it is now and what the change asks for. It is called again
 // after the boxes behind have answered: meanwhile another member may have become the source, a port
-// may have changed, or etcd may have been told something.
+// may have changed, etcd may have been told something, or a link may have become due.
 func (p *preparation) onto(g *groups.Group) {
+	for _, l := range p.links {
+		if was := groups.LinkTo(g.Links, l.Box); was != nil {
+			l.Due = was.Due
+		}
+	}
 	next := *g
 	next.Wanted, next.Branch, next.Epoch = p.next.Wanted, p.next.Branch, p.next.Epoch
 	if s := &next.Wanted.Source; s.Role == groupfile.Both && (s.ID() != g.Wanted.Source.ID() || g.Wanted.Source.Role != s.Role) {
@@ -347,8 +387,8 @@ func (p *preparation) come(g *groups.Group, l, was *groups.Link) (joins bool, er
 	switch {
 	case was == nil || !joins:
 	case begins.Out:
-		return false, api.Errorf(api.BadRequest, "box %s takes no part in the group any more (%s), so nobody can join behind it; update the group "+
-			"without the members behind that box, and then with them", l.Box, g.LinkEnded(was).Standing)
+		return false, api.Errorf(api.BadRequest, "box %s takes no part in the group any more (%s), so nobody can join behind it; %s", l.Box,
+			g.LinkEnded(was).Standing, g.JoinAgainBehind("update the group without the members behind that box, and then with them"))
 	case running > 0 && !begins.Known:
 		return false, api.Errorf(api.BadRequest, "the routes have changed, and box %s, behind which members are now, takes part only from the "+
 			"source's next message on; rocastd tries again", l.Box)

@@ -63,6 +63,9 @@ func (t *Branches) linksDue(g *groups.Group, now time.Time) bool {
 
 // dueAt returns when a link is to be renewed.
 func dueAt(l *groups.Link, lease time.Duration) time.Time {
+	if l.Due {
+		return time.Time{}
+	}
 	every := lease / renewals
 	if l.Problem != "" || len(l.Absent) > 0 || slices.ContainsFunc(l.Later, groups.Later.IsUnknown) {
 		every = min(every, askAgainEvery)
@@ -175,6 +178,10 @@ func (t *Branches) renewNow(ctx context.Context, g *groups.Group, links []*group
 	t.Groups.Lock()
 	asked := make([]*groups.Link, len(links))
 	for i, l := range links {
+		if l.Due {
+			l.Due = false
+			t.Groups.Changed(g)
+		}
 		copied := *l
 		asked[i] = &copied
 	}

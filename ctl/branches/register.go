@@ -26,6 +26,7 @@ type errand struct {
 	visited    []string // up to this box
 	file       *groupfile.File
 	confirmed  []groupfile.ID    // the receivers that have confirmed, wherever they are
+	joins      []groupfile.ID    // see api.Branch
 	switched   bool              // see api.Branch
 	ofService  bool              // see api.Branch
 	problem    string            // see api.Branch
@@ -72,11 +73,7 @@ func (t *Branches) ask(ctx context.Context, e errand, l groups.Link) (groups.Lin
 	for _, m := range l.Later {
 		request.Later = append(request.Later, m.Message())
 	}
-	for _, id := range e.confirmed {
-		if slices.Contains(l.Members, id) {
-			request.Confirmed = append(request.Confirmed, api.MemberID{IP: id.IP.String(), RemoteQPN: uint32(id.RemoteQPN)})
-		}
-	}
+	request.Joins, request.Confirmed = namesOf(&l, e.joins), namesOf(&l, e.confirmed)
 	if l.Remote.QPN != 0 {
 		request.Yours = &l.Remote
 	}
@@ -96,6 +93,16 @@ func (t *Branches) ask(ctx context.Context, e errand, l groups.Link) (groups.Lin
 	l.Remote, l.Absent, l.Problem, l.Begun = answer.Link, answer.Waiting, "", true
 	l.Hear(answer.Later)
 	return l, nil
+}
+
+// namesOf names those of a list of receivers that are behind a link, for its box.
+func namesOf(l *groups.Link, list []groupfile.ID) (names []api.MemberID) {
+	for _, id := range list {
+		if slices.Contains(l.Members, id) {
+			names = append(names, api.MemberID{IP: id.IP.String(), RemoteQPN: uint32(id.RemoteQPN)})
+		}
+	}
+	return names
 }
 
 func (t *Branches) checkAnswer(l *groups.Link, a api.BranchAnswer) error {

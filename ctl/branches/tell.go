@@ -51,7 +51,7 @@ func (t *Branches) BranchChanged(lower, name string) error {
 	defer t.Groups.Unlock()
 	if g := t.Groups.Named(name); g != nil {
 		if l := groups.LinkTo(g.Links, lower); l != nil {
-			l.Asked = l.Asked.Add(-t.lease()) // it is due
+			l.Due = true
 			t.Groups.Changed(g)
 			return nil
 		}
@@ -74,6 +74,6 @@ func (t *Branches) hearAbove(g *groups.Group, problem string) {
 	b.Above = problem
 	t.Groups.Changed(g)
 	for _, l := range g.Links {
-		l.Asked = l.Asked.Add(-t.lease())
+		l.Due = true
 	}
 }

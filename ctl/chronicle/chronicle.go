@@ -146,6 +146,9 @@ func (c *Chronicle) Rename(was, is groupfile.ID) {
 // Since returns the source's PSN at which a receiver joined, if its standing is Joined.
 func (c *Chronicle) Since(id groupfile.ID) roce.PSN { return c.records[id].PSN }
 
+// LetJoin records that a receiver is joining.
+func (c *Chronicle) LetJoin(id groupfile.ID) { c.set(id, Record{Standing: Joining}) }
+
 func (c *Chronicle) set(id groupfile.ID, r Record) {
 	c.own()
 	if c.records == nil {

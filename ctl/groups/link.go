@@ -33,6 +33,9 @@ type Link struct {
 	Absent  []api.Absent `json:"-"` // the members behind the link that the group waits for
 	Problem string       `json:"-"` // why the neighbour could not be asked, or refuses; "" if the branch is set up
 	Asked   time.Time    `json:"-"` // the last request
+	// Due says that the link is to be renewed at once: something has happened that the last request
+	// may not say, or its answer not tell, because that request may still be under way.
+	Due bool `json:"-"`
 }
 
 // Relayed is a member whose frames the box behind a link passes on. To this box the member is a

@@ -1,8 +1,6 @@
 package groups
 
 import (
-	"time"
-
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
@@ -73,12 +71,12 @@ func (s *Set) Enter(g *Group, state *dataplane.GroupState) {
 // there.
 func (s *Set) out(g *Group, id groupfile.ID, kind api.EventKind, standing chronicle.Standing, psn roce.PSN) {
 	g.Past.Out(id, standing, psn)
-	s.PacketEvent(kind, g, id, psn, "%s", g.Past.Ended(id).Advice(g.OfService()))
+	s.PacketEvent(kind, g, id, psn, "%s", g.Advice(g.Past.Ended(id), id))
 	l := LinkTo(g.Links, g.BoxBehind(id))
 	if l == nil {
 		return
 	}
-	l.Asked = time.Time{}
+	l.Due = true
 	for _, m := range l.Later {
 		if m.IsUnknown() {
 			s.PacketEvent(kind, g, m.ID, psn, "it was about to join: %s", g.OutBehind(l))

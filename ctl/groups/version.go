@@ -148,15 +148,38 @@ func (v *Version) LinkEnded(l *Link) *chronicle.Record {
 // link takes part.
 func (v *Version) OutBehind(l *Link) string {
 	end := v.LinkEnded(l)
-	switch {
-	case end == nil:
+	if end == nil {
 		return ""
-	case v.OfService():
-		return fmt.Sprintf("box %s takes no part in the group any more (%s), so nobody there gets data; to join again, let the programs connect again",
-			l.Box, end.Standing)
 	}
-	return fmt.Sprintf("box %s takes no part in the group any more (%s), so nobody there gets data; update the group without the members behind that box, "+
-		"and then with them and the psn that their QPs expect", l.Box, end.Standing)
+	return fmt.Sprintf("box %s takes no part in the group any more (%s), so nobody there gets data; %s", l.Box, end.Standing, v.JoinAgainBehind(
+		"update the group without the members behind that box, and then with them and the psn that their QPs expect"))
+}
+
+// IsHasty reports whether a box that carries a part of a group with this policy would not find a
+// silent receiver before the box above evicts the whole link.
+func IsHasty(p *feedback.Policy) bool {
+	return p.Evict && p.Ack == feedback.AckAll && p.SilentAfter < 2*feedback.MinSilentAfter
+}
+
+// JoinAgainBehind says how members behind a link that takes no part any more can join again. update
+// says how an update of the group does it, where one can.
+func (v *Version) JoinAgainBehind(update string) string {
+	switch p := &v.Wanted.Policy; {
+	case v.OfService():
+		return "to join again, let the programs connect again"
+	case IsHasty(p): // an update that adds the first receivers behind a box is refused
+		return fmt.Sprintf("evict is true and silent-after is %v, with which no update brings anybody back there; remove the group and create it again with "+
+			"a longer silent-after", p.SilentAfter)
+	}
+	return update
+}
+
+// Advice says why a member of this box's part no longer takes part, and how it can join again.
+func (v *Version) Advice(end *chronicle.Record, id groupfile.ID) string {
+	if v.BoxBehind(id) != "" && IsHasty(&v.Wanted.Policy) {
+		return end.Why() + "; " + v.JoinAgainBehind("")
+	}
+	return end.Advice(v.OfService())
 }
 
 // ShareLink reports whether members are all behind one link. Then they have acknowledged the same

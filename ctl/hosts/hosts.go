@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// workWithin bounds what a question does besides waiting.
+	// workWithin bounds what a question does between two times of waiting.
 	workWithin = 10 * time.Second
 	// lookAtGroup is the longest time after which a group is looked at again without an event.
 	lookAtGroup = time.Second
@@ -118,7 +118,7 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 	if err != nil {
 		return api.HostGroup{}, err
 	}
-	return h.run(work, ctx, &task{name: name, ip: host, host: asking, groupIP: ip, seen: seen, then: h.desk.joins}, begin)
+	return h.run(ctx, &task{name: name, ip: host, host: asking, groupIP: ip, seen: seen, then: h.desk.joins}, begin)
 }
 
 // Leave ends the membership of a host. The group ends with the member that is the source, with the
@@ -126,19 +126,19 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 // their next question. If they can send to each other, they make the group anew when one of them
 // sends; if none of them can send, it has ended for them too.
 func (h *Hosts) Leave(ctx context.Context, host netip.Addr, name string) error {
-	_, err := h.run(ctx, ctx, &task{name: name, ip: host, then: h.desk.leaves(h.desk.leavesAlone)}, enter)
+	_, err := h.run(ctx, &task{name: name, ip: host, then: h.desk.leaves(h.desk.leavesAlone)}, enter)
 	return err
 }
 
 // End ends the membership of all members. With tell the others hear with their next question that
 // it has ended; otherwise they are members that will make the group anew.
 func (h *Hosts) End(ctx context.Context, host netip.Addr, name string, notify bool) error {
-	_, err := h.run(ctx, ctx, &task{name: name, ip: host, then: h.desk.leaves(h.desk.endsAll(notify))}, enter)
+	_, err := h.run(ctx, &task{name: name, ip: host, then: h.desk.leaves(h.desk.endsAll(notify))}, enter)
 	return err
 }
 
-// working returns a context for the work of a question. The context outlives the end of the waiting
-// time by at most workWithin, and ends when the host hangs up.
+// working returns a context for the work of a question from now on. The context may outlive the end
+// of the waiting time, and ends after workWithin, or when the host hangs up.
 func working(waits context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(waits), workWithin)
 	stop := context.AfterFunc(waits, func() {
@@ -183,15 +183,22 @@ func (h *Hosts) nearSender(ctx context.Context, party *gather.Party) (*gather.Ho
 		party.Name, h.Box, far)
 }
 
-// run does what a task is to do until it has an answer. work bounds what it does besides waiting,
-// and waits its waiting.
-func (h *Hosts) run(work, waits context.Context, t *task, first do) (api.HostGroup, error) {
-	r := running{Hosts: h, task: t, work: work, waits: waits}
+// run does what a task is to do until it has an answer. waits bounds the waiting. Where no host
+// asks, waits bounds the work too; otherwise the work has workWithin after each waiting, so a host
+// that has waited for long has as much time as one that came last.
+func (h *Hosts) run(waits context.Context, t *task, first do) (api.HostGroup, error) {
+	r := running{Hosts: h, task: t, waits: waits}
+	defer func() { r.worked() }()
 	defer r.release()
 	defer r.endFollow()
+	r.works()
 	a := act{do: first}
 	for {
 		e := r.does(&a)
+		if a.do.waits() {
+			r.worked()
+			r.works()
+		}
 		if a = h.step(waits, t, a.do, e); a.do == answer {
 			return a.group, a.err
 		}
@@ -230,10 +237,18 @@ type running struct {
 	*Hosts
 	*task
 	work, waits context.Context
-	unlock      func() // of the name; nil: the task has no lock
+	worked      context.CancelFunc // ends work
+	unlock      func()             // of the name; nil: the task has no lock
 
 	changed      <-chan struct{} // of the subscription that the task follows
 	subscription *subscription
+}
+
+// works begins the time for what comes before the next waiting.
+func (r *running) works() {
+	if r.work, r.worked = r.waits, func() {}; r.host != nil {
+		r.work, r.worked = working(r.waits)
+	}
 }
 
 func (r *running) release() {
@@ -447,7 +462,7 @@ func (h *Hosts) removeGone(ctx context.Context, now time.Time) {
 
 // expire removes a member whose program has gone, unless it asks again.
 func (h *Hosts) expire(ctx context.Context, s silent) {
-	_, _ = h.run(ctx, ctx, &task{name: s.group, ip: s.host, then: h.desk.expires(s)}, begin)
+	_, _ = h.run(ctx, &task{name: s.group, ip: s.host, then: h.desk.expires(s)}, begin)
 }
 
 // removeUnconfirmed removes the members that have not said for too long that their QPs are ready.
@@ -460,7 +475,7 @@ func (h *Hosts) removeUnconfirmed(ctx context.Context, now time.Time) {
 		if ctx.Err() != nil {
 			return
 		}
-		_, _ = h.run(ctx, ctx, &task{name: w.group, ip: w.member.IP, then: h.desk.lapses(w)}, begin)
+		_, _ = h.run(ctx, &task{name: w.group, ip: w.member.IP, then: h.desk.lapses(w)}, begin)
 	}
 }
 

@@ -699,6 +699,31 @@ func replacedWhileItsGroupIsCreated(t *testing.T) {
 	}
 }
 
+// Hosts that have waited for long for the last one have time to look at their group, although
+// others look at it first.
+func TestHostsThatHaveWaitedForLongJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		h := w.hosts()
+		all := []chan joining{h.join(t, "g1", "10.77.0.1", ctltest.HostAsks("10.77.0.1", "source", 3)), h.join(t, "g1", "10.77.0.2", ctltest.HostAsks("10.77.0.2", "receiver", 3))}
+		time.Sleep(workWithin + time.Second)
+		w.created = func() {
+			unlock, err := w.Lock(t.Context(), "g1")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			time.AfterFunc(time.Second, unlock)
+		}
+		all = append(all, h.join(t, "g1", "10.77.0.3", ctltest.HostAsks("10.77.0.3", "receiver", 3)))
+		for _, c := range all {
+			if a := outcome(t, c); a.State != api.HostRunning {
+				t.Errorf("%+v", a)
+			}
+		}
+	})
+}
+
 // A program whose earlier group was removed takes the place of another one in the next group, which
 // ends with that. It waits for another group then.
 func TestAProgramThatReplacesIsNotReplaced(t *testing.T) {

@@ -347,7 +347,7 @@ func TestAGroupThatIsNotThereYet(t *testing.T) {
 	creates := &task{name: "g1", groupIP: h.Config.GroupIPs[0], host: party.Hosts[1], then: func(time.Time, *task, event) act {
 		return act{do: choose, party: party, then: h.desk.chose(party, party.Hosts[1])}
 	}}
-	_, err := h.run(t.Context(), t.Context(), creates, begin)
+	_, err := h.run(t.Context(), creates, begin)
 	testlab.Must(t, err)
 	outcome(t, first)
 }

@@ -158,6 +158,15 @@ func (d do) keepsLock() bool {
 	return false
 }
 
+// waits reports whether a task that does this waits for others, and does nothing besides.
+func (d do) waits() bool {
+	switch d {
+	case wait, other, follow, outwait:
+		return true
+	}
+	return false
+}
+
 // act is what a task does next. then takes the outcome.
 type act struct {
 	do    do

@@ -128,8 +128,9 @@ func addTree(g *groups.Version, v *api.Group) {
 	for _, l := range g.Links {
 		state, reason := l.State()
 		link := api.Link{Box: l.Box, State: state, Reason: reason, Local: l.Local, Remote: l.Remote, Waiting: l.Absent}
-		if end := g.LinkEnded(l); end != nil {
-			link.State, link.Reason = api.LeftOut, end.Advice(g.OfService())
+		if ended := g.LinkEnded(l); ended != nil {
+			end := l.Member(g.Wanted)
+			link.State, link.Reason = api.LeftOut, g.Advice(ended, end.ID())
 		}
 		for _, id := range l.Members {
 			link.Members = append(link.Members, id.IP.String())
@@ -202,7 +203,7 @@ func region(r mft.Region) api.Region {
 
 func reachOf(g *groups.Version, l *plan.Leg) api.Reach {
 	if r := g.Ended(l.Member); r != nil {
-		reach := api.Reach{State: api.LeftOut, Reason: r.Advice(g.OfService()), Part: string(r.Standing)}
+		reach := api.Reach{State: api.LeftOut, Reason: g.Advice(r, l.Member.ID()), Part: string(r.Standing)}
 		if r.Standing != chronicle.Lost {
 			reach.Lacks = new(uint32(r.PSN))
 		}

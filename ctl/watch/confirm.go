@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -96,7 +95,7 @@ func (w *Watch) ConfirmedAbove(g *groups.Group, ids []api.MemberID) {
 func (w *Watch) confirmed(g *groups.Group, m *groupfile.Member, cause string) {
 	w.Groups.Changed(g)
 	if l := groups.LinkOf(g.Links, m.ID()); l != nil {
-		l.Asked = time.Time{}
+		l.Due = true
 	}
 	w.Log.Info("member confirmed", zap.String("group", g.Name), zap.Stringer("member", m.IP))
 	w.Groups.MemberEvent(api.MemberConfirmed, g, m.ID(), "%s", cause)
