@@ -50,10 +50,12 @@
 // memory changes at each box at a time of its own. None of this happens where members take turns.
 // Where members move to other boxes, a box may go on without one that is silent, and nobody dies.
 //
+// A host or a box that joins may have to wait until its programs have confirmed (treejoin.go).
+// Until then no box sends it anything. From then on it is like any other one that joins.
+//
 // A rack is only where no members take turns: there the product shares nothing. Not simulated are a
-// shared leg with hosts in a tree, a join in a tree that waits for what programs confirm, and what
-// control at a box does beside the questions: how boxes agree on a change (ctl/branches), joining
-// addresses (ctl/above), and two groups at one address.
+// shared leg with hosts in a tree, and what control at a box does beside the questions: how boxes
+// agree on a change (ctl/branches), joining addresses (ctl/above), and two groups at one address.
 // test/branches runs daemons in racks. A box whose source is another box is simulated where members
 // take turns (treeturn.go).
 //

@@ -138,6 +138,7 @@ func (d drawer) relief(s *TreeScenario, packets int) {
 		joins := d.moment(Join, packets)
 		leaves := joins
 		joins.Host, leaves.Host, leaves.Kind = here[0], here[1], Leave
+		joins.For = s.confirmsAfter()
 		leaves.Delay += d.between(time.Nanosecond, s.ackTimeout()/pick[time.Duration](d, 1, 1000))
 		s.Hosts[joins.Host].Outside = true
 		s.Timed = append(s.Timed, joins, leaves)
@@ -176,6 +177,9 @@ func (d drawer) hostChanges(s *TreeScenario, kind Fault, packets int) bool {
 		}
 		f := d.moment(kind, packets)
 		f.Host = h
+		if kind == Join {
+			f.For = s.confirmsAfter()
+		}
 		s.Timed = append(s.Timed, f)
 		s.Hosts[h].Outside = kind == Join
 		return true
@@ -461,6 +465,7 @@ func (d drawer) boxChanges(s *TreeScenario, kind Fault, packets int) {
 	f.Host = len(s.Hosts) + boxes[0]
 	s.Timed = append(s.Timed, f)
 	if kind == Join {
+		s.Timed[len(s.Timed)-1].For = s.confirmsAfter()
 		s.outside(boxes[0])
 	}
 }

@@ -211,7 +211,7 @@ func TestABoxLeavesARack(t *testing.T) {
 func TestRacksMeetEverything(t *testing.T) {
 	seeds := uint64(1200)
 	if testing.Short() {
-		seeds = 200
+		seeds = 300
 	}
 	var racks, shared, again, lost, mapped, partly, twice, joined int
 	var saved uint64

@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/roce"
 )
@@ -53,6 +54,17 @@ const (
 	evicted
 	left
 )
+
+// published returns how control publishes a receiver that is in the group.
+func (m membership) published() feedback.Part {
+	switch m {
+	case joining:
+		return feedback.PartJoining
+	case unconfirmed:
+		return feedback.PartWaiting
+	}
+	return feedback.PartActive
+}
 
 // counts reports whether the source has to wait for the receiver.
 func (r *receiver) counts() bool { return r.membership == member }

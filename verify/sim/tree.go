@@ -335,8 +335,8 @@ func (t *treeRun) makeGroup(b *treeBox, was *mft.Group) *mft.Group {
 			continue
 		}
 		g.Paths = append(g.Paths, w.makePath(h, g.Memory, was))
-		if t.own[h] == joining {
-			g.Parts = append(g.Parts, mft.Part{QP: g.Paths[len(g.Paths)-1].QP(), Part: feedback.PartJoining})
+		if part := t.own[h].published(); part != feedback.PartActive {
+			g.Parts = append(g.Parts, mft.Part{QP: g.Paths[len(g.Paths)-1].QP(), Part: part})
 		}
 	}
 	if b.number > 0 && t.s.TakeTurns {
@@ -356,8 +356,8 @@ func (t *treeRun) makeGroup(b *treeBox, was *mft.Group) *mft.Group {
 			Leg: t.linkLeg(c, 0, x.upper), RemoteQPN: t.linkQPN(c, 0, x.upper), FirstPSN: x.DownPSN.Add(-int32(x.stored)), Box: mft.BoxBelow,
 		}
 		p.Regions = through(&p)
-		if x.standing == joining {
-			g.Parts = append(g.Parts, mft.Part{QP: p.QP(), Part: feedback.PartJoining})
+		if part := x.standing.published(); part != feedback.PartActive {
+			g.Parts = append(g.Parts, mft.Part{QP: p.QP(), Part: part})
 		}
 		if t.s.TakeTurns {
 			p.Sends, p.SendPSN = true, t.s.Boxes[c].UpPSN
@@ -410,6 +410,8 @@ func (t *treeRun) handle(e *event) {
 		t.fault(int(e.index), -1)
 	case e.kind == takesTurn || e.kind == turnStored || e.kind == turnBegins:
 		t.atControl(&t.boxes[e.host], e)
+	case e.kind == confirms:
+		t.confirm(int(e.host))
 	case e.kind == sharesAnew:
 		t.publish(&t.boxes[e.host])
 	case e.kind == asksAbove || e.kind == loadsMappings:
@@ -439,7 +441,7 @@ func (t *treeRun) handle(e *event) {
 // fault begins (n is 1) or ends (n is -1) a timed fault.
 func (t *treeRun) fault(k, n int) {
 	w, f := &t.w, &t.s.Timed[k]
-	if f.Kind == Join && !t.mayJoin(k) || f.Kind == Leave && !t.mayLeave(k) {
+	if n > 0 && (f.Kind == Join && !t.mayJoin(k) || f.Kind == Leave && !t.mayLeave(k)) {
 		return
 	}
 	if n > 0 {
@@ -466,6 +468,10 @@ func (t *treeRun) fault(k, n int) {
 		t.publish(&t.boxes[f.Host])
 	case f.Kind == SourceChange:
 		w.start(&w.hosts[f.Host])
+	case f.Kind == Join && n > 0:
+		t.comes(f)
+	case f.Kind == Join:
+		t.confirm(f.Host)
 	case f.Host < len(t.s.Hosts):
 		t.befalls(&w.hosts[f.Host], f.Kind, n)
 	default:
@@ -473,10 +479,6 @@ func (t *treeRun) fault(k, n int) {
 		switch f.Kind {
 		case EdgeDies:
 			b.maps.deaf += n
-		case Join:
-			b.standing = joining
-			t.recount()
-			t.publish(&t.boxes[b.Parent])
 		case Leave:
 			b.standing = left
 			t.recount()
@@ -583,6 +585,7 @@ func (t *treeRun) carried(b *treeBox, f *frame) {
 	}
 	t.took(b, f, dataplane.Reason(feedback.Forwarded))
 	w.checkCopies(f, b.outputs.Copies)
+	t.checkReady(b, b.outputs.Copies)
 	t.deliver(b, f)
 }
 
@@ -701,6 +704,7 @@ func (t *treeRun) check(b *treeBox, f *frame) {
 	}
 	t.checkAsked(b)
 	w.checkCopies(f, out.Copies)
+	t.checkReady(b, out.Copies)
 	if _, chunks := b.core.Retained(); chunks > b.Chunks {
 		w.fail(Repair, "box %d retains %d buffers, of %d", b.number, chunks, b.Chunks)
 	}

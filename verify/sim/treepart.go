@@ -52,10 +52,6 @@ func (t *treeRun) befalls(h *host, kind Fault, n int) {
 	switch b := &t.boxes[t.at[h.number]]; kind {
 	case KeyLost, ReceiverCrash:
 		t.w.endReceiver(h, kind)
-	case Join:
-		t.own[h.number] = joining
-		t.recount()
-		t.publish(b)
 	case Leave:
 		t.own[h.number] = left
 		t.recount()
@@ -183,7 +179,7 @@ func (t *treeRun) recallHosts(b *treeBox) {
 	for _, n := range b.hosts {
 		switch h := &t.w.hosts[n]; {
 		case t.at[n] != b.number: // it moves
-		case t.own[n] == joining:
+		case t.own[n] == joining || t.own[n] == unconfirmed:
 			t.own[n] = left
 		case t.own[n] == evicted:
 			if t.own[n] = t.recalled(h.outAt); t.own[n] == member {

@@ -257,3 +257,45 @@ func TestTheLastReceiverOfABoxLeavesAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// A host joins, or a box with everybody below it, and the programs are not ready. Until they have
+// confirmed, no box sends them anything, and the others do not wait for them. They join with the
+// next message after that and get everything from there on. If the box that has them as receivers
+// crashes before, they take no part.
+func TestWhoIsNotReadyWaitsInATree(t *testing.T) {
+	const ready = 22 * time.Millisecond // four messages later
+	for name, c := range map[string]struct {
+		box    bool
+		faults []Timed
+		joins  int // about with this packet; 0: not at all
+	}{
+		"a host":                     {joins: 40},
+		"a box":                      {box: true, joins: 40},
+		"a host whose box crashes":   {faults: []Timed{{Kind: SwitchCrash, Host: 2, AfterPacket: 30, For: time.Microsecond}}},
+		"a box whose parent crashes": {box: true, faults: []Timed{{Kind: SwitchCrash, Host: 0, AfterPacket: 30, For: time.Microsecond}}},
+		"a box that is down when its programs confirm": {
+			box: true, faults: []Timed{{Kind: SwitchCrash, Host: 2, AfterPacket: 36, For: 6 * time.Millisecond}}, joins: 44},
+	} {
+		join := Timed{Kind: Join, Host: 4, AfterPacket: 20, For: ready}
+		s := rackWithout(40*time.Millisecond, c.faults...)
+		s.Hosts[4].Outside = true
+		if c.box {
+			s.outside(2)
+			join.Host = len(s.Hosts) + 2
+		}
+		s.Timed = append(s.Timed, join)
+		run := playTree(t, &s, nil)
+		e, d := &run.w.hosts[4], &run.w.hosts[3]
+		if run.w.failure != nil || run.w.hosts[0].status != rnic.Success || run.w.hosts[2].next[0] != 64 {
+			t.Errorf("%s: %v; the source heard %v", name, run.w.failure, run.w.hosts[0].status)
+		}
+		switch {
+		case c.joins == 0 && (e.membership != left || e.next[0] > 0):
+			t.Errorf("%s: e is %v and has packets %d to %d", name, e.membership, e.from[0], e.next[0])
+		case c.joins > 0 && (e.from[0] < c.joins || e.from[0] > c.joins+8 || e.from[0]%4 != 0 || e.next[0] != 64):
+			t.Errorf("%s: e has packets %d to %d, want about %d to 64", name, e.from[0], e.next[0], c.joins)
+		case c.joins > 0 && c.box != (d.from[0] == e.from[0]):
+			t.Errorf("%s: d has packets from %d on", name, d.from[0])
+		}
+	}
+}
