@@ -377,26 +377,34 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
-// The others go on, the source names the one that has died, and with --resume it gets what it
-// lacks and nothing else.
-func TestAReceiverDiesAndResumes(t *testing.T) {
-	tree := filepath.Join(t.TempDir(), "tree")
-	const files, each = 4, 8 * BlockBytes
-	for i := range files {
-		write(t, filepath.Join(tree, fmt.Sprint(i)), random(each))
+const mortalFiles, mortalEach = 4, 8 * BlockBytes
+
+// mortal is a bench with a receiver that lives and one that dies in the third file. then follows.
+func mortal(t *testing.T, then func()) (b *bench, tree string, lives, dies *host) {
+	t.Helper()
+	tree = filepath.Join(t.TempDir(), "tree")
+	for i := range mortalFiles {
+		write(t, filepath.Join(tree, fmt.Sprint(i)), random(mortalEach))
 	}
-	b := newBench(t, 2, tree)
-	lives := b.hosts(1)[0]
-	dir := filepath.Join(t.TempDir(), "dies")
-	dies := b.receiver(dir, true).start(t.Context())
+	b = newBench(t, 2, tree)
+	lives = b.hosts(1)[0]
+	dies = b.receiver(filepath.Join(t.TempDir(), "dies"), true).start(t.Context())
 	messages := 0
 	b.hub.fault = func() {
 		if messages++; messages == 1+2*8+4 {
 			dies.leave()
 			dies.stop()
 			<-dies.ends
+			then()
 		}
 	}
+	return b, tree, lives, dies
+}
+
+// The others go on, the source names the one that has died, and with --resume it gets what it
+// lacks and nothing else.
+func TestAReceiverDiesAndResumes(t *testing.T) {
+	b, tree, lives, dies := mortal(t, func() {})
 	sent, err := b.run(lives, dies)
 	if err != nil || len(sent.Complete) != 1 || len(sent.Gone) != 1 || lives.err != nil || dies.err == nil {
 		t.Fatalf("%+v, %v, %v, %v", sent, err, lives.err, dies.err)
@@ -407,9 +415,37 @@ func TestAReceiverDiesAndResumes(t *testing.T) {
 		}
 	}
 	b = newBench(t, 2, tree)
-	b.complete(tree, b.receiver(dir, true).start(t.Context()), b.receiver(lives.dir, true).start(t.Context()))
-	if b.hub.sent > 3*each || b.hub.sent < each {
-		t.Errorf("%d MiB of %d were sent once more", b.hub.sent>>20, files*each>>20)
+	b.complete(tree, b.receiver(dies.dir, true).start(t.Context()), b.receiver(lives.dir, true).start(t.Context()))
+	if b.hub.sent > 3*mortalEach || b.hub.sent < mortalEach {
+		t.Errorf("%d MiB of %d were sent once more", b.hub.sent>>20, mortalFiles*mortalEach>>20)
+	}
+}
+
+// A receiver that dies and comes again during the copy gets what it lacks in a further pass, and is
+// not named as one that lacks something.
+func TestAReceiverDiesAndComesAgain(t *testing.T) {
+	gone := make(chan struct{})
+	var (
+		b                  *bench
+		tree               string
+		lives, dies, again *host
+	)
+	b, tree, lives, dies = mortal(t, func() {
+		<-gone
+		again = b.receiver(dies.dir, true).start(t.Context())
+	})
+	b.happens = func(e Event) {
+		if e.Event == Gone {
+			close(gone)
+		}
+	}
+	sent, err := b.run(lives)
+	<-again.ends
+	if err != nil || len(sent.Complete) != 2 || len(sent.Gone) != 0 || again.err != nil {
+		t.Fatalf("%+v, %v, %v", sent, err, again.err)
+	}
+	if diff := cmp.Diff(look(t, tree), look(t, filepath.Join(dies.dir, "tree"))); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -10,8 +10,8 @@
 // has changed, gets them in a further pass over the same files; the others skip what they have. So
 // the memory of both sides has a bound that does not depend on how much is copied.
 //
-// A receiver that lacks a file that others have can get it from one of these (share.go): the source
-// names them instead of sending the file.
+// A receiver that lacks a file that others have can get it from one of these: the source names them
+// instead of sending the file. Read fetch.go for who asks, and share.go for who gives.
 //
 // If the multicast fails, the source goes on by the TCP connections.
 //

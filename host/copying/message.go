@@ -83,7 +83,7 @@ const (
 	kindHole                     // zeros of a file: its number, offset, length
 	kindUpTo                     // nothing more comes of a file below an offset: its number, offset
 	kindGivers                   // a file comes from other receivers: its number, their addresses
-	kindFileEnd                  // a file is complete: its number, size, SHA-256
+	kindFileEnd                  // a file is complete: its number, SHA-256
 	kindLeftOut                  // a file is not sent: its number, why
 	kindAgain                    // a file comes once more from its beginning: its number
 	kindBatchEnd                 // the batch is complete: who lacks a file says so

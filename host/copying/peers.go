@@ -355,7 +355,8 @@ func (s *peers) slowest() (least int64, who string, any bool) {
 	return least, who, any
 }
 
-// outcome says who has everything, and who has gone and why.
+// outcome says who has everything, and who has gone and why. A receiver that has gone has come
+// again if a later one has its name.
 func (s *peers) outcome() (complete []string, gone map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -364,6 +365,7 @@ func (s *peers) outcome() (complete []string, gone map[string]string) {
 		switch {
 		case p.done:
 			complete = append(complete, p.name)
+			delete(gone, p.name)
 		case p.gone:
 			gone[p.name] = p.why
 		default:

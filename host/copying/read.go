@@ -19,7 +19,9 @@ const changed = "it was changed while it was read"
 
 // sendFiles sends what the plan says of the files of a batch.
 func (s *Source) sendFiles(ctx context.Context, entries []Entry, plan map[int]wanted) error {
+	next := upcoming{entries: entries, open: (*Entry).open}
 	for i := range entries {
+		next.announce(i, func(i int) bool { _, planned := plan[i]; return planned })
 		e := &entries[i]
 		w, planned := plan[i]
 		switch {
@@ -34,6 +36,37 @@ func (s *Source) sendFiles(ctx context.Context, entries []Entry, plan map[int]wa
 		}
 	}
 	return nil
+}
+
+// open opens a file of the source. One that was replaced by a FIFO must not hold up the source.
+func (e *Entry) open() (*os.File, error) {
+	return os.OpenFile(e.local, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+}
+
+// filesAhead is how many entries before its turn the kernel hears that a file will be read. In a
+// large file the kernel reads ahead by itself. Small ones would come from the disk one by one.
+const filesAhead = 16
+
+// upcoming are the files that are read one after the other.
+type upcoming struct {
+	entries []Entry
+	open    func(*Entry) (*os.File, error)
+	told    int // the kernel has heard of the files before this one
+}
+
+// announce asks the kernel for the beginnings of the files that come soon after i, where they will
+// be read. What cannot be opened is said when its turn comes.
+func (u *upcoming) announce(i int, read func(i int) bool) {
+	for u.told = max(u.told, i+1); u.told < min(i+1+filesAhead, len(u.entries)); u.told++ {
+		e := &u.entries[u.told]
+		if e.Kind != File || e.Size == 0 || !read(u.told) {
+			continue
+		}
+		if f, err := u.open(e); err == nil {
+			_ = unix.Fadvise(int(f.Fd()), 0, BlockBytes, unix.FADV_WILLNEED) // a hint
+			_ = f.Close()                                                    // nothing was written
+		}
+	}
 }
 
 // reading is a file that is being sent.
@@ -66,8 +99,7 @@ func (s *Source) sendFile(ctx context.Context, i int, e *Entry, w wanted) error 
 
 // tryFile sends a file. why is the reason for which it cannot be sent, err that nothing can.
 func (s *Source) tryFile(ctx context.Context, i int, e *Entry, w wanted) (why, err error) {
-	// A file that was replaced by a FIFO must not hold up the source.
-	f, why := os.OpenFile(e.local, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, why := e.open()
 	if why != nil {
 		return why, nil
 	}

@@ -482,10 +482,14 @@ func (r *Receiver) claim(entries []Entry) (map[int]claim, error) {
 	if r.Target != nil {
 		clear(r.Target.touched)
 	}
+	next := upcoming{entries: entries, open: func(e *Entry) (*os.File, error) { return r.Target.openSame(e.Path) }}
 	for i := range entries {
 		e := &entries[i]
 		if err := r.goOn(1); err != nil {
 			return nil, err
+		}
+		if r.Target != nil && r.Target.use {
+			next.announce(i, func(int) bool { return true })
 		}
 		switch e.Kind {
 		case Directory:

@@ -11,67 +11,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/rocast/rocast/ctl/seats"
 )
 
 // A receiver that lacks a file may get it from one that has it: the source names some of these
 // instead of sending the file, and then the SHA-256. At the end of the batch the receiver asks
 // them. What does not come so in time, or has another SHA-256, the source sends itself.
-
-const (
-	// peerPatience is how long a connection of another receiver may stand still, and what that
-	// receiver may take longer in the whole copy than at slowestPeer bytes a second. With maxGivers
-	// that are as slow, a receiver answers the source in time.
-	peerPatience = 5 * time.Second
-	slowestPeer  = 2 << 20
-	maxGivers    = 2
-	// maxRefused is how many of the others may give nothing good until a receiver asks none any
-	// more. All of them together take less time than a source waits for an answer.
-	maxRefused = 4
-	// maxVain is how long a receiver asks for files of a batch of which nothing comes, whoever has
-	// them: those that say that they do not give a file are not refused.
-	maxVain = (maxRefused - 1) * peerPatience
-	// maxGiven is how many others are given something at a time. Each takes memory for a block and
-	// two descriptors, and anybody may connect. A receiver asks for one file at a time, so
-	// maxOfAnAddress bounds none that has an address of its own, and one host cannot keep all
-	// others out.
-	maxGiven       = 64
-	maxOfAnAddress = 4
-	// maxAddress bounds what is kept of an address: an IP, an interface and a port in brackets.
-	maxAddress = 64
-)
-
-// given is what has come from another receiver.
-type given struct {
-	left time.Duration // how long it may take beyond what its bytes need; peerPatience at most
-	why  string        // it is not asked any more
-	news Event         // what has come since the last event
-}
-
-// request is what a receiver asks of another one: a file of the batch that both have listed.
-type request struct {
-	Token string `json:"token"`
-	Pass  uint32 `json:"pass"`
-	Batch uint64 `json:"batch"`
-	File  int    `json:"file"`
-	// Units is how many SHA-256 follow: those of the units that are there already, sealed. One that
-	// is lacking is zeros.
-	Units int `json:"units,omitempty"`
-}
-
-// promise is a file that other receivers have.
-type promise struct {
-	givers []string // addresses
-	sum    []byte   // of the source; nil: it has not come
-}
 
 // relay lets other receivers give what is to be sent, where at least as many have a file as lack it
 // or a part of it. Nobody has a file that was left out before, also if it says that it has verified
@@ -143,35 +93,43 @@ func haveThis(givers []giver, own sum) string {
 	return strings.Join(list, " ")
 }
 
-// serve answers other receivers until the listener is closed.
+// serve answers other receivers until the listener is closed. Who is not served hears that nothing
+// is given, and asks somebody else.
 func (r *Receiver) serve(ctx context.Context) {
-	free := make(chan struct{}, maxGiven)
-	open := seats.Book{Most: maxOfAnAddress}
+	var open seating
+	refuse := func(conn net.Conn) {
+		r.tasks.Go(func() { // nothing was written, so the kernel takes it at once
+			err := conn.SetWriteDeadline(time.Now().Add(peerPatience))
+			if err == nil {
+				_, err = conn.Write(binary.BigEndian.AppendUint32(numbers(0), ungiven))
+			}
+			_ = errors.Join(err, conn.Close()) // the other one notices
+		})
+	}
 	for {
-		select {
-		case free <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
 		conn, err := accept(ctx, r.Peers)
 		if err != nil {
 			return
 		}
-		from, _, _ := net.SplitHostPort(conn.RemoteAddr().String()) // never fails with TCP
-		if !open.Take(from) {
-			// It may be an honest one, of many behind one address.
-			<-free
-			r.tasks.Go(func() {
-				g := &giving{Conn: conn, out: make([]byte, blockHeader)}
-				_ = errors.Join(g.block(0, ungiven), conn.Close())
-			})
+		g := &giving{Conn: conn, from: hostOf(conn), out: make([]byte, blockHeader)}
+		if r.Member != nil && !r.Member(g.from) { // a network has any number of addresses
+			refuse(conn)
+			continue
+		}
+		ok, out := open.take(g)
+		if out != nil {
+			refuse(out.Conn)
+		}
+		if !ok {
+			refuse(conn)
 			continue
 		}
 		r.tasks.Go(func() {
-			defer func() { open.Free(from); <-free }()
-			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-			_ = r.give(ctx, conn) // the other one notices
-			_ = conn.Close()
+			defer context.AfterFunc(ctx, func() { _ = g.Close() })()
+			_ = r.give(ctx, g, &open) // the other one notices
+			if open.free(g) {         // otherwise refuse closes it
+				_ = g.Close()
+			}
 		})
 	}
 }
@@ -191,22 +149,34 @@ const (
 // errUngiven says that a receiver does not give a file, and may give others.
 var errUngiven = errors.New("it has the file no more")
 
-// giving is a file that another receiver asks for.
+// giving is a connection of another receiver that asks for files.
 type giving struct {
 	net.Conn
-	file *os.File
-	out  []byte // a block behind its header
+	from  netip.Addr
+	known bool // it has shown the token; seating guards it
+	file  *os.File
+	out   []byte // a block behind its header
+	at    int64  // how far the other one knows the file
+	// own is how many bytes the other one has to hash that do not come, and so are on its disk: it
+	// reads nothing meanwhile.
+	own  int64
+	late <-chan struct{} // closed when the other one is not left without an answer any longer
 }
+
+// patience is how long the other one may take nothing, and ask nothing.
+func (g *giving) patience() time.Duration { return peerPatience + takes(g.own, slowestDisk) }
 
 // block sends a block whose bytes are in place.
 func (g *giving) block(at int64, n uint32) error {
 	binary.BigEndian.PutUint64(g.out, uint64(at))
 	binary.BigEndian.PutUint32(g.out[8:], n)
-	if err := g.SetDeadline(time.Now().Add(peerPatience)); err != nil {
-		return err
-	}
 	if n >= unneeded { // no bytes follow
 		n = 0
+	}
+	g.own += max(0, at-g.at)
+	g.at = at + int64(n)
+	if err := g.SetWriteDeadline(time.Now().Add(g.patience())); err != nil {
+		return err
 	}
 	_, err := g.Write(g.out[:blockHeader+n])
 	return err
@@ -271,39 +241,54 @@ func takeUnits(in io.Reader, count int) ([]sum, error) {
 	return list, nil
 }
 
-// give answers another receiver that asks for a file. Who does not know the copy has no answer.
-func (r *Receiver) give(ctx context.Context, conn net.Conn) error {
-	if err := conn.SetDeadline(time.Now().Add(peerPatience)); err != nil {
-		return err
+// soon is how long a giver waits at most on a connection until it knows that a file is the
+// source's. Who asks waits for peerPatience, and does not count this wait (fetching.from), so it
+// hears in time, also over a slow link, that it gets nothing.
+const soon = 3 * time.Second
+
+// give answers another receiver that asks for files. Who does not know the copy has no answer.
+func (r *Receiver) give(ctx context.Context, g *giving, open *seating) error {
+	in := bufio.NewReaderSize(g, maxHello)
+	wait, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	g.late = wait.Done()
+	for {
+		if err := g.SetReadDeadline(time.Now().Add(g.patience())); err != nil {
+			return err
+		}
+		text, err := in.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		var asked request
+		if err := json.Unmarshal(text, &asked); err != nil {
+			return err
+		}
+		if !r.isOfTheCopy(&asked) || !open.knows(g) {
+			return errForeign
+		}
+		has, err := takeUnits(in, asked.Units)
+		if err != nil {
+			return err
+		}
+		if len(g.out) == blockHeader {
+			g.out = make([]byte, blockHeader+BlockBytes)
+		}
+		g.at = 0
+		err = r.giveFile(ctx, g, &asked, has)
+		if errors.Is(err, errUngiven) {
+			err = g.block(g.at, ungiven)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	var asked request
-	in := bufio.NewReaderSize(conn, maxHello)
-	text, err := in.ReadSlice('\n')
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, &asked); err != nil {
-		return err
-	}
-	if !r.isOfTheCopy(&asked) {
-		return errForeign
-	}
-	has, err := takeUnits(in, asked.Units)
-	if err != nil {
-		return err
-	}
-	g := &giving{Conn: conn, out: make([]byte, blockHeader+BlockBytes)}
-	err = r.giveFile(ctx, g, &asked, has)
-	if errors.Is(err, errUngiven) {
-		return errors.Join(err, g.block(0, ungiven))
-	}
-	return err
 }
 
 // giveFile sends a file, or the units of which the other one has something else: blocks, each
 // behind its offset and length.
 func (r *Receiver) giveFile(ctx context.Context, g *giving, asked *request, has []sum) error {
-	e, err := r.verifiedEntry(ctx, asked)
+	e, err := r.verifiedEntry(ctx, asked, g.late)
 	if err != nil {
 		return err
 	}
@@ -344,7 +329,7 @@ const coarsestTime = 2 * time.Second
 // verifiedEntry finds the entry that a request means. Only a file is given of which this receiver
 // has verified that it is the source's, and no name comes from another receiver. Who asks may have
 // heard the end of the batch, and with it all SHA-256, earlier than this receiver.
-func (r *Receiver) verifiedEntry(ctx context.Context, asked *request) (*Entry, error) {
+func (r *Receiver) verifiedEntry(ctx context.Context, asked *request, late <-chan struct{}) (*Entry, error) {
 	for {
 		e, ended, err := r.entryOf(asked)
 		if err != nil || e != nil {
@@ -354,7 +339,7 @@ func (r *Receiver) verifiedEntry(ctx context.Context, asked *request) (*Entry, e
 		case <-ended:
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(peerPatience):
+		case <-late:
 			return nil, errUngiven
 		}
 	}
@@ -376,214 +361,6 @@ func (r *Receiver) entryOf(asked *request) (e *Entry, ended <-chan struct{}, err
 		return nil, x.ended, nil
 	}
 	return nil, nil, errUngiven
-}
-
-// fetch gets the promised files of a batch. What it does not get is still lacking.
-func (r *Receiver) fetch(x *batch) error {
-	work, worked := r.work.Load(), time.Now()
-	for i := range x.entries {
-		p, promised := x.promises[i]
-		if !promised || p.sum == nil { // the source has left it out
-			continue
-		}
-		if w := r.work.Load(); w != work {
-			work, worked = w, time.Now()
-		}
-		if time.Since(worked) >= maxVain { // for the source it would soon be one that does nothing
-			break
-		}
-		got, err := r.fetchOne(x, i, &p)
-		if err != nil {
-			return err
-		}
-		if got {
-			x.fetched = append(x.fetched, i)
-		}
-	}
-	for _, address := range slices.Sorted(maps.Keys(r.givers)) {
-		g := r.givers[address]
-		if g.news.Files > 0 {
-			r.Events(g.news)
-		}
-		g.news = Event{}
-	}
-	return nil
-}
-
-// fetchOne gets a file from one of those that have it.
-func (r *Receiver) fetchOne(x *batch, i int, p *promise) (got bool, err error) {
-	for _, address := range p.givers {
-		g := r.givers[address]
-		if g == nil {
-			g = &given{left: peerPatience}
-			r.givers[address] = g
-		}
-		if g.why != "" || len(r.refused()) >= maxRefused {
-			continue
-		}
-		come, why := r.fetchFrom(address, g, x, i, p.sum)
-		if errors.Is(why, errOfSeveral) { // nothing is left of it, so that one gives it whole
-			come, why = r.fetchFrom(address, g, x, i, p.sum)
-		}
-		if err := r.goOn(0); err != nil {
-			return false, err
-		}
-		var own *ownError
-		switch {
-		case errors.As(why, &own):
-			return false, own.error
-		case errors.Is(why, errUngiven):
-			continue
-		case why != nil:
-			g.why = plainNet(why)
-			r.Events(Event{Event: FromPeer, Host: address, Reason: g.why})
-			continue
-		}
-		g.news = Event{Event: FromPeer, Host: address, Files: g.news.Files + 1, Bytes: g.news.Bytes + come}
-		return true, nil
-	}
-	return false, nil
-}
-
-// refused are the addresses of the other receivers that have given nothing good.
-func (r *Receiver) refused() (list []string) {
-	for _, address := range slices.Sorted(maps.Keys(r.givers)) {
-		if r.givers[address].why != "" {
-			list = append(list, address)
-		}
-	}
-	return list
-}
-
-// dial connects to a member of the group: no source makes this host connect to another one.
-func (r *Receiver) dial(ctx context.Context, address string) (net.Conn, error) {
-	at, err := netip.ParseAddrPort(address)
-	if r.Member != nil && (err != nil || !r.Member(plainIP(at))) {
-		return nil, fmt.Errorf("the box says that %q is no member of the group", address)
-	}
-	return r.Dial(ctx, address)
-}
-
-// ownError is one of this host, and not of another receiver.
-type ownError struct{ error }
-
-// errOfSeveral says that a file is not the source's of which a part was here, or came from somebody
-// who gave up. Nobody knows whose part is wrong.
-var errOfSeveral = errors.New("parts of several hosts are not what the source has")
-
-// takes is how long bytes take at so many a second.
-func takes(bytes int64, rate float64) time.Duration {
-	return time.Duration(float64(bytes) / rate * float64(time.Second))
-}
-
-// fetchFrom gets a file, or what is lacking of it, and says how many bytes have come.
-func (r *Receiver) fetchFrom(address string, g *given, x *batch, i int, sum []byte) (come int64, why error) {
-	e, units := &x.entries[i], x.claims[i].Units
-	var ahead time.Duration
-	if units != nil { // the other one reads a unit before it says something of it
-		ahead = takes(unitBytes(e.Size), slowestPeer)
-	}
-	due, reached := time.Now().Add(g.left+ahead), int64(0) // reached is how far the file has come
-	defer func() { g.left = time.Until(due) - ahead }()
-	ctx, cancel := context.WithDeadline(r.ctx, due)
-	defer cancel()
-	conn, err := r.dial(ctx, address)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(r.ctx, func() { _ = conn.Close() })()
-	defer func() {
-		r.bytes.Add(-come)
-		if why != nil && r.Target.file != nil && r.Target.file.entry == e {
-			_ = r.Target.drop(units == nil) // what is wrong with it shows when the source sends it
-		}
-	}()
-	if err := conn.SetDeadline(due); err != nil {
-		return 0, err
-	}
-	if err := r.ask(conn, x, i, units); err != nil {
-		return 0, err
-	}
-	in := bufio.NewReader(conn)
-	buffer := make([]byte, BlockBytes)
-	for {
-		var h [blockHeader]byte
-		if _, err := io.ReadFull(in, h[:]); err != nil {
-			return come, err
-		}
-		at, n := int64(binary.BigEndian.Uint64(h[:])), int64(binary.BigEndian.Uint32(h[8:]))
-		begin := time.Now()
-		switch {
-		case n == ungiven:
-			return come, errUngiven
-		case at < 0 || at > e.Size || n != unneeded && n > min(BlockBytes, e.Size-at) || units == nil && (n == unneeded || n == nothing && at < e.Size):
-			return come, errForeign
-		case n == unneeded:
-			err = r.Target.upTo(e, at)
-		case n == nothing && at < e.Size:
-			err = r.Target.hole(e, at, min(unitBytes(e.Size), e.Size-at))
-		case n > 0:
-			if _, err := io.ReadFull(in, buffer[:n]); err != nil {
-				return come, err
-			}
-			begin = time.Now()
-			err = r.Target.data(e, at, buffer[:n])
-			r.bytes.Add(n)
-			come += n
-		default:
-			ok, err := r.Target.complete(e, sum)
-			due = due.Add(time.Since(begin)) // the other one has done its part
-			if err != nil {
-				return come, &ownError{err}
-			}
-			if !ok {
-				delete(x.claims, i) // nothing is left of it
-				if units != nil {
-					return come, errOfSeveral
-				}
-				return come, errors.New("what it has sent is not what the source has: its SHA-256 differs")
-			}
-			return come, nil
-		}
-		if err != nil {
-			return come, &ownError{err}
-		}
-		if err := r.goOn(1); err != nil {
-			return come, err
-		}
-		own := time.Since(begin)
-		if n == unneeded {
-			n = 0
-		}
-		if further := at + n - reached; further > 0 {
-			reached += further
-			// This host's disk is not the giver's, and is no slower than the source takes it for.
-			due = due.Add(takes(further, slowestPeer) + min(own, takes(further, slowestDisk)))
-			if most := time.Now().Add(peerPatience + ahead); due.After(most) { // what is fast may not rest later
-				due = most
-			}
-			if err := conn.SetDeadline(due); err != nil {
-				return come, err
-			}
-		}
-	}
-}
-
-// ask asks another receiver for a file, of which these units are here.
-func (r *Receiver) ask(conn net.Conn, x *batch, i int, units []sum) error {
-	text, err := json.Marshal(request{Token: hex.EncodeToString(r.token[:]), Pass: r.pass, Batch: x.number, File: i, Units: len(units)})
-	if err != nil {
-		return err
-	}
-	text = append(text, '\n')
-	for _, u := range units {
-		var has [sha256.Size]byte
-		copy(has[:], u)
-		text = append(text, has[:]...)
-	}
-	_, err = conn.Write(text)
-	return err
 }
 
 // takeGivers takes the addresses of a record.

@@ -1,6 +1,8 @@
 package copying
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -298,6 +300,57 @@ func TestOneFileIsNotGiven(t *testing.T) {
 	}
 }
 
+// serving lets a receiver serve a connection until it ends.
+func serving(t *testing.T, r *Receiver, far net.Conn) {
+	g := &giving{Conn: far, out: make([]byte, blockHeader)}
+	open := &seating{all: []*giving{g}}
+	go func() { _ = r.give(t.Context(), g, open); _ = far.Close() }()
+}
+
+// answer reads an answer to its end, and returns the length in its last block and how many bytes of
+// the file have come.
+func answer(t *testing.T, in io.Reader, size int64) (last uint32, bytes int64) {
+	t.Helper()
+	for {
+		var h [blockHeader]byte
+		if _, err := io.ReadFull(in, h[:]); err != nil {
+			t.Fatal(err)
+		}
+		at, n := int64(binary.BigEndian.Uint64(h[:])), binary.BigEndian.Uint32(h[8:])
+		switch {
+		case n == ungiven || n == nothing && at == size:
+			return n, bytes
+		case n != unneeded:
+			if _, err := io.CopyN(io.Discard, in, int64(n)); err != nil {
+				t.Fatal(err)
+			}
+			bytes += int64(n)
+		}
+	}
+}
+
+// gives is a receiver that has verified these files.
+func gives(t *testing.T, files ...[]byte) *Receiver {
+	t.Helper()
+	target, err := OpenTarget(t.TempDir(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = target.Close() }) // nothing is written to it
+	r := &Receiver{line: &line{}, Target: target, batch: batch{listed: true}}
+	for i, content := range files {
+		path := filepath.Join(target.root.Name(), fmt.Sprint(i))
+		write(t, path, content)
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.batch.entries = append(r.batch.entries, Entry{Kind: File, Size: info.Size(), ModTime: info.ModTime().UnixNano(), Path: fmt.Sprint(i)})
+		r.batch.states = append(r.batch.states, verified)
+	}
+	return r
+}
+
 // A file that changes while it is given is not given to its end.
 func TestAFileChangesWhileItIsGiven(t *testing.T) {
 	const size = 3 * BlockBytes
@@ -327,28 +380,25 @@ func TestAFileChangesWhileItIsGiven(t *testing.T) {
 			listed: true, states: []state{verified}, entries: []Entry{{Kind: File, Size: size, ModTime: info.ModTime().UnixNano(), Path: "f"}},
 		}}
 		near, far := net.Pipe()
-		go func() { _ = r.give(t.Context(), far); _ = far.Close() }()
+		serving(t, r, far)
 		text, err := json.Marshal(request{Token: hex.EncodeToString(r.token[:]), Units: c.units})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = near.Write(slices.Concat(text, []byte("\n"), make([]byte, c.units*sha256.Size)))
-		if _, failure := io.ReadFull(near, make([]byte, blockHeader)); err != nil || failure != nil {
+		head := make([]byte, blockHeader)
+		if _, failure := io.ReadFull(near, head); err != nil || failure != nil {
 			t.Fatal(err, failure)
 		}
 		time.Sleep(20 * time.Millisecond) // the clock of the file system ticks
 		if err := c.change(path); err != nil {
 			t.Fatal(err)
 		}
-		rest, err := io.ReadAll(near)
-		if err != nil || len(rest) < blockHeader {
-			t.Fatalf("%s: %d bytes, %v", name, len(rest), err)
-		}
-		last := binary.BigEndian.Uint32(rest[len(rest)-4:])
+		last, _ := answer(t, io.MultiReader(bytes.NewReader(head), near), size)
 		if want := map[bool]uint32{true: nothing, false: ungiven}[c.given]; last != want {
 			t.Errorf("%s: the last block has the length %#x", name, last)
 		}
-		if err := target.Close(); err != nil {
+		if err := errors.Join(near.Close(), target.Close()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -520,7 +570,7 @@ func TestOnlySomeAreAskedInVain(t *testing.T) {
 		x.entries = append(x.entries, Entry{Kind: File, Size: 1})
 		x.promises[i] = promise{givers: []string{fmt.Sprint("127.0.0.1:", i+1)}, sum: make([]byte, sha256.Size)}
 	}
-	if err := r.fetch(x); err != nil || len(x.fetched) > 0 || !slices.Equal(asked, r.refused()) || len(asked) != maxRefused {
+	if err := r.fetch(x); err != nil || len(x.fetched) > 0 || !slices.Equal(slices.Sorted(slices.Values(asked)), r.refused()) || len(asked) != maxRefused {
 		t.Error(err, x.fetched, asked, r.refused())
 	}
 	near, far := net.Pipe()
@@ -805,30 +855,49 @@ func TestWhoIsNamed(t *testing.T) {
 	}
 }
 
-// fetching asks one receiver for files of these bytes, and returns how many it has given, and the
-// reason for which it is asked no more. gives does what that one does with its end of each
-// connection.
-func fetching(t *testing.T, gives func(far net.Conn), files ...[]byte) (came int, why string) {
+// fetched asks one receiver for files of these bytes, and returns how many it has given, and the
+// reason for which it is asked no more. gives does what that one does with its end of a
+// connection for each request.
+func fetched(t *testing.T, gives func(far net.Conn), files ...[]byte) (came int, why string) {
 	t.Helper()
-	return fetchingTo(t, func(*Target, *batch) {}, gives, files...)
+	return fetchedTo(t, func(*Target, *batch) {}, gives, files...)
 }
 
-// fetchingTo does that with a target and a batch that are not the usual ones.
-func fetchingTo(t *testing.T, unusual func(*Target, *batch), gives func(far net.Conn), files ...[]byte) (came int, why string) {
+// fetchedTo does that with a target and a batch that are not the usual ones.
+func fetchedTo(t *testing.T, unusual func(*Target, *batch), gives func(far net.Conn), files ...[]byte) (came int, why string) {
+	t.Helper()
+	return fetchedBy(t, unusual, func(context.Context, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() {
+			defer far.Close()
+			for in := bufio.NewReader(far); ; gives(far) {
+				if _, err := in.ReadSlice('\n'); err != nil {
+					return
+				}
+			}
+		}()
+		return near, nil
+	}, files...)
+}
+
+// fetchedBy does that with connections that are not the usual ones.
+func fetchedBy(t *testing.T, unusual func(*Target, *batch), dial func(context.Context, string) (net.Conn, error), files ...[]byte) (came int, why string) {
+	t.Helper()
+	return fetchedOf(t, new(*Receiver), unusual, dial, files...)
+}
+
+// fetchedOf does that with a receiver that may have asked for other files before.
+func fetchedOf(t *testing.T, of **Receiver, unusual func(*Target, *batch), dial func(context.Context, string) (net.Conn, error), files ...[]byte) (came int, why string) {
 	t.Helper()
 	target, err := OpenTarget(t.TempDir(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Receiver{ctx: t.Context(), givers: map[string]*given{}, Events: func(Event) {}, Target: target, Dial: func(context.Context, string) (net.Conn, error) {
-		near, far := net.Pipe()
-		go func() {
-			defer far.Close()
-			_, _ = far.Read(make([]byte, maxHello))
-			gives(far)
-		}()
-		return near, nil
-	}}
+	if *of == nil {
+		*of = &Receiver{ctx: t.Context(), givers: map[string]*given{}, Events: func(Event) {}}
+	}
+	r := *of
+	r.Target, r.Dial = target, dial
 	x := &batch{promises: map[int]promise{}}
 	for i, content := range files {
 		x.entries = append(x.entries, Entry{Kind: File, Mode: 0o600, Size: int64(len(content)), Path: fmt.Sprint(i)})
@@ -851,7 +920,7 @@ func aBlock(at int, b []byte) []byte {
 func TestAGiverOfASlowDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		content := make([]byte, 16*BlockBytes)
-		given, why := fetchingTo(t, func(target *Target, _ *batch) {
+		given, why := fetchedTo(t, func(target *Target, _ *batch) {
 			target.write = func(f *os.File, b []byte, at int64) (int, error) {
 				time.Sleep(900 * time.Millisecond)
 				return f.WriteAt(b, at)
@@ -866,7 +935,7 @@ func TestAGiverOfASlowDisk(t *testing.T) {
 		if given != 1 || why != "" {
 			t.Errorf("%d are given, %q", given, why)
 		}
-		given, why = fetchingTo(t, func(target *Target, _ *batch) {
+		given, why = fetchedTo(t, func(target *Target, _ *batch) {
 			target.work = func(int) error { time.Sleep(time.Second); return nil }
 		}, func(far net.Conn) {
 			_, _ = far.Write(aBlock(4*BlockBytes, nil)) // all of it is a hole, which is hashed here
@@ -882,7 +951,7 @@ func TestAGiverReadsAUnit(t *testing.T) {
 	const size = 2 * maxUnits * BlockBytes // a unit of it takes 1 s
 	for waits, blamed := range map[time.Duration]bool{peerPatience + 900*time.Millisecond: false, peerPatience + 1100*time.Millisecond: true} {
 		synctest.Test(t, func(t *testing.T) {
-			_, why := fetchingTo(t, func(_ *Target, x *batch) {
+			_, why := fetchedTo(t, func(_ *Target, x *batch) {
 				x.entries[0].Size = size
 				x.claims = map[int]claim{0: {Units: make([]sum, 1)}}
 			}, func(far net.Conn) {
@@ -944,7 +1013,7 @@ func TestASlowGiver(t *testing.T) {
 		"2 s for each of many files": {[][]byte{small, small, small, small}, func(far net.Conn) {
 			time.Sleep(2 * time.Second)
 			all(far, small)
-		}, 2, peerPatience},
+		}, 2, peerPatience + 2*takes(fileBytes, slowestPeer)},
 		"2 s for each of many longer files": {[][]byte{long[:2*slowestPeer], long[:2*slowestPeer], long[:2*slowestPeer], long[:2*slowestPeer]}, func(far net.Conn) {
 			time.Sleep(2 * time.Second)
 			all(far, long[:2*slowestPeer])
@@ -960,8 +1029,8 @@ func TestASlowGiver(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			begin := time.Now()
-			given, why := fetching(t, c.gives, c.files...)
-			if took := time.Since(begin).Round(time.Millisecond); given != c.given || (why == "") != (given == len(c.files)) || took != c.took {
+			given, why := fetched(t, c.gives, c.files...)
+			if took := time.Since(begin).Round(time.Millisecond); given != c.given || (why == "") != (given == len(c.files)) || took != c.took.Round(time.Millisecond) {
 				t.Errorf("%s: %d are given in %v, %q", name, given, took, why)
 			}
 			<-time.After(2 * time.Hour) // who was slow notices
@@ -983,7 +1052,7 @@ func TestWhatIsGiven(t *testing.T) {
 		},
 	} {
 		for _, a := range asked {
-			e, err := r.verifiedEntry(t.Context(), &a)
+			e, err := r.verifiedEntry(t.Context(), &a, nil)
 			if errors.Is(err, errUngiven) != (want == "") || err == nil && e.Path != want {
 				t.Errorf("%+v: %+v, %v", a, e, err)
 			}
@@ -1006,12 +1075,17 @@ func TestAFileIsVerifiedSoon(t *testing.T) {
 			listed: true, states: []state{waits}, entries: []Entry{{Kind: File, Path: "f"}}, ended: make(chan struct{}),
 		}}
 		begin := time.Now()
-		if _, err := r.verifiedEntry(t.Context(), &asked); !errors.Is(err, errUngiven) || time.Since(begin) != peerPatience {
+		soonEnds := func() <-chan struct{} {
+			ctx, cancel := context.WithTimeout(t.Context(), soon)
+			t.Cleanup(cancel)
+			return ctx.Done()
+		}
+		if _, err := r.verifiedEntry(t.Context(), &asked, soonEnds()); !errors.Is(err, errUngiven) || time.Since(begin) != soon {
 			t.Error(err, time.Since(begin))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := r.verifiedEntry(ctx, &asked); !errors.Is(err, context.Canceled) {
+		if _, err := r.verifiedEntry(ctx, &asked, nil); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 		time.AfterFunc(time.Second, func() {
@@ -1021,7 +1095,7 @@ func TestAFileIsVerifiedSoon(t *testing.T) {
 			close(r.batch.ended)
 			r.batch.over = true
 		})
-		if e, err := r.verifiedEntry(t.Context(), &asked); err != nil || e.Path != "f" || time.Since(begin) != peerPatience+time.Second {
+		if e, err := r.verifiedEntry(t.Context(), &asked, soonEnds()); err != nil || e.Path != "f" || time.Since(begin) != soon+time.Second {
 			t.Error(e, err, time.Since(begin))
 		}
 	})
@@ -1041,6 +1115,9 @@ func stranger(t *testing.T, b *bench, h *host) (bytes int64) {
 	asked := request{Token: b.source.peers.token, Pass: h.pass, Batch: h.batch.number}
 	h.mu.Unlock()
 	if err := json.NewEncoder(conn).Encode(asked); err != nil {
+		t.Error(err)
+	}
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Error(err)
 	}
 	n, _ := io.Copy(io.Discard, conn) // whatever ends it
@@ -1180,23 +1257,106 @@ func TestAGiverWhoseListenerFails(t *testing.T) {
 	})
 }
 
-// However many connect, a receiver serves some at a time, and the others have their turn.
-func TestACrowdWaits(t *testing.T) {
+// However many connect from any number of hosts and say nothing, a receiver serves some at a time,
+// and the one that comes next is served at once: the first of them makes room.
+func TestACrowdMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &crowd{pipes: &pipes{calls: make(chan net.Conn), closed: make(chan struct{})}, left: 2*maxGiven + 1, each: maxOfAnAddress - 1}
-		r := &Receiver{Peers: c}
+		c := &crowd{pipes: &pipes{calls: make(chan net.Conn), closed: make(chan struct{})}, left: 2 * maxGiven, each: 1}
+		r := gives(t, []byte("f"))
+		r.Peers = c
 		ctx, cancel := context.WithCancel(t.Context())
 		r.tasks.Go(func() { r.serve(ctx) })
-		for _, want := range []int64{maxGiven, 2 * maxGiven, 2*maxGiven + 1} {
-			if synctest.Wait(); c.come.Load() != want {
-				t.Errorf("%d are served, and not %d", c.come.Load(), want)
-			}
-			time.Sleep(peerPatience) // of the test's clock
+		begin := time.Now()
+		conn, err := c.dial(ctx, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write(asks(t, r, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if last, n := answer(t, conn, 1); last != nothing || n != 1 || time.Since(begin) > 0 {
+			t.Errorf("%d bytes have come after %v, and then %#x", n, time.Since(begin), last)
 		}
 		cancel()
 		_ = c.Close()
 		r.tasks.Wait()
 	})
+}
+
+// Who has shown the token keeps its seat, and others make room for those that come: where an
+// address has all its seats, others of this address.
+func TestWhoMakesRoom(t *testing.T) {
+	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
+	var p seating
+	var all []*giving
+	take := func(from netip.Addr, known, ok bool, out *giving) {
+		t.Helper()
+		g := &giving{from: from}
+		got, who := p.take(g)
+		if got != ok || who != out {
+			t.Errorf("%v: %v, and %p makes room, not %p", from, got, who, out)
+		}
+		if known && !p.knows(g) {
+			t.Errorf("%v has lost its seat", from)
+		}
+		all = append(all, g)
+	}
+	for n := range maxOfAnAddress {
+		take(a, n != 1, true, nil)
+	}
+	for n := range maxOfAnAddress {
+		take(b, n != 1, true, nil)
+	}
+	take(b, true, true, all[maxOfAnAddress+1]) // and not that of a, which came first
+	take(b, false, false, nil)
+	if p.knows(all[maxOfAnAddress+1]) {
+		t.Error("who has made room is served")
+	}
+	for n := len(p.all); n < maxGiven; n++ {
+		take(netip.AddrFrom4([4]byte{10, 1, 0, byte(n)}), true, true, nil)
+	}
+	other := netip.MustParseAddr("10.2.0.1")
+	take(other, true, true, all[1])
+	take(other, false, false, nil)
+	p.free(all[0])
+	p.free(all[1]) // which had left
+	if take(other, false, true, nil); len(p.all) != maxGiven {
+		t.Errorf("%d have a seat", len(p.all))
+	}
+}
+
+// A program that is on no host of the group gets nothing, whatever it knows.
+func TestOnlyMembersAreServed(t *testing.T) {
+	for _, is := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &pipes{calls: make(chan net.Conn), closed: make(chan struct{})}
+			r := gives(t, []byte("f"))
+			r.Peers, r.Member = p, func(ip netip.Addr) bool { return is && ip == netip.MustParseAddr("127.0.0.1") }
+			ctx, cancel := context.WithCancel(t.Context())
+			r.tasks.Go(func() { r.serve(ctx) })
+			conn, err := p.dial(ctx, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { _, _ = conn.Write(asks(t, r, 0)) }()
+			if last, n := answer(t, conn, 1); (last == nothing && n == 1) != is {
+				t.Errorf("a member: %v: %d bytes, and then %#x", is, n, last)
+			}
+			cancel()
+			_ = p.Close()
+			r.tasks.Wait()
+		})
+	}
+}
+
+// asks is the request for a file that a receiver has, without what is there of it.
+func asks(t *testing.T, r *Receiver, file int) []byte {
+	t.Helper()
+	text, err := json.Marshal(request{Token: hex.EncodeToString(r.token[:]), Pass: r.pass, Batch: r.batch.number, File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(text, '\n')
 }
 
 // However many connections of one address stand still, a receiver from another one is answered at
@@ -1230,13 +1390,19 @@ func TestAStrangerDoesNotKeepOthersOut(t *testing.T) {
 func TestWhoHasNoSeatHearsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{calls: make(chan net.Conn), closed: make(chan struct{})}
-		r := &Receiver{Peers: p}
+		r := gives(t, []byte("f"))
+		r.Peers = p
 		ctx, cancel := context.WithCancel(t.Context())
 		r.tasks.Go(func() { r.serve(ctx) })
 		for range maxOfAnAddress {
-			if _, err := p.dial(ctx, ""); err != nil {
+			conn, err := p.dial(ctx, "")
+			if err != nil {
 				t.Fatal(err)
 			}
+			if _, err := conn.Write(asks(t, r, 0)); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait() // it has shown the token
 		}
 		conn, err := p.dial(ctx, "")
 		if err != nil {
@@ -1252,11 +1418,77 @@ func TestWhoHasNoSeatHearsIt(t *testing.T) {
 	})
 }
 
+// A giver that is not at the end of the batch says after some seconds that it gives nothing,
+// however many files it is asked for.
+func TestAGiverThatIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := gives(t, []byte("f"), []byte("g"))
+		clear(r.batch.states)
+		r.batch.ended = make(chan struct{})
+		near, far := net.Pipe()
+		serving(t, r, far)
+		go func() { _, _ = near.Write(slices.Concat(asks(t, r, 0), asks(t, r, 1))) }()
+		begin := time.Now()
+		for range 2 {
+			if last, _ := answer(t, near, 1); last != ungiven || time.Since(begin) != soon {
+				t.Errorf("%#x after %v", last, time.Since(begin))
+			}
+		}
+		_ = near.Close()
+		synctest.Wait()
+	})
+}
+
+// A giver waits while the other one hashes what is on its own disk, and for one that does nothing
+// it waits for some seconds.
+func TestAGiverWaitsForWhoHashes(t *testing.T) {
+	const hole = 16 * BlockBytes // takes 16 s at most
+	for name, c := range map[string]struct {
+		hole  int64
+		waits time.Duration
+		given bool
+	}{
+		"it hashes a hole":     {hole, peerPatience + 15*time.Second, true},
+		"it hashes for longer": {hole, peerPatience + 17*time.Second, false},
+		"it does nothing":      {0, peerPatience + time.Second, false},
+		"it rests":             {0, peerPatience - time.Second, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			content := make([]byte, c.hole+2*BlockBytes)
+			r := gives(t, nil)
+			path := filepath.Join(r.Target.root.Name(), "0")
+			f, err := os.Create(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = f.WriteAt(random(2*BlockBytes), c.hole)
+			info, failure := f.Stat()
+			if err := errors.Join(err, failure, f.Close()); err != nil {
+				t.Fatal(err)
+			}
+			r.batch.entries[0].Size, r.batch.entries[0].ModTime = int64(len(content)), info.ModTime().UnixNano()
+			near, far := net.Pipe()
+			serving(t, r, far)
+			if _, err := near.Write(asks(t, r, 0)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(near, content[:blockHeader]); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(c.waits) // of the test's clock
+			rest, err := io.ReadAll(near)
+			if given := len(rest) == 2*BlockBytes+2*blockHeader; err != nil || given != c.given {
+				t.Errorf("%s: %d bytes, %v", name, len(rest), err)
+			}
+		})
+	}
+}
+
 // Many that are slow to say that they give nothing do not let a receiver look as if it did nothing.
 func TestManyGiveNothingSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		_, why := fetchingTo(t, func(_ *Target, x *batch) {
+		_, why := fetchedTo(t, func(_ *Target, x *batch) {
 			for i := range x.entries {
 				x.promises[i] = promise{givers: []string{fmt.Sprint("127.0.0.1:", 1+2*i), fmt.Sprint("127.0.0.1:", 2+2*i)}, sum: x.promises[i].sum}
 			}
@@ -1266,6 +1498,148 @@ func TestManyGiveNothingSlowly(t *testing.T) {
 		}, slices.Repeat([][]byte{[]byte("f")}, 8)...)
 		if took := time.Since(begin); took > maxRefused*peerPatience || why != "" {
 			t.Errorf("%v, %q", took, why)
+		}
+	})
+}
+
+// distant is a connection over a link on which all takes some time.
+func distant(delay time.Duration) (near, far net.Conn) {
+	near, a := net.Pipe()
+	b, far := net.Pipe()
+	type piece struct {
+		bytes []byte
+		due   time.Time
+	}
+	carry := func(from, to net.Conn) {
+		way := make(chan piece, 1<<16)
+		go func() {
+			defer close(way)
+			buffer := make([]byte, BlockBytes)
+			for {
+				n, err := from.Read(buffer)
+				if err != nil {
+					return
+				}
+				way <- piece{bytes.Clone(buffer[:n]), time.Now().Add(delay)}
+			}
+		}()
+		go func() {
+			defer to.Close()
+			for p := range way {
+				time.Sleep(time.Until(p.due))
+				_, _ = to.Write(p.bytes) // it may have ended
+			}
+		}()
+	}
+	carry(a, b)
+	carry(b, a)
+	return near, far
+}
+
+// Many small files come over a link with a delay, on which the first packets of a connection are
+// lost, from one that is not blamed for the link.
+func TestSmallFilesOverALongLink(t *testing.T) {
+	for name, c := range map[string]struct{ connects, delay, most time.Duration }{
+		"a delay":        {400 * time.Millisecond, 200 * time.Millisecond, 2 * time.Second},
+		"lost at first":  {time.Second, time.Millisecond, 1100 * time.Millisecond},
+		"it is far away": {1200 * time.Millisecond, 600 * time.Millisecond, 4 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			files := slices.Repeat([][]byte{[]byte("a small file")}, 100)
+			giver := gives(t, files...)
+			dials := 0
+			begin := time.Now()
+			came, why := fetchedBy(t, func(*Target, *batch) {}, func(context.Context, string) (net.Conn, error) {
+				dials++
+				time.Sleep(c.connects)
+				near, far := distant(c.delay)
+				serving(t, giver, far)
+				return near, nil
+			}, files...)
+			if took := time.Since(begin); came != len(files) || why != "" || dials != 1 || took > c.most {
+				t.Errorf("%s: %d files of %d in %v on %d connections, %q", name, came, len(files), took, dials, why)
+			}
+		})
+	}
+}
+
+// A giver of an earlier version ends the connection after the first file, and is asked for the next
+// one on another connection. One that ends it without a file is not asked in this batch any more.
+func TestAGiverThatEndsTheConnection(t *testing.T) {
+	for gives, want := range map[bool]int{true: 3, false: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			dials := 0
+			came, why := fetchedBy(t, func(*Target, *batch) {}, func(context.Context, string) (net.Conn, error) {
+				dials++
+				near, far := net.Pipe()
+				go func() {
+					_, _ = far.Read(make([]byte, maxHello))
+					if gives {
+						_, _ = far.Write(slices.Concat(aBlock(0, []byte("f")), aBlock(1, nil)))
+					} else {
+						_, _ = far.Write(binary.BigEndian.AppendUint32(numbers(0), ungiven))
+					}
+					_ = far.Close()
+				}()
+				return near, nil
+			}, slices.Repeat([][]byte{[]byte("f")}, 3)...)
+			if dials != want || why != "" || (came == 3) != gives {
+				t.Errorf("%d files on %d connections, %q", came, dials, why)
+			}
+		})
+	}
+}
+
+// A receiver whose own disk is slow blames nobody, and answers the source in time.
+func TestAFetchEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		files := slices.Repeat([][]byte{[]byte("f")}, 100)
+		came, why := fetchedTo(t, func(target *Target, _ *batch) {
+			target.write = func(f *os.File, b []byte, at int64) (int, error) {
+				time.Sleep(900 * time.Millisecond)
+				return f.WriteAt(b, at)
+			}
+		}, func(far net.Conn) {
+			_, _ = far.Write(slices.Concat(aBlock(0, []byte("f")), aBlock(1, nil)))
+		}, files...)
+		if took := time.Since(begin); why != "" || came < 15 || took > (maxRefused+1)*peerPatience {
+			t.Errorf("%d in %v, %q", came, took, why)
+		}
+	})
+}
+
+// Who has given something has some time for its next connection, and what is fast has no more time
+// than all others.
+func TestWhatAGiverEarns(t *testing.T) {
+	for left, want := range map[time.Duration]time.Duration{
+		0: batchPatience, peerPatience - batchPatience/2: peerPatience, -time.Second: 0,
+	} {
+		g := given{left: left}
+		if g.earn(batchPatience, 0); g.left != want {
+			t.Errorf("%v, and then %v", left, g.left)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		given := 0
+		var r *Receiver
+		for range 8 { // batches, each of which takes 900 ms
+			came, why := fetchedOf(t, &r, func(*Target, *batch) {}, func(context.Context, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				go func() {
+					defer far.Close()
+					_, _ = far.Read(make([]byte, maxHello))
+					time.Sleep(900 * time.Millisecond)
+					_, _ = far.Write(slices.Concat(aBlock(0, []byte("f")), aBlock(1, nil)))
+				}()
+				return near, nil
+			}, []byte("f"))
+			if given += came; why != "" {
+				t.Error(why)
+			}
+		}
+		if given != 8 {
+			t.Errorf("%d files are given", given)
 		}
 	})
 }
