@@ -117,8 +117,8 @@ func (l *copyLab) copy(ctx context.Context, w *copyWay, files fileSet) (r copied
 	run := &copyRun{copyLab: l}
 	defer run.end()
 	w.listen(run, ctx)
-	if err := run.await(ctx, w.port); err != nil {
-		return r, err
+	if run.begun != nil {
+		return r, run.begun
 	}
 	box, errBox := l.Daemon.CPUTime()
 	sent, errSent := slow.Sent(l.Hosts[0].End)
@@ -209,24 +209,27 @@ func (r *copyRun) serve(ctx context.Context, host int, name string, args ...stri
 	r.serving = append(r.serving, r.start(ctx, host, name, args...))
 }
 
-// await waits until receivers listen at a TCP port, unless it is 0.
-func (r *copyRun) await(ctx context.Context, port int) error {
-	if r.begun != nil {
-		return r.begun
-	}
-	for i := 1; i <= r.receivers && port > 0; i++ {
-		listens := false
-		for !listens {
-			text, err := r.Hosts[i].NS.Exec("cat", "/proc/net/tcp")
-			if err = errors.Join(err, ctx.Err()); err != nil {
-				return err
-			}
-			if listens = strings.Contains(text, fmt.Sprintf(":%04X 00000000:0000 0A", port)); !listens {
-				time.Sleep(10 * time.Millisecond) // it asks again
-			}
+// listens waits until a host listens at a TCP port, unless a program has not begun.
+func (r *copyRun) listens(ctx context.Context, host, port int) {
+	r.waitForTCP(ctx, host, fmt.Sprintf(":%04X 00000000:0000 0A", port))
+}
+
+// joins waits until a host has a connection to the box, unless a program has not begun.
+func (r *copyRun) joins(ctx context.Context, host int) {
+	r.waitForTCP(ctx, host, fmt.Sprintf(":%04X 01 ", softcast.HostsPort))
+}
+
+// waitForTCP waits until a line of a host's /proc/net/tcp has a part, unless a program has not
+// begun.
+func (r *copyRun) waitForTCP(ctx context.Context, host int, part string) {
+	for r.begun == nil {
+		text, err := r.Hosts[host].NS.Exec("cat", "/proc/net/tcp")
+		r.begun = errors.Join(err, ctx.Err())
+		if strings.Contains(text, part) {
+			return
 		}
+		time.Sleep(10 * time.Millisecond) // it asks again
 	}
-	return nil
 }
 
 // wait waits for the programs that end when all is copied.
@@ -263,33 +266,40 @@ func (r *copyRun) end() {
 // source begins.
 type copyWay struct {
 	name   string
-	port   int // TCP, at which receivers listen; 0: they listen at none
 	listen func(*copyRun, context.Context)
 	send   func(*copyRun, context.Context)
 }
 
 func copyWays() []copyWay {
 	return []copyWay{
-		{wayRocast, 0, func(*copyRun, context.Context) {}, (*copyRun).rocast},
-		{wayRsync, copyPort, (*copyRun).rsyncDaemons, (*copyRun).rsync},
-		{wayChain, copyPort, (*copyRun).chainReceivers, (*copyRun).chain},
-		{wayUFTP, 0, (*copyRun).uftpReceivers, (*copyRun).uftp},
-		{wayUDP, 0, (*copyRun).udpReceivers, (*copyRun).udp},
+		{wayRocast, (*copyRun).rocastReceivers, (*copyRun).rocast},
+		{wayRsync, (*copyRun).rsyncDaemons, (*copyRun).rsync},
+		{wayChain, (*copyRun).chainReceivers, (*copyRun).chain},
+		{wayUFTP, (*copyRun).uftpReceivers, (*copyRun).uftp},
+		{wayUDP, (*copyRun).udpReceivers, (*copyRun).udp},
 	}
 }
 
-// rocast is rocast-cp, from the join on.
-func (r *copyRun) rocast(ctx context.Context) {
+// rocastReceivers wait in their join for the source.
+func (r *copyRun) rocastReceivers(ctx context.Context) {
+	for i := 1; i <= r.receivers; i++ {
+		r.rocastProgram(ctx, i, "recv", r.home(i))
+	}
+	for i := 1; i <= r.receivers; i++ {
+		r.joins(ctx, i)
+	}
+}
+
+func (r *copyRun) rocast(ctx context.Context) { r.rocastProgram(ctx, 0, "send", copiedName) }
+
+func (r *copyRun) rocastProgram(ctx context.Context, host int, args ...string) {
 	own, err := os.Executable()
 	if err != nil {
 		r.begun = err
 		return
 	}
-	group := []string{"--group", fmt.Sprint("copy", r.copies), "--members", fmt.Sprint(1 + r.receivers)}
-	for i := 1; i <= r.receivers; i++ {
-		r.run(ctx, i, own, softcast.Arguments(append([]string{"recv", r.home(i)}, group...)...)...)
-	}
-	r.run(ctx, 0, own, softcast.Arguments(append([]string{"send", copiedName}, group...)...)...)
+	args = append(args, "--group", fmt.Sprint("copy", r.copies), "--members", fmt.Sprint(1+r.receivers))
+	r.run(ctx, host, own, softcast.Arguments(args...)...)
 }
 
 const rsyncConfig = "use chroot = no\nport = %d\n[all]\npath = %s\nread only = no\nuid = 0\ngid = 0\n"
@@ -301,6 +311,7 @@ func (r *copyRun) rsyncDaemons(ctx context.Context) {
 			r.begun = errors.Join(r.begun, err)
 		}
 		r.serve(ctx, i, "rsync", "--daemon", "--no-detach", "--config", config)
+		r.listens(ctx, i, copyPort)
 	}
 }
 
@@ -310,7 +321,8 @@ func (r *copyRun) rsync(ctx context.Context) {
 	}
 }
 
-// chainReceivers pass on what they get while they unpack it.
+// chainReceivers pass on what they get while they unpack it. Each connects to the next one when it
+// starts, so the last one starts first, and nc listens for one connection only.
 func (r *copyRun) chainReceivers(ctx context.Context) {
 	for i := r.receivers; i > 0; i-- {
 		script := fmt.Sprintf("nc -l %d </dev/null | tar x", copyPort)
@@ -318,6 +330,7 @@ func (r *copyRun) chainReceivers(ctx context.Context) {
 			script = fmt.Sprintf("mkfifo own; tar x <own & nc -l %d </dev/null | tee own | nc -N %v %d; wait $!; rm own", copyPort, r.Hosts[i+1].IP, copyPort)
 		}
 		r.run(ctx, i, "sh", "-c", script)
+		r.listens(ctx, i, copyPort)
 	}
 }
 

@@ -24,6 +24,7 @@ var shownOf = map[string]shown{
 		first(size(4*kib), size(64*kib), size(mib))},
 	titleLoss: {"apps-loss.csv", []string{"lost", "", "goodput", "p50, us", "p99, us", "sent again, of the packets", "limit"},
 		first(lost(0), lost(244), lost(3906))},
+	titleCopies: {"apps-copies.csv", []string{"receivers", "lost", "files", "", "seconds", "times rocast-cp", "bytes on the source's link"}, toSeveral},
 }
 
 func all([]string) bool { return true }
@@ -39,6 +40,9 @@ func ofFourReplicas(row []string) bool {
 	replicas, decided := row[0], row[3]
 	return replicas == "4" && decided != ""
 }
+
+// toSeveral keeps the copies to several receivers, and leaves out the lowest loss.
+func toSeveral(row []string) bool { return row[0] != "1" && row[1] != lost(100) }
 
 // shorten says of each long table what the page shows.
 func shorten(p *report.Part) {
