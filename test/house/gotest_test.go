@@ -46,7 +46,7 @@ func TestAFailedTestIsTriedAgain(t *testing.T) {
 				again = "AGAIN=" // whoever runs this test may have asked for it
 			}
 			command := exec.Command(script, "-short", "./...")
-			command.Dir, command.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=", again)
+			command.Dir, command.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=-trimpath -buildvcs=false", again)
 			output, err := command.CombinedOutput()
 			if (err == nil) != c.passes {
 				t.Errorf("gotest ends with %v:\n%s", err, output)

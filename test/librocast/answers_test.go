@@ -3,6 +3,7 @@
 package librocast
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+)
+
+// Another compiler may compile for another CPU, whose programs an emulator then runs.
+var (
+	compiler = flag.String("cc", "gcc", "the C `compiler`")
+	emulator = flag.String("emulator", "", "the `command` that runs what it makes; default: this machine runs it")
 )
 
 // program compiles answers/main.c with the sanitizers.
@@ -30,13 +37,13 @@ func compile(t *testing.T, sources ...string) string {
 // compileFor compiles for these sanitizers.
 func compileFor(t *testing.T, sanitizers string, sources ...string) string {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
+	if _, err := exec.LookPath(*compiler); err != nil {
 		t.Skip(err)
 	}
 	path := filepath.Join(t.TempDir(), "answers")
 	args := append([]string{"-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=" + sanitizers, "-fno-sanitize-recover=all",
 		"-o", path}, sources...)
-	out, err := exec.Command("gcc", args...).CombinedOutput()
+	out, err := exec.Command(*compiler, args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -45,7 +52,8 @@ func compileFor(t *testing.T, sanitizers string, sources ...string) string {
 
 func run(t *testing.T, path, stdin string, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(path, args...)
+	command := append(append(strings.Fields(*emulator), path), args...)
+	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -39,6 +39,9 @@ func newBoxGuest(i image.Image, accel string, c Config) *BoxGuest {
 
 func (b *BoxGuest) build(ctx context.Context, guests, mtu int) (ports []io.ReadWriteCloser, err error) {
 	h := hardware{memoryMiB: boxMemoryMiB, cpus: 1}
+	if guests == 0 {
+		h.cpus = 2 // it holds all hosts
+	}
 	nics := guests
 	if b.bondMode != "" {
 		nics++

@@ -33,7 +33,8 @@
 // tests of packages that use the kernel, the second runs stories with each NIC and each mode of
 // a port. TestSystem installs the package into Debian 12 and 13, and kills, upgrades, reboots
 // and removes. TestStick has a box with one port, and receivers that share the copies by
-// rocast-edge. TestMPI runs MPI programs on all guests; make mpi prepares and runs it.
+// rocast-edge. TestPackages plays what users of librocast install: rocast-cp, and Python with the
+// package rocast. TestMPI runs MPI programs on all guests; make mpi prepares and runs it.
 // TestPerftestOptions finds out what each option of perftest does to a group, for the table of
 // docs/operate.md.
 //

@@ -32,6 +32,10 @@ exec "$0"`
 
 const lowestPriority = 19
 
+// nicQueue is how many frames wait until the test reads them: more than a source sends at once
+// (1024 packets in storyRepairQuorum). The kernel's default of 1000 loses some on a busy machine.
+const nicQueue = "4096"
+
 // startHere makes the namespace of a guest and starts the agent in it.
 func startHere(mac string) (_ *machine, err error) {
 	ns, err := netns.Create()
@@ -50,7 +54,7 @@ func startHere(mac string) (_ *machine, err error) {
 	if err := ns.Do(func() (err error) { nic, err = wire.OpenTap("eth0"); return err }); err != nil {
 		return nil, err
 	}
-	if _, err := ns.Exec("ip", "link", "set", "eth0", "address", mac); err != nil {
+	if _, err := ns.Exec("ip", "link", "set", "eth0", "address", mac, "txqueuelen", nicQueue); err != nil {
 		return nil, errors.Join(err, nic.Close())
 	}
 	near, far, err := socketPair()

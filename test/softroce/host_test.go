@@ -165,6 +165,25 @@ func (s *stage) dropped() (n uint64) {
 	return n
 }
 
+// lossy lets all wires lose one RoCE frame in a hundred until the returned function is called, or
+// the story ends. That function returns how many they have lost, and fails the test if none.
+func (s *stage) lossy(t *testing.T) (end func() (lost uint64)) {
+	before := s.dropped()
+	restore := s.filterAll(func(g *Guest, d wire.Direction) wire.Filter {
+		return wire.RandomLoss(uint64(2*g.Number)+uint64(d), 0.01, func(*roce.View, []byte) bool { return true })
+	})
+	t.Cleanup(restore)
+	return func() uint64 {
+		t.Helper()
+		restore()
+		lost := s.dropped() - before
+		if lost == 0 {
+			t.Error("nothing was lost")
+		}
+		return lost
+	}
+}
+
 // storyHostIPv6 is a group at an IPv6 address.
 func storyHostIPv6(t *testing.T, ctx context.Context, s *stage) string {
 	source, receivers := startAll(t, ctx, s, boxAddr6, "h6")
@@ -184,18 +203,10 @@ func storyHostIPv6(t *testing.T, ctx context.Context, s *stage) string {
 // storyHostLoss loses a share of all RoCE frames.
 func storyHostLoss(t *testing.T, ctx context.Context, s *stage) string {
 	source, receivers := startAll(t, ctx, s, boxAddr, "h4")
-	before := s.dropped()
-	restore := s.filterAll(func(g *Guest, d wire.Direction) wire.Filter {
-		return wire.RandomLoss(uint64(2*g.Number)+uint64(d), 0.01, func(*roce.View, []byte) bool { return true })
-	})
-	defer restore()
+	end := s.lossy(t)
 	sent := source.ask(t, ctx, "sent", "send count=200 seed=1")
 	received(t, ctx, sent, receivers...)
-	lost := s.dropped() - before
-	if lost == 0 {
-		t.Error("nothing was lost")
-	}
-	restore()
+	lost := end()
 	for _, h := range append(receivers, source) {
 		h.leave(t, ctx)
 	}
@@ -475,4 +486,79 @@ func storyHostFallback(t *testing.T, ctx context.Context, s *stage) string {
 	s.noGroups(t, ctx)
 	return fmt.Sprintf("box killed in the middle: %d messages, each once and in order; by multicast again %.1f s after the start%s",
 		sent.Sent, took.Seconds(), said)
+}
+
+// streamWindow is how many bytes of a stream are on their way at most.
+const streamWindow = 1 << 20
+
+// stream begins a stream at all hosts.
+func stream(t *testing.T, source *host, receivers []*host, bytes, seed int) {
+	t.Helper()
+	source.tell(t, "stream bytes=%d seed=%d", bytes, seed)
+	for _, r := range receivers {
+		r.tell(t, "read")
+	}
+}
+
+// streamed checks that receivers have the stream that has begun, and all before.
+func streamed(t *testing.T, ctx context.Context, source *host, receivers []*host) (sent hostAnswer) {
+	t.Helper()
+	sent = source.answer(t, ctx, "streamed")
+	for _, r := range receivers {
+		if got := r.answer(t, ctx, "read"); got.ReceivedHash != sent.SentHash || got.Received != sent.Sent {
+			t.Errorf("%s has %+v, and the source sent %+v", r.guest.Addr, got, sent)
+		}
+	}
+	return sent
+}
+
+// storyHostStreams sends streams, of which the last is longer than the memory for them, where RoCE
+// frames are lost.
+func storyHostStreams(t *testing.T, ctx context.Context, s *stage) string {
+	source, receivers := startAll(t, ctx, s, boxAddr, "h12", fmt.Sprint("window=", streamWindow))
+	end := s.lossy(t)
+	for seed, bytes := range []int{0, streamWindow / 2, 5*streamWindow + 1} {
+		stream(t, source, receivers, bytes, seed)
+		streamed(t, ctx, source, receivers)
+	}
+	lost := end()
+	for _, h := range append(receivers, source) {
+		h.leave(t, ctx)
+	}
+	s.noGroups(t, ctx)
+	return fmt.Sprintf("three streams, the longest five times as long as the memory for them; %d frames lost, hashes equal", lost)
+}
+
+// storyHostStreamFallback kills the box in the middle of a stream. The stream goes on by single
+// connections, and the next one by the group again.
+func storyHostStreamFallback(t *testing.T, ctx context.Context, s *stage) string {
+	source, receivers := startAll(t, ctx, s, boxAddr, "h13", fmt.Sprint("window=", streamWindow), "give_up=1000")
+	middle, frames := make(chan struct{}), 0
+	restore := s.filterAll(func(g *Guest, d wire.Direction) wire.Filter {
+		return func(frame []byte) wire.Verdict {
+			if g == s.Guests[1] && d == wire.ToGuest {
+				if frames++; frames == 2*streamWindow/MTU4096 {
+					close(middle)
+				}
+			}
+			return wire.Pass
+		}
+	})
+	defer restore()
+	stream(t, source, receivers, 5*streamWindow+1, 1)
+	s.await(t, ctx, "the middle of the stream", middle)
+	must(t, s.Kill())
+	sent := streamed(t, ctx, source, receivers)
+	if sent.Way != "unicast" || sent.Fallbacks == 0 {
+		t.Errorf("the box is gone, and the source goes on by %+v", sent)
+	}
+	must(t, s.Start(ctx))
+	source.returns(t, ctx, s)
+	stream(t, source, receivers, streamWindow+7, 2)
+	streamed(t, ctx, source, receivers)
+	for _, h := range append(receivers, source) {
+		h.leave(t, ctx)
+	}
+	s.noGroups(t, ctx)
+	return fmt.Sprintf("box killed in the middle of a stream of %d pieces, and another one by multicast again: hashes equal", sent.Sent)
 }

@@ -35,6 +35,7 @@ type Config struct {
 
 	MemoryMiB int  // of each guest; 0: guestMemoryMiB
 	MPI       bool // whether the guests have Open MPI and MPICH
+	Packages  bool // whether they have rocast-cp, librocast.so, and Python with the package rocast
 
 	// Here: the guests are namespaces of this machine, with its kernel and its user space.
 	Here bool
@@ -87,7 +88,7 @@ func Open(ctx context.Context, c Config) (*Lab, error) {
 	var err error
 	if c.Here {
 		l.Accel = "namespaces of this machine"
-	} else if err = l.prepare(ctx, image.Parts{Kernel: c.Kernel, Hosts: c.Hosts, MPI: c.MPI}); err != nil {
+	} else if err = l.prepare(ctx, image.Parts{Kernel: c.Kernel, Hosts: c.Hosts, MPI: c.MPI, Packages: c.Packages}); err != nil {
 		return nil, err
 	}
 	if l.Box, err = newBox(ctx, c, l); err != nil {

@@ -129,8 +129,11 @@ func qemuArgs(guestImage image.Image, accel string, h hardware) []string {
 		options, more = diskOptions, diskArgs(guestImage.Disk)
 	}
 	options = kernelOptions + tscOption(accel) + options
+	if guestImage.NeedsCX16 {
+		options += " clearcpuid=cx16" // only programs use it
+	}
 	args := []string{
-		"-accel", accel, "-cpu", cpuModel(accel), "-smp", fmt.Sprintf("%d,maxcpus=2", h.cpus), "-m", strconv.Itoa(h.memoryMiB),
+		"-accel", accel, "-cpu", cpuModel(accel, guestImage.NeedsCX16), "-smp", fmt.Sprintf("%d,maxcpus=2", h.cpus), "-m", strconv.Itoa(h.memoryMiB),
 		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio",
 		"-kernel", guestImage.Vmlinux, "-initrd", guestImage.Initramfs, "-append", options,
 		"-device", "virtio-serial-pci",
@@ -148,14 +151,18 @@ func qemuArgs(guestImage image.Image, accel string, h hardware) []string {
 
 // cpuModel is every feature of the host with KVM. With software emulation it is a CPU without
 // AVX and without the large state of AVX, which is twice as fast. With RDRAND the guest does not
-// wait for entropy. CMPXCHG16B is missing, and the kernel does without: QEMU 7.2 computes wrong
-// flags for it, because it has not stored the operation of which they are computed. An interrupt
-// right behind it then ends the guest's kernel with a double fault.
-func cpuModel(accel string) string {
-	if accel == "kvm" {
+// wait for entropy. CMPXCHG16B is missing if no program needs it, and the kernel always does
+// without: QEMU 7.2 computes wrong flags for it, because it has not stored the operation of which
+// they are computed. An interrupt right behind it then ends the guest's kernel with a double fault.
+func cpuModel(accel string, cx16 bool) string {
+	switch {
+	case accel == "kvm":
 		return "max"
+	case cx16:
+		return "Nehalem,+rdrand,+cx16"
+	default:
+		return "Nehalem,+rdrand,-cx16"
 	}
-	return "Nehalem,+rdrand,-cx16"
 }
 
 // socketPair returns our end as a connection and QEMU's end as a file.

@@ -28,6 +28,7 @@ func TestOneMachine(t *testing.T) {
 	}
 	ctx := testContext(t, oneMachineLimit)
 	dir := buildRocast(t, ctx)
+	buildTransfer(t, ctx, dir)
 	const program = "stories"
 	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-tags", "softroce", "-ldflags", "-s -w", "-o", filepath.Join(dir, program), ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -13,6 +13,9 @@
 #   setup.sh hosts-13   prepares only the user space that hosts of Debian 13 have, from the same
 #                       mirror; else hosts have that of this machine's apt sources
 #   setup.sh mpi        prepares only Open MPI and MPICH, for TestMPI; not prepared by default
+#   setup.sh mpi-13     prepares only those of Debian 13, whose Open MPI is 5.0
+#   setup.sh python     prepares only Python, for TestPackages; python-13 is that of Debian 13; not
+#                       prepared by default
 #
 # The cache is $ROCAST_CACHE, or $XDG_CACHE_HOME/rocast, or ~/.cache/rocast. Delete it to fetch
 # everything again.
@@ -37,6 +40,9 @@ guest_packages="busybox-static dash iproute2 ethtool perftest ibverbs-providers 
 # unpacked without what they depend on, which is mostly Fortran compilers.
 mpi_packages="openmpi-bin mpich"
 mpi_headers="libopenmpi-dev libmpich-dev"
+
+# What guests of TestPackages have besides.
+python_packages="python3"
 
 # The parts of a kernel package that have rdma_rxe, virtio, the other NICs and virtual devices of a
 # guest that is the box, and their dependencies. A * of tar matches slashes too.
@@ -143,20 +149,21 @@ read_sources() {
 	rm -rf "$cache/apt"
 }
 
-# unpack_hosts fills a directory with what unpack puts into root, from a release of Debian.
-unpack_hosts() {
-	dir=$cache/root-$1
-	complete "$dir" "$guest_packages" && return
-	case $1 in
+# unpack_release fills a directory, as unpack does, with packages of the release of Debian that its
+# name ends with.
+unpack_release() {
+	dir=$1 packages=$2 alone=${3:-} number=${1##*-}
+	complete "$dir" "$packages${alone:+ $alone}" && return
+	case $number in
 	12) release=bookworm ;;
 	13) release=trixie ;;
 	*) release= ;;
 	esac
 	[ -z "$release" ] || read_suite $release
 	if [ -z "$apt_options" ] || [ -z "$(echo perftest | downloadable)" ]; then
-		say "the mirror has no Debian $1, or cannot be reached; stories of such hosts will fail"
+		say "the mirror has no Debian $number, or cannot be reached; stories of such hosts will fail"
 	else
-		unpack "$dir" "$guest_packages"
+		unpack "$dir" "$packages" "$alone"
 	fi
 	read_sources
 }
@@ -227,9 +234,12 @@ flock 9
 unpack "$cache/root" "$guest_packages"
 for part in "$@"; do
 	case $part in
-	hosts-*) unpack_hosts "${part#hosts-}" ;;
+	hosts-*) unpack_release "$cache/root-${part#hosts-}" "$guest_packages" ;;
+	python) unpack "$cache/python" "$python_packages" ;;
+	python-*) unpack_release "$cache/$part" "$python_packages" ;;
 	[0-9]* | newest) unpack_kernel "$part" ;;
 	mpi) unpack "$cache/mpi" "$mpi_packages" "$mpi_headers" ;;
+	mpi-*) unpack_release "$cache/$part" "$mpi_packages" "$mpi_headers" ;;
 	*) unpack_system "$part" ;;
 	esac
 done

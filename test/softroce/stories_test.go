@@ -26,11 +26,12 @@ type stage struct {
 	*Lab
 	*judge
 	*rocast
-	far     *rocast  // in the second box of two in a row, whose groups are joined by hand; else nil
-	spine   *rocast  // in the box between two leaves, if there is one
-	allowed []string // drop reasons that this story may cause
-	carried uint64   // packets that the kernel carried in all stories
-	played  []string // the names of the stories so far
+	far     *rocast   // in the second box of two in a row, whose groups are joined by hand; else nil
+	spine   *rocast   // in the box between two leaves, if there is one
+	allowed []string  // drop reasons that this story may cause
+	carried uint64    // packets that the kernel carried in all stories
+	played  []string  // the names of the stories so far
+	copiers []*copier // the runs of rocast-cp in this story
 }
 
 // story is one test on a stage. run returns a sentence about what it has checked.
@@ -123,6 +124,8 @@ var stories = []story{
 	{"librocast, source leaves", false, storyHostSourceLeaves},
 	{"librocast, group ends", false, storyHostEnds},
 	{"librocast, two groups", false, storyHostTwoGroups},
+	{"librocast, streams", false, storyHostStreams},
+	{"librocast, stream, box killed", false, storyHostStreamFallback},
 }
 
 // TestStories checks data integrity on rxe hosts through rocast. The guests are booted once for
@@ -154,7 +157,12 @@ func TestStories(t *testing.T) {
 
 func openStage(t *testing.T, kernel, bin string) *stage {
 	t.Helper()
-	l := openLab(t, Config{Kernel: kernel, Guests: 4, MTU: MTU4096, MemoryMiB: guestMemoryMiB + 3*(*fileMiB-8)})
+	return openStageOf(t, bin, Config{Kernel: kernel, Guests: 4, MTU: MTU4096, MemoryMiB: guestMemoryMiB + 3*(*fileMiB-8)})
+}
+
+func openStageOf(t *testing.T, bin string, c Config) *stage {
+	t.Helper()
+	l := openLab(t, c)
 	site := inNamespaceOf{l.Box.(*Namespace), bin, t.TempDir(), boxAddr}
 	return &stage{Lab: l, judge: newJudge(l), rocast: startRocast(t, testContext(t, time.Minute), l, site)}
 }

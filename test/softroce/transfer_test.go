@@ -27,7 +27,7 @@ var fileMiB = flag.Int("file", 8, "`MiB` of the file that the story of examples/
 // guest a host with the verbs program.
 func storyTransfer(t *testing.T, _ context.Context, s *stage) string {
 	ctx := testContext(t, storyLimit+time.Duration(*fileMiB)*5*time.Second)
-	path := buildTransfer(t, ctx)
+	path := buildTransfer(t, ctx, t.TempDir())
 	program, err := os.ReadFile(path)
 	must(t, err)
 	for _, g := range s.Guests {
@@ -70,9 +70,14 @@ func transferArgs(word, at string, own netip.Addr, rest ...string) []string {
 	return append([]string{transferProgram, word, "-coordinator", at, "-ip", own.String(), "-verbs", "/usr/bin/" + image.VerbsProgram}, rest...)
 }
 
-func buildTransfer(t *testing.T, ctx context.Context) (path string) {
+// buildTransfer builds the example into dir. The one machine has it already.
+func buildTransfer(t *testing.T, ctx context.Context, dir string) (path string) {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "transfer")
+	const name = "transfer"
+	if *here != "" {
+		return filepath.Join(*here, name)
+	}
+	path = filepath.Join(dir, name)
 	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", path, "../../examples/transfer")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/internal/testlab/certs"
 	"github.com/rocast/rocast/internal/testlab/netns"
@@ -38,7 +39,11 @@ type member struct {
 	exited chan struct{}
 }
 
-// Start starts a cluster and waits until it answers. It skips the test if etcd is not installed.
+// addressSpace is what a member maps: its database alone takes 10 GiB (InitialMmapSize).
+const addressSpace = 16 << 30
+
+// Start starts a cluster and waits until it answers. It skips the test if etcd is not installed, or
+// may not map its database.
 func Start(t *testing.T, size int) *Cluster {
 	t.Helper()
 	return start(t, size, "http://127.0.0.1", nil)
@@ -59,6 +64,13 @@ func start(t *testing.T, size int, host string, tls *tls.Config, args ...string)
 	t.Helper()
 	if _, err := exec.LookPath("etcd"); err != nil {
 		t.Skip("etcd is not installed; apt-get install etcd-server")
+	}
+	var space unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_AS, &space); err != nil {
+		t.Fatal(err)
+	}
+	if space.Cur < addressSpace {
+		t.Skipf("etcd needs %d GiB of address space, and may have %d; ulimit -v unlimited", addressSpace>>30, space.Cur>>30)
 	}
 	c := &Cluster{tls: tls}
 	dir := t.TempDir()

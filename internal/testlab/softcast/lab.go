@@ -40,8 +40,8 @@ func Arguments(args ...string) []string { return append([]string{hostWord}, args
 // Lab is hosts without NICs of their own around a box whose rocastd lets hosts make groups.
 type Lab struct{ *boxes.Single }
 
-// hostsPort is the port of hosts: listen.
-const hostsPort = 7472
+// HostsPort is the port of hosts: listen.
+const HostsPort = 7472
 
 // Open builds a lab; rocastd is the path of the program. Close removes it.
 func Open(ctx context.Context, rocastd string, o bed.Options) (_ *Lab, err error) {
@@ -62,7 +62,7 @@ func Open(ctx context.Context, rocastd string, o bed.Options) (_ *Lab, err error
 	return l, l.Daemon.Start(ctx, l.Box)
 }
 
-func (l *Lab) box() string { return fmt.Sprintf("%v:%d", l.IP(), hostsPort) }
+func (l *Lab) box() string { return fmt.Sprintf("%v:%d", l.IP(), HostsPort) }
 
 // Environ is the environment of a host's programs, which names the box.
 func (l *Lab) Environ() []string { return append(os.Environ(), program.BoxVariable+"="+l.box()) }

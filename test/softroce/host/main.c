@@ -4,14 +4,20 @@
  *
  *   rocast-host box=10.77.0.254:7472 name=g1 role=source|receiver|both members=4 [bytes=4096] [count=256]
  *               [give_up=3000] [patience=30000] [second=g2 second_role=source|receiver|both]
+ *               [window=1048576]
  *
  *   send [count=] [seed=]       send messages, each into the next slot of all receivers: by turns a
  *                               WRITE with immediate, a SEND, and a WRITE before a WRITE with immediate
  *   expect count=               answer when so many messages were received since the start
+ *   stream bytes= [seed=]       send a stream; with window only
+ *   read                        answer when a stream has come; with window only
  *   source                      become the source
  *   way
  *   leave                       leave all groups, and end
  *   end                         end the first group for all its members, leave the second, and end
+ *
+ * With window its groups carry streams and nothing else, and so many bytes are on their way at
+ * most. A stream counts as messages of ROCAST_PIECE_BYTES, of which the last is shorter.
  *
  * With second the program is in a group of this name too, which it joins after the first. A command
  * with second=1 is for that one.
@@ -32,7 +38,7 @@
 #include "../verbs/report.h"
 #include "../verbs/sha256.h"
 
-enum { DEPTH = 32, BATCH = 16 };
+enum { DEPTH = 32, BATCH = 16, WRITTEN = 100003 };
 
 struct chain {
 	char hash[SHA256_HEX_BYTES];
@@ -51,7 +57,7 @@ struct member {
 static struct member members[2], *self = members; /* self is the one whose command is obeyed */
 static unsigned member_count = 1;
 static bool ends_first;
-static size_t bytes, slot_count;
+static size_t bytes, slot_count, window;
 
 static const char *way(void)
 {
@@ -69,14 +75,14 @@ static void answer(const char *event)
 }
 
 /* Appends a message to a chain of hashes. */
-static void append(struct chain *chain, uint32_t number, const unsigned char *message)
+static void append(struct chain *chain, uint32_t number, const unsigned char *message, size_t length)
 {
 	static unsigned char text[SHA256_HEX_BYTES + sizeof(uint32_t) + (1 << 20)];
 
 	memcpy(text, chain->hash, SHA256_HEX_BYTES);
 	memcpy(text + SHA256_HEX_BYTES, &number, sizeof(number));
-	memcpy(text + SHA256_HEX_BYTES + sizeof(number), message, bytes);
-	sha256_hex(text, SHA256_HEX_BYTES + sizeof(number) + bytes, chain->hash);
+	memcpy(text + SHA256_HEX_BYTES + sizeof(number), message, length);
+	sha256_hex(text, SHA256_HEX_BYTES + sizeof(number) + length, chain->hash);
 	chain->count++;
 }
 
@@ -97,12 +103,12 @@ static void take(const struct rocast_completion *c)
 		self->failed++;
 		break;
 	case ROCAST_IMMEDIATE:
-		append(&self->received, c->immediate, self->slots + (c->immediate % slot_count) * bytes);
+		append(&self->received, c->immediate, self->slots + (c->immediate % slot_count) * bytes, bytes);
 		if (post_receive())
 			report_error("%s", rocast_message());
 		break;
 	case ROCAST_RECEIVED:
-		append(&self->received, UINT32_MAX, self->in + (c->id % DEPTH) * bytes);
+		append(&self->received, UINT32_MAX, self->in + (c->id % DEPTH) * bytes, bytes);
 		if (post_receive())
 			report_error("%s", rocast_message());
 		break;
@@ -134,9 +140,9 @@ static bool work(unsigned ms)
 	return works && (ms == 0 || work_for_self(ms));
 }
 
-static void fill(unsigned char *at, uint64_t seed)
+static void fill(unsigned char *at, size_t length, uint64_t seed)
 {
-	for (size_t i = 0; i < bytes; i++) {
+	for (size_t i = 0; i < length; i++) {
 		seed = seed * 6364136223846793005u + 1442695040888963407u;
 		at[i] = (unsigned char)(seed >> 56);
 	}
@@ -178,7 +184,7 @@ static void send_messages(const struct command *command)
 		while (self->posted - self->done - self->failed > DEPTH / 2) /* the bytes of a slot must not change before */
 			if (!work(1000))
 				return;
-		fill(from, seed + number);
+		fill(from, bytes, seed + number);
 		while ((error = post(number, from)) == ROCAST_EFULL)
 			if (!work(1000))
 				return;
@@ -187,13 +193,66 @@ static void send_messages(const struct command *command)
 			return;
 		}
 		self->posted++;
-		append(&self->sent, number % 3 == 1 ? UINT32_MAX : number, from);
+		append(&self->sent, number % 3 == 1 ? UINT32_MAX : number, from, bytes);
 		work(0);
 	}
 	while (self->posted > self->done + self->failed)
 		if (!work(1000))
 			return;
 	answer("sent");
+}
+
+/* Writes a stream in portions of another size than that of its pieces. */
+static void send_stream(const struct command *command)
+{
+	size_t length = number_field(command, "bytes", 0), at = 0, piece;
+	unsigned char *all = malloc(length + 1);
+	int error;
+
+	if (!all) {
+		report_error("no memory");
+		return;
+	}
+	fill(all, length, number_field(command, "seed", 1));
+	do {
+		piece = length - at < ROCAST_PIECE_BYTES ? length - at : ROCAST_PIECE_BYTES;
+		append(&self->sent, (uint32_t)(at / ROCAST_PIECE_BYTES), all + at, piece);
+		at += piece;
+	} while (piece == ROCAST_PIECE_BYTES);
+	for (at = 0; at < length;) {
+		int64_t n = rocast_stream_write(self->group, all + at, length - at < WRITTEN ? length - at : WRITTEN, 1000);
+
+		if (n < 0) {
+			report_error("%s", rocast_message());
+			free(all);
+			return;
+		}
+		at += (size_t)n;
+	}
+	free(all); /* the library has copied it */
+	while ((error = rocast_stream_end(self->group, 1000)) == ROCAST_ETIMEOUT)
+		;
+	if (error)
+		report_error("%s", rocast_message());
+	else
+		answer("streamed");
+}
+
+static void read_stream(void)
+{
+	struct rocast_piece piece = { .last = 0 };
+
+	while (!piece.last) {
+		int n = rocast_stream_read(self->group, &piece, 1000);
+
+		if (n < 0) {
+			report_error("%s", rocast_message());
+			return;
+		}
+		if (n > 0)
+			append(&self->received, (uint32_t)(piece.offset / ROCAST_PIECE_BYTES), piece.at, piece.bytes);
+	}
+	answer("read");
 }
 
 static void *allocate(size_t size, struct rocast *host, struct rocast_memory **memory)
@@ -224,6 +283,10 @@ static bool obey(char *line)
 			if (!work(1000))
 				return false;
 		answer("expected");
+	} else if (strcmp(command.verb, "stream") == 0) {
+		send_stream(&command);
+	} else if (strcmp(command.verb, "read") == 0) {
+		read_stream();
 	} else if (strcmp(command.verb, "source") == 0) {
 		if (rocast_become_source(self->group, 10000))
 			report_error("%s", rocast_message());
@@ -296,6 +359,11 @@ static bool join(struct rocast *host, const struct command *options, const char 
 		report_error("%s", rocast_message());
 		return false;
 	}
+	if (window > 0) {
+		if (rocast_use_streams(self->group, window))
+			report_error("%s", rocast_message());
+		return true;
+	}
 	for (int i = 0; i < DEPTH && wanted.role != ROCAST_SOURCE; i++)
 		if (post_receive())
 			report_error("%s", rocast_message());
@@ -315,6 +383,7 @@ int main(int argc, char **argv)
 			return 2;
 	bytes = number_field(&options, "bytes", 4096);
 	slot_count = number_field(&options, "count", 4 * DEPTH);
+	window = number_field(&options, "window", 0);
 	settings.box = text_field(&options, "box", NULL);
 	settings.patience_ms = (unsigned)number_field(&options, "patience", 30000);
 	second = text_field(&options, "second", NULL);

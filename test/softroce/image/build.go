@@ -25,6 +25,7 @@ type Image struct {
 	Vmlinux   string // path of the uncompressed kernel
 	Initramfs string // path
 	Disk      string // path; "": everything is in the initramfs
+	NeedsCX16 bool   // programs in it use the CPU's instruction CMPXCHG16B without asking for it
 }
 
 // Parts say what an image consists of.
@@ -32,6 +33,9 @@ type Parts struct {
 	Kernel string // series, such as "6.1"
 	Hosts  string // the release of Debian of the user space, "13"; "": that of this machine
 	MPI    bool   // both MPI libraries too
+
+	// Packages: what the packages librocast and python3-rocast have, and Python.
+	Packages bool
 }
 
 // Build makes the image of hosts in the cache directory.
@@ -44,12 +48,9 @@ func Build(ctx context.Context, p Parts) (Image, error) {
 }
 
 func build(ctx context.Context, p Parts) (Image, error) {
-	root, what, name := "root", "the guests' user space", "initramfs"
+	name := "initramfs"
 	if p.Hosts != "" {
-		root, what, name = root+"-"+p.Hosts, what+" of Debian "+p.Hosts, name+"-"+p.Hosts
-		if p.MPI {
-			return Image{}, errors.New("the MPI libraries are those of this machine's Debian; leave -hosts out")
-		}
+		name += "-" + p.Hosts
 	}
 	cache, err := cacheDir()
 	if err != nil {
@@ -64,7 +65,7 @@ func build(ctx context.Context, p Parts) (Image, error) {
 		return Image{}, err
 	}
 	defer unlock()
-	u, err := findUserSpace(filepath.Join(cache, root), what)
+	u, err := findUserSpace(cache, "root", p.Hosts, "the guests' user space")
 	if err != nil {
 		return Image{}, err
 	}
@@ -80,13 +81,21 @@ func build(ctx context.Context, p Parts) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	image := Image{Series: p.Kernel, Vmlinux: vmlinux, Initramfs: filepath.Join(k.dir, name+".cpio")}
+	image := Image{Series: p.Kernel, Vmlinux: vmlinux}
 	if p.MPI {
-		image.Initramfs = filepath.Join(k.dir, "initramfs-mpi.cpio")
-		if err := packMPI(ctx, cache, u, a); err != nil {
+		name += "-mpi"
+		image.NeedsCX16 = p.Hosts == "13" // Open MPI 5.0
+		if err := packMPI(ctx, cache, p.Hosts, u, a); err != nil {
 			return Image{}, err
 		}
 	}
+	if p.Packages {
+		name += "-packages"
+		if err := packPackages(ctx, cache, p.Hosts, u, a); err != nil {
+			return Image{}, err
+		}
+	}
+	image.Initramfs = filepath.Join(k.dir, name+".cpio")
 	return image, writeFile(image.Initramfs, a.bytes())
 }
 

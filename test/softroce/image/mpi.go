@@ -10,6 +10,7 @@ import (
 // programs that are built with it.
 type MPI struct {
 	Name     string
+	Launcher []string // the beginning of a command line that starts a job over the guests' TCP
 	headers  string   // directory
 	library  string   // file name
 	programs []string // its launcher, and what that starts on the other hosts
@@ -17,18 +18,26 @@ type MPI struct {
 	without  []string // plugins in them for NICs that no guest has, which need still more packages
 }
 
-// MPIs are the libraries.
-var MPIs = []MPI{
-	{
+// MPIs returns the libraries of a release of Debian, "13"; "" is Debian 12, or whatever release
+// this machine's apt sources have.
+func MPIs(hosts string) []MPI {
+	openMPI := MPI{
 		Name: "openmpi", headers: "usr/lib/x86_64-linux-gnu/openmpi/include", library: "libmpi.so.40",
+		Launcher: []string{"orterun", "--mca", "btl", "tcp,self,vader", "--mca", "oob_tcp_if_include", "eth0"},
 		programs: []string{"orterun", "orted"},
 		trees:    []string{"usr/lib/x86_64-linux-gnu/openmpi/lib/openmpi3", "usr/lib/x86_64-linux-gnu/pmix2/lib/pmix", "usr/share/openmpi", "etc/openmpi"},
 		without:  []string{"mca_btl_ofi.so", "mca_mtl_ofi.so", "mca_mtl_psm.so", "mca_mtl_psm2.so"},
-	},
-	{
+	}
+	if hosts == "13" { // Open MPI 5.0, whose launcher is PRRTE's
+		openMPI.Launcher = []string{"mpirun.openmpi", "--mca", "btl", "tcp,self,sm", "--prtemca", "prte_if_include", "eth0"}
+		openMPI.programs = []string{"mpirun.openmpi", "prterun", "prted"}
+		openMPI.trees = []string{"usr/lib/x86_64-linux-gnu/pmix2", "usr/share/openmpi", "usr/share/prte", "etc/openmpi"}
+	}
+	return []MPI{openMPI, {
 		Name: "mpich", headers: "usr/include/x86_64-linux-gnu/mpich", library: "libmpich.so.12",
+		Launcher: []string{"mpiexec.hydra", "-launcher", "ssh", "-iface", "eth0"},
 		programs: []string{"mpiexec.hydra", "hydra_pmi_proxy"},
-	},
+	}}
 }
 
 // mpiPrograms are those of test/mpi, each with one source file of its name.
@@ -49,10 +58,10 @@ const ShellPort = "514"
 // Preload is the path of librocast-mpi in the guest.
 func (m MPI) Preload() string { return "/usr/" + libraryDir + "/librocast-mpi-" + m.Name + ".so" }
 
-// packMPI adds the MPI libraries, and for each of them librocast-mpi and the programs of test/mpi.
-// base is the user space of all guests: it has the headers of libibverbs.
-func packMPI(ctx context.Context, cache string, base userSpace, a *archive) error {
-	u, err := findUserSpace(filepath.Join(cache, "mpi"), "the guests' MPI libraries")
+// packMPI adds the MPI libraries of a release of Debian, and for each of them librocast-mpi and the
+// programs of test/mpi. base is the user space of all guests: it has the headers of libibverbs.
+func packMPI(ctx context.Context, cache, hosts string, base userSpace, a *archive) error {
+	u, err := findUserSpace(cache, "mpi", hosts, "the guests' MPI libraries")
 	if err != nil {
 		return err
 	}
@@ -62,7 +71,7 @@ func packMPI(ctx context.Context, cache string, base userSpace, a *archive) erro
 	}
 	a.file("usr/bin/ssh", []byte(remoteShell), 0o755)
 	a.file("etc/passwd", []byte("root:x:0:0:root:/:/bin/sh\n"), 0o644)
-	for _, m := range MPIs {
+	for _, m := range MPIs(hosts) {
 		err = errors.Join(err, m.pack(ctx, u, base, a, filepath.Join(cache, "build"), filepath.Dir(filepath.Dir(source))))
 	}
 	return err

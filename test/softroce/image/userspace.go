@@ -22,8 +22,13 @@ const libraryDir = "lib/x86_64-linux-gnu"
 // loaderPath is the interpreter that programs name.
 const loaderPath = "lib64/ld-linux-x86-64.so.2"
 
-func findUserSpace(root, what string) (userSpace, error) {
-	u := userSpace{root: root, byLib: map[string]string{}}
+// findUserSpace finds a part of the cache: that of a release of Debian, "13"; "" is that of this
+// machine's apt sources.
+func findUserSpace(cache, part, release, what string) (userSpace, error) {
+	if release != "" {
+		part, what = part+"-"+release, what+" of Debian "+release
+	}
+	u := userSpace{root: filepath.Join(cache, part), byLib: map[string]string{}}
 	if err := prepared(u.root, what); err != nil {
 		return userSpace{}, err
 	}
@@ -92,11 +97,19 @@ func (u userSpace) library(a *archive, name string) error {
 }
 
 // tree puts a directory into the archive, under the name that it has in the packages, with the
-// libraries of the plugins in it.
+// libraries of the plugins in it. without has the names of files and directories that stay away:
+// whole, or up to their first dot.
 func (u userSpace) tree(a *archive, dir string, without []string) error {
 	return filepath.WalkDir(filepath.Join(u.root, dir), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() || slices.Contains(without, entry.Name()) {
+		if err != nil {
 			return err
+		}
+		stem, _, _ := strings.Cut(entry.Name(), ".")
+		switch omitted := slices.Contains(without, stem) || slices.Contains(without, entry.Name()); {
+		case omitted && entry.IsDir():
+			return filepath.SkipDir
+		case omitted || !entry.Type().IsRegular():
+			return nil
 		}
 		name, err := filepath.Rel(u.root, path)
 		if err != nil {
