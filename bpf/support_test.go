@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"runtime"
 	"testing"
 
@@ -91,7 +92,12 @@ func enterNamespace(t testing.TB) {
 // addVeth creates the pair rc0, rc1 in the test's namespace and returns the index of rc0.
 func addVeth(t testing.TB) int {
 	t.Helper()
-	err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "rc0"}, PeerName: "rc1"})
+	// The kernel would report the multicast groups of IPv6, and the classifier count these frames.
+	err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0o644)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	err = netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "rc0"}, PeerName: "rc1"})
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		t.Skip("needs the kernel's veth device")
 	} else if err != nil {

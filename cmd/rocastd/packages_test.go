@@ -67,7 +67,7 @@ func (m *making) made(t *testing.T) packages {
 	}
 	return packages{
 		python:  one("python3-rocast_1.2.3~rc1+4.gabc-1_all.deb"),
-		library: one("librocast_1.2.3~rc1+4.gabc-1_*.deb"), libraryRPM: one("librocast-1.2.3~rc1+4.gabc-1.*.rpm"),
+		library: one("librocast_1.2.3~rc1+4.gabc-1_amd64.deb"), libraryRPM: one("librocast-1.2.3~rc1+4.gabc-1.x86_64.rpm"),
 		amd64: of("amd64", "x86_64"), arm64: of("arm64", "aarch64"),
 	}
 }
