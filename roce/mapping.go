@@ -15,10 +15,8 @@ type Mapping struct {
 // modulo 2^24.
 func NewMapping(from, to Flow, addPSN uint32) Mapping {
 	m := Mapping{edit: NewEdit(from, to, nil), dst: from.Dst, addPSN: addPSN}
-	if !m.edit.IPv6 {
-		const oneHop = 0x0100 // which Apply gives back
-		m.edit.Checksum = fold(uint32(m.edit.Checksum) + oneHop)
-	}
+	const oneHop = 0x0100 // which Apply gives back; an Edit of IPv6 reads no checksum
+	m.edit.Checksum = fold(uint32(m.edit.Checksum) + oneHop)
 	return m
 }
 

@@ -47,7 +47,7 @@ func (p *pipes) Close() error {
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 func (p *pipes) dial(context.Context, string) (net.Conn, error) {
-	near, far := net.Pipe()
+	near, far := pipe()
 	select {
 	case p.calls <- &addressed{far, mutePeers{}.Addr()}:
 		return near, nil
@@ -198,7 +198,7 @@ func TestABusyReceiverGetsNoGreetings(t *testing.T) {
 func TestEachNameIsWork(t *testing.T) {
 	b := newBench(t, 1)
 	h := b.receiver(t.TempDir(), false)
-	near, far := net.Pipe()
+	near, far := pipe()
 	go func() { _, _ = io.Copy(io.Discard, far) }() // until the test closes its end
 	h.line, h.done, h.ctx = &line{conn: near}, map[[32]byte][]int{}, t.Context()
 	const directories = 50
@@ -689,7 +689,7 @@ func TestAnAnswerForWhichNobodyWaits(t *testing.T) {
 	} {
 		b := newBench(t, 1)
 		h := b.receiver(t.TempDir(), true)
-		near, far := net.Pipe()
+		near, far := pipe()
 		said := make(chan []byte, 1)
 		go func() {
 			text, _ := io.ReadAll(far)

@@ -35,7 +35,7 @@ func TestWhoseOwnDiskStandsStill(t *testing.T) {
 					}
 				}, func(_ context.Context, address string) (net.Conn, error) {
 					dialled = append(dialled, address)
-					near, far := net.Pipe()
+					near, far := pipe()
 					serving(t, giver, far)
 					return near, nil
 				}, content)
@@ -106,7 +106,7 @@ func TestAGiverIsLateInEachBatch(t *testing.T) {
 			var r *Receiver
 			for n := range 4 {
 				_, why := fetchedOf(t, &r, func(*Target, *batch) {}, func(context.Context, string) (net.Conn, error) {
-					near, far := net.Pipe()
+					near, far := pipe()
 					go func() {
 						defer far.Close()
 						go func() { _, _ = io.Copy(io.Discard, far) }()
@@ -175,10 +175,10 @@ func TestWhoMakesRoomHearsIt(t *testing.T) {
 		giver.tasks.Go(func() { giver.serve(ctx) })
 		var others []net.Conn
 		_, why := fetchedBy(t, func(*Target, *batch) {}, func(context.Context, string) (net.Conn, error) {
-			near, far := net.Pipe()
+			near, far := pipe()
 			p.calls <- &evictedConn{far, make(chan struct{})}
 			for range maxOfAnAddress { // a program of the same host
-				other, end := net.Pipe()
+				other, end := pipe()
 				others = append(others, other)
 				p.calls <- &evictedConn{end, nil}
 			}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -162,7 +161,7 @@ func TestNoFileHasTooManyUnits(t *testing.T) {
 // After the way has changed, messages of the group may still be there that belong to the pass
 // before.
 func TestAMessageOfAnEarlierPassIsIgnored(t *testing.T) {
-	near, far := net.Pipe()
+	near, far := pipe()
 	defer near.Close()
 	defer far.Close()
 	r := &Receiver{line: &line{conn: near}, pass: 2}
@@ -205,7 +204,7 @@ func TestADirectoryIsWritableUntilItsEnd(t *testing.T) {
 // Whoever has not shown the token may send a short line only.
 func TestAStrangerIsNotHeardForLong(t *testing.T) {
 	for _, known := range []bool{false, true} {
-		here, there := net.Pipe()
+		here, there := pipe()
 		line, heard := &line{conn: here, known: known}, 0
 		go func() {
 			defer there.Close()
@@ -227,7 +226,7 @@ func listening(t *testing.T) (r *Receiver, take func(records ...[]byte) error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	near, far := net.Pipe()
+	near, far := pipe()
 	go func() { _, _ = io.Copy(io.Discard, far) }()
 	r = &Receiver{Target: target, line: &line{conn: near}, Events: func(Event) {}, done: map[[32]byte][]int{}}
 	r.ctx, r.end = context.WithCancelCause(t.Context())

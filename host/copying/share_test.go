@@ -379,7 +379,7 @@ func TestAFileChangesWhileItIsGiven(t *testing.T) {
 		r := &Receiver{line: &line{}, Target: target, batch: batch{
 			listed: true, states: []state{verified}, entries: []Entry{{Kind: File, Size: size, ModTime: info.ModTime().UnixNano(), Path: "f"}},
 		}}
-		near, far := net.Pipe()
+		near, far := pipe()
 		serving(t, r, far)
 		text, err := json.Marshal(request{Token: hex.EncodeToString(r.token[:]), Units: c.units})
 		if err != nil {
@@ -573,7 +573,7 @@ func TestOnlySomeAreAskedInVain(t *testing.T) {
 	if err := r.fetch(x); err != nil || len(x.fetched) > 0 || !slices.Equal(slices.Sorted(slices.Values(asked)), r.refused()) || len(asked) != maxRefused {
 		t.Error(err, x.fetched, asked, r.refused())
 	}
-	near, far := net.Pipe()
+	near, far := pipe()
 	r.line = &line{conn: near}
 	reports := make(chan report, 1)
 	go func() { _ = (&line{conn: far, known: true}).reports(func(r *report) { reports <- *r }) }()
@@ -723,7 +723,7 @@ func TestAGiverThatTakesLong(t *testing.T) {
 				if address != hosts[0].Peers.Addr().String() {
 					return b.dial(ctx, address)
 				}
-				near, far := net.Pipe()
+				near, far := pipe()
 				ends = append(ends, far)
 				gives(far)
 				return near, nil
@@ -758,7 +758,7 @@ func TestALongFileIsGiven(t *testing.T) {
 			if address != has.Peers.Addr().String() {
 				return b.dial(ctx, address)
 			}
-			near, far := net.Pipe()
+			near, far := pipe()
 			go func() {
 				defer far.Close()
 				_, _ = far.Read(make([]byte, maxHello))
@@ -867,7 +867,7 @@ func fetched(t *testing.T, gives func(far net.Conn), files ...[]byte) (came int,
 func fetchedTo(t *testing.T, unusual func(*Target, *batch), gives func(far net.Conn), files ...[]byte) (came int, why string) {
 	t.Helper()
 	return fetchedBy(t, unusual, func(context.Context, string) (net.Conn, error) {
-		near, far := net.Pipe()
+		near, far := pipe()
 		go func() {
 			defer far.Close()
 			for in := bufio.NewReader(far); ; gives(far) {
@@ -878,6 +878,24 @@ func fetchedTo(t *testing.T, unusual func(*Target, *batch), gives func(far net.C
 		}()
 		return near, nil
 	}, files...)
+}
+
+// pipe is net.Pipe whose ends take a deadline after the other end has closed, as TCP's do.
+func pipe() (net.Conn, net.Conn) {
+	a, b := net.Pipe()
+	return late{a}, late{b}
+}
+
+type late struct{ net.Conn }
+
+func (c late) SetReadDeadline(at time.Time) error  { return unlessClosed(c.Conn.SetReadDeadline(at)) }
+func (c late) SetWriteDeadline(at time.Time) error { return unlessClosed(c.Conn.SetWriteDeadline(at)) }
+
+func unlessClosed(err error) error {
+	if errors.Is(err, io.ErrClosedPipe) {
+		return nil
+	}
+	return err
 }
 
 // fetchedBy does that with connections that are not the usual ones.
@@ -1137,7 +1155,7 @@ func TestAFileThatIsNotOfTheCopyIsNotGiven(t *testing.T) {
 		b := newBench(t, 1)
 		h := b.sharing("h", true)
 		write(t, filepath.Join(h.dir, "secret"), secret)
-		near, far := net.Pipe()
+		near, far := pipe()
 		h.line, h.done, h.ctx, h.givers = &line{conn: near}, map[[32]byte][]int{}, t.Context(), map[string]*given{}
 		h.token = [16]byte{7}
 		b.source.peers = newPeers(hex.EncodeToString(h.token[:]), 0, func(Event) {})
@@ -1202,7 +1220,7 @@ func TestWhoGivesAtNoAddressIsNotNamed(t *testing.T) {
 		"127.0.0.1": "", "127.0.0.1:1 127.0.0.1:2": "", "[fe80::1%a b c]:1": "", "127.0.0.2:1": "", "[fe80::2%eth0]:1": "",
 		"[fe80::1%" + strings.Repeat("a", maxAddress) + "]:1": "",
 	} {
-		near, far := net.Pipe()
+		near, far := pipe()
 		own := net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7}
 		if strings.Contains(said, "fe80") {
 			own = net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth7", Port: 7}
@@ -1236,7 +1254,7 @@ func (c *crowd) Accept() (net.Conn, error) {
 	}
 	c.left--
 	n := c.come.Add(1)
-	near, _ := net.Pipe()
+	near, _ := pipe()
 	return &addressed{near, &net.TCPAddr{IP: net.IPv4(10, 0, 0, byte(n/c.each))}}, nil
 }
 
@@ -1425,7 +1443,7 @@ func TestAGiverThatIsLate(t *testing.T) {
 		r := gives(t, []byte("f"), []byte("g"))
 		clear(r.batch.states)
 		r.batch.ended = make(chan struct{})
-		near, far := net.Pipe()
+		near, far := pipe()
 		serving(t, r, far)
 		go func() { _, _ = near.Write(slices.Concat(asks(t, r, 0), asks(t, r, 1))) }()
 		begin := time.Now()
@@ -1467,7 +1485,7 @@ func TestAGiverWaitsForWhoHashes(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.batch.entries[0].Size, r.batch.entries[0].ModTime = int64(len(content)), info.ModTime().UnixNano()
-			near, far := net.Pipe()
+			near, far := pipe()
 			serving(t, r, far)
 			if _, err := near.Write(asks(t, r, 0)); err != nil {
 				t.Fatal(err)
@@ -1504,8 +1522,8 @@ func TestManyGiveNothingSlowly(t *testing.T) {
 
 // distant is a connection over a link on which all takes some time.
 func distant(delay time.Duration) (near, far net.Conn) {
-	near, a := net.Pipe()
-	b, far := net.Pipe()
+	near, a := pipe()
+	b, far := pipe()
 	type piece struct {
 		bytes []byte
 		due   time.Time
@@ -1571,7 +1589,7 @@ func TestAGiverThatEndsTheConnection(t *testing.T) {
 			dials := 0
 			came, why := fetchedBy(t, func(*Target, *batch) {}, func(context.Context, string) (net.Conn, error) {
 				dials++
-				near, far := net.Pipe()
+				near, far := pipe()
 				go func() {
 					_, _ = far.Read(make([]byte, maxHello))
 					if gives {
@@ -1625,7 +1643,7 @@ func TestWhatAGiverEarns(t *testing.T) {
 		var r *Receiver
 		for range 8 { // batches, each of which takes 900 ms
 			came, why := fetchedOf(t, &r, func(*Target, *batch) {}, func(context.Context, string) (net.Conn, error) {
-				near, far := net.Pipe()
+				near, far := pipe()
 				go func() {
 					defer far.Close()
 					_, _ = far.Read(make([]byte, maxHello))

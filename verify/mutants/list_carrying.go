@@ -345,7 +345,7 @@ var carrying = []rule{
 	{"sharing", "a copy for one rack is due at another one", "dataplane/edges.go", "				s.legs[k].due++\n", "				s.legs[0].due++\n"},
 	{"sharing", "a mapped copy keeps its PSN", "roce/mapping.go", "was.PSN.Add(int32(m.addPSN))", "was.PSN"},
 	{"sharing", "a mapped copy loses a hop", "roce/mapping.go", "	was.HopLimit++ // an Edit takes one\n", ""},
-	{"sharing", "a mapped copy has the checksum of one more hop", "roce/mapping.go", "	if !m.edit.IPv6 {\n", "	if false {\n"},
+	{"sharing", "a mapped copy has the checksum of one more hop", "roce/mapping.go", "fold(uint32(m.edit.Checksum) + oneHop)", "fold(uint32(m.edit.Checksum) + 0*oneHop)"},
 	{"sharing", "the kernel engine carries a group whose copies it cannot map", "mft/block.go", "	case len(g.Mappings) > 0:\n		return ErrBlockMappings\n", ""},
 	{"sharing", "what nobody got weighs whole", "dataplane/edges.go", "l.isHeard && !psn.After(l.heard) {", "true {"},
 	{"sharing", "repairs are never shared", "dataplane/sharedrepair.go", "	switch all.way(now, st, a, &s.again, before, r.answered) {\n", "	switch repairAlone * all.way(now, st, a, &s.again, before, r.answered) {\n"},
