@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -140,6 +141,34 @@ func TestWhatHappensWhileABoxIsAskedIsNotForgotten(t *testing.T) {
 				t.Errorf("%s during %s: the box behind is asked %d times after that, and then %d times", event, asked, told, after-told)
 			}
 		}
+	}
+}
+
+// Who gives up an update while a box is asked takes nothing from what the box is to hear at once.
+func TestWhoGivesUpLeavesABoxToBeAsked(t *testing.T) {
+	f, _, b2, _ := threeBoxes(t)
+	f.create(groupFile("10.1.0.2", "10.3.0.1"))
+	f.tendAll(time.Now())
+	before := b2.groups.Named("g1").Links[0].Asked
+	given, up := context.WithCancel(t.Context())
+	asked := 0
+	f.cuts(func(_, to, method string) (bool, bool) {
+		if to != "b3" || method != "PUT" {
+			return true, true
+		}
+		asked++
+		up()
+		return asked > 1, true
+	})
+	if err := b2.Branches.BranchChanged("b3", "g1"); err != nil {
+		t.Fatal(err)
+	}
+	b2.Branches.Tend(given, b2.groups.Named("g1"))
+	for range 2 {
+		f.tendAll(before) // when nothing else is due
+	}
+	if asked != 2 {
+		t.Errorf("the box behind is asked %d times", asked)
 	}
 }
 

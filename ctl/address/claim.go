@@ -26,9 +26,9 @@ func (c Claim) String() string {
 const (
 	claimRounds = 3
 	claimRound  = 100 * time.Millisecond
-	// An address for which nobody answered counts as free for so long, unless a host announces it.
-	// The addresses of hosts' groups are asked for more often (package hosts), so these groups wait
-	// for no answer.
+	// An address for which nobody but the box itself answered counts as free for so long, unless a
+	// host announces it. The addresses of hosts' groups are asked for more often (package hosts),
+	// so these groups wait for no answer.
 	freeFor = 10 * time.Second
 )
 
@@ -67,12 +67,16 @@ func (o *Owner) Claimed(ctx context.Context, at []IfAddr, boxes ...[6]byte) (cla
 		waiting++
 		go func() {
 			defer q.close()
-			mac, err := hear(ctx, q, func(mac [6]byte) bool { return !slices.Contains(allowed, mac) })
+			free := true // also for a group that has no part at the other boxes
+			mac, err := hear(ctx, q, func(mac [6]byte) bool {
+				free = free && !slices.Contains(boxes, mac)
+				return !slices.Contains(allowed, mac)
+			})
 			switch {
 			case err == nil:
 				claims <- Claim{MAC: mac, Interface: name}
 				return
-			case errors.Is(err, errUnanswered):
+			case errors.Is(err, errUnanswered) && free:
 				o.setFree(p)
 			}
 			claims <- Claim{}
@@ -119,7 +123,7 @@ func hear(ctx context.Context, q question, counts func(mac [6]byte) bool) (mac [
 	return mac, errUnanswered
 }
 
-// isFree reports whether nobody has answered for an address lately.
+// isFree reports whether nobody but the box itself has answered for an address lately.
 func (o *Owner) isFree(p IfAddr) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

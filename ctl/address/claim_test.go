@@ -122,6 +122,14 @@ func TestAnAddressIsFreeForAWhile(t *testing.T) {
 				t.Error("a claim is forgotten")
 			}
 		}
+		for range 2 {
+			if _, found := o.Claimed(t.Context(), []IfAddr{onBr0}, [6]byte{2, 9}); found {
+				t.Error("another box of the group has the address, and is a claim")
+			}
+		}
+		if _, found := o.Claimed(t.Context(), []IfAddr{onBr0}); !found {
+			t.Error("the address of another group's box is free")
+		}
 		time.Sleep(2 * freeFor)
 		delete(k.heard, onBr0)
 		asks("later", t.Context(), 1, onEth1)

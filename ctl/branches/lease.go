@@ -178,22 +178,29 @@ func (t *Branches) renewNow(ctx context.Context, g *groups.Group, links []*group
 	t.Groups.Lock()
 	asked := make([]*groups.Link, len(links))
 	for i, l := range links {
+		copied := *l
+		asked[i] = &copied
 		if l.Due {
 			l.Due = false
 			t.Groups.Changed(g)
 		}
-		copied := *l
-		asked[i] = &copied
 	}
 	e := t.errandOf(g, g.Wanted)
 	e.hear = hear
 	t.Groups.Unlock()
 	after, _ := t.askAll(ctx, e, asked)
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return // the daemon stops, and the boxes are not to blame
-	}
 	t.Groups.Lock()
 	defer t.Groups.Unlock()
+	if errors.Is(ctx.Err(), context.Canceled) {
+		// The daemon stops, or nobody waits for a change any more: the boxes are not to blame.
+		for _, l := range asked {
+			if at := groups.LinkTo(g.Links, l.Box); at != nil && l.Due {
+				at.Due = true
+				t.Groups.Changed(g)
+			}
+		}
+		return
+	}
 	for _, l := range after {
 		t.noteRenewal(g, l)
 	}
